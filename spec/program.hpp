@@ -1,0 +1,215 @@
+// The program: a checked spec. Every later stage (reference interpreter, planner, checker) reads this and nothing else.
+// Names are resolved, `repeat` and `include` are expanded, shapes and dtypes of every tensor are known (symbolically),
+// and every op is one of the kinds below with its operands as views of tensors.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "ccks/wire/dtype.hpp"
+#include "spec/expr.hpp"
+
+namespace ccks::spec {
+
+using wire::Dtype;
+using TensorId = std::uint32_t;
+using OpId = std::uint32_t;
+inline constexpr std::uint32_t kNone = 0xffffffffu;
+inline constexpr std::size_t kMaxRank = 4;
+
+/// Where in the text something was written. `file` indexes Program::files; line and column count from 1.
+struct SourceLocation {
+  std::uint32_t file = 0;
+  std::uint32_t line = 0;
+  std::uint32_t column = 0;
+};
+
+enum class TensorKind : std::uint8_t {
+  input,         // bound for each run by the client
+  weight,        // bound once before the first run, read-only
+  state,         // lives across runs of one state instance; zero at first
+  output,        // readable by the client once the run is done
+  intermediate,  // inferred; lives from its first write to its last read
+};
+
+/// How a tensor is filled when nobody gives it: seeded, reproducible. See spec/README.md for the defaults.
+struct Init {
+  enum class Kind : std::uint8_t { automatic, normal, uniform, integers, zeros, ones } kind = Kind::automatic;
+  double a = 0;  // normal: standard deviation; uniform: low;  integers: low (inclusive)
+  double b = 0;  //                             uniform: high; integers: high (exclusive)
+};
+
+struct Tensor {
+  std::string name;
+  Dtype dtype = Dtype::f32;
+  TensorKind kind = TensorKind::intermediate;
+  std::vector<Expr> shape;    // 0 to kMaxRank dims
+  std::string from;           // weight: name in the checkpoint; empty: `name`
+  Init init;
+  TensorId alias_of = kNone;  // reshape: the same contiguous elements as that tensor, which is never itself an alias
+  SourceLocation location;
+};
+
+/// One dim of a view. `base_dim == kNone` is a broadcast: extent given, every index reads the same element.
+struct ViewDim {
+  Expr extent;
+  std::uint32_t base_dim = kNone;
+  Expr offset;            // first index in the base dim
+  std::int64_t step = 1;  // distance in the base dim between neighbours, at least 1
+};
+
+/// View is a strided window on a tensor. Base dims that no view dim covers are fixed at `fixed[base_dim]`.
+struct View {
+  TensorId tensor = kNone;
+  std::vector<ViewDim> dims;                 // what the op sees, outermost first
+  std::array<Expr, kMaxRank> fixed{};        // per base dim; used only where uncovered
+};
+
+// ---- element expressions (map, epilogues) -------------------------------------------------------------------------
+
+/// Scalar type inside an expression. Floats compute in f32 (the reference in f64), ints in i64.
+enum class ScalarType : std::uint8_t { f32, i64, boolean };
+
+enum class ExprFn : std::uint8_t {
+  constant, argument, index,                       // leaves: literal; operand k; index of output dim k (i64)
+  add, sub, mul, div, mod, min, max, pow,          // arithmetic; div of ints floors, mod has the divisor's sign
+  neg, abs, floor, ceil, round, sign,              // round is half to even
+  exp, log, sqrt, rsqrt, sin, cos, tanh, erf, sigmoid, silu, gelu, gelu_tanh, relu, softplus,
+  lt, le, gt, ge, eq, ne, logical_and, logical_or, logical_not,
+  select,                                          // select(cond, a, b)
+  to_f32, to_i64, to_bool,                         // conversions; to_i64 truncates
+};
+
+/// One node; children are indices of earlier nodes of the same ElementExpr.
+struct ExprNode {
+  ExprFn fn = ExprFn::constant;
+  ScalarType type = ScalarType::f32;
+  std::uint32_t a = kNone, b = kNone, c = kNone;
+  double value = 0;         // constant
+  std::uint32_t index = 0;  // argument: operand; index: output dim
+};
+
+/// A typed expression in evaluation order; the last node is the result. Empty means identity of argument 0.
+struct ElementExpr {
+  std::vector<ExprNode> nodes;
+  bool empty() const { return nodes.empty(); }
+};
+
+// ---- ops ----------------------------------------------------------------------------------------------------------
+// Operands stand in Op::inputs in the order given here. For every op all views are already broadcast or checked to the
+// shapes named in the comment. "acc" of an epilogue is argument 0; further epilogue operands follow the op's own inputs
+// and are broadcast to the output's shape.
+
+struct MapAttrs { ElementExpr expr; };                             // inputs: any; each broadcast to the output's shape
+enum class ReduceFn : std::uint8_t { sum, mean, max, min, prod };
+struct ReduceAttrs { ReduceFn fn; std::vector<std::uint32_t> axes; bool keepdims; };  // inputs: x; axes ascending
+struct SoftmaxAttrs { double scale = 1; };                         // inputs: x[..., d], over the last dim of x * scale
+struct RmsnormAttrs { double eps; };                               // inputs: x[..., d], weight[d]
+struct LayernormAttrs { double eps; bool has_bias; };              // inputs: x[..., d], weight[d], (bias[d])
+/// out[..., m, n] = epilogue(sum_k a[..., m, k] * b[..., k, n]). Transposes are already folded into the views, so that
+/// b's last dim is always n. f32 accumulation. inputs: a, b, epilogue operands...; rank of a, b, out equal (2 to 4).
+struct MatmulAttrs { ElementExpr epilogue; };
+/// Scaled dot-product attention over a context. q [.., n, heads*head_dim], k and v [.., context, kv_heads*head_dim],
+/// out like q; rank 2, or 3 with a leading batch dim. With `causal`, row i attends to context positions
+/// j <= i + context - n. Softmax in f32. Appending to a state tensor is two earlier map ops (copies into a window).
+struct AttentionAttrs { std::uint32_t heads, kv_heads; bool causal; double scale; };
+/// Rotary embedding of x [.., n, heads*head_dim]; row i has position `position` + i (or positions[i], inputs[1], i32[n]).
+/// `interleaved`: pairs (2j, 2j+1); else pairs (j, j + head_dim/2). Angle = pos * theta^(-2j/head_dim).
+struct RopeAttrs { std::uint32_t heads; double theta; Expr position; bool has_positions; bool interleaved; };
+struct GatherAttrs {};                                             // inputs: table[v, d...], index[...] (i32/i64); out index.shape + table.shape[1:]
+struct ArgmaxAttrs {};                                             // inputs: x[..., d]; out [...] i32; first of equals
+/// inputs: x[..., d]; outputs: values[..., k] (x's dtype), indices[..., k] i32, by falling value, first of equals first.
+struct TopkAttrs { std::uint32_t k; };
+/// NCHW. inputs: x[n, c, h, w], weight[oc, c, kh, kw], epilogue operands...; out[n, oc, oh, ow]; zero padding.
+struct Conv2dAttrs { std::array<std::uint32_t, 2> stride, padding, dilation; ElementExpr epilogue; };
+/// Mixture-of-experts routing. inputs: logits[t, e]. outputs: weight f32[t, k] (softmax over the chosen, or softmax
+/// over all then renormalised if `renormalize`, else as is), expert i32[t, k], count i32[e], row i32[t, k] (where the
+/// pair stands among t*k routed rows, sorted by expert then token), source i32[t*k] (routed row -> token*k + choice).
+/// softmax_over_all: probabilities from all logits; otherwise softmax over the k chosen logits.
+struct RouteAttrs { std::uint32_t k; bool softmax_over_all; bool renormalize; };
+/// inputs: x, b[e, k, n] (transposes folded), source i32[t*k], count i32[e], epilogue operands over out.
+/// x has t rows (rows are gathered by token: source / top_k) if `gather`, else t*k routed rows. out[t*k, n].
+struct ExpertMatmulAttrs { std::uint32_t top_k; bool gather; ElementExpr epilogue; };
+/// inputs: x[t*k, d] routed rows, weight f32[t, k], row i32[t, k]; out[t, d] = sum_j weight[t, j] * x[row[t, j]].
+struct CombineAttrs { std::uint32_t top_k; };
+/// inputs: x (1 to 1024 elements, dtype i32, i64, bool or f32); output: a copy, 'report.<name>', of dtype i32 or f32, which
+/// guards read; the host receives the same values. i64 and bool are converted to i32.
+struct ReportAttrs { std::uint32_t report; };
+/// Joins an `if`: inputs: then, else, same shape and dtype as out. Copies `then` where `condition` held, else `else`.
+struct SelectAttrs { std::uint32_t condition; };
+/// A tile body given as code (only where inline code was allowed). inputs as named; tile sizes per output dim.
+struct CustomAttrs {
+  std::vector<std::string> input_names;
+  std::string code;
+  std::vector<std::uint32_t> tile;
+  ElementExpr reference;  // empty: the reference interpreter cannot check this op
+};
+
+using OpAttrs = std::variant<MapAttrs, ReduceAttrs, SoftmaxAttrs, RmsnormAttrs, LayernormAttrs, MatmulAttrs,
+                             AttentionAttrs, RopeAttrs, GatherAttrs, ArgmaxAttrs, TopkAttrs, Conv2dAttrs, RouteAttrs,
+                             ExpertMatmulAttrs, CombineAttrs, ReportAttrs, SelectAttrs, CustomAttrs>;
+
+/// Same order as OpAttrs, so that `OpKind(attrs.index())` holds.
+enum class OpKind : std::uint8_t {
+  map, reduce, softmax, rmsnorm, layernorm, matmul, attention, rope, gather, argmax, topk, conv2d, route,
+  expert_matmul, combine, report, select, custom,
+};
+
+/// Lower-case name as the language spells it.
+const char* op_kind_name(OpKind kind);
+
+struct Op {
+  std::string name;  // unique; from the spec or derived from kind and output, e.g. "layers.3.matmul.u"
+  OpAttrs attrs;
+  std::vector<View> inputs;
+  std::vector<View> outputs;
+  std::uint32_t condition = kNone;  // guard: index in Program::conditions; skipped where that is false
+  SourceLocation location;
+  OpKind kind() const { return static_cast<OpKind>(attrs.index()); }
+};
+
+struct Report {
+  std::string name;
+  TensorId tensor;  // the intermediate 'report.<name>'
+  OpId op;
+};
+
+/// `report <cmp> value`, on element 0 of the report, and only where `parent` holds too.
+struct Condition {
+  enum class Cmp : std::uint8_t { eq, ne, lt, le, gt, ge } cmp;
+  std::uint32_t report;
+  double value;
+  std::uint32_t parent = kNone;
+};
+
+/// A relation that could not be proved from the ranges and is checked when a run is submitted (R2).
+struct RuntimeCheck {
+  enum class Relation : std::uint8_t { equal, less_equal } relation;
+  Expr lhs, rhs;
+  std::string message;  // e.g. "matmul 'u': inner dims of a and b differ"
+  SourceLocation location;
+};
+
+/// Program is a checked spec. Ops are in an order in which every tensor is written before it is read.
+/// Several ops may write one tensor (concat, append), always in disjoint windows, except state tensors and windows
+/// rewritten on purpose, where text order is the meaning.
+struct Program {
+  std::string name;
+  std::vector<std::string> files;  // as given by the user; files[0] is the spec itself
+  std::vector<Symbol> symbols;
+  std::vector<std::pair<std::string, Expr>> named_dims;  // every entry of `dims`, in text order, for messages
+  std::vector<Tensor> tensors;
+  std::vector<Op> ops;
+  std::vector<Report> reports;
+  std::vector<Condition> conditions;
+  std::vector<RuntimeCheck> checks;
+
+  const Tensor& tensor(TensorId id) const { return tensors[id]; }
+  std::optional<TensorId> find_tensor(const std::string& name) const;
+};
+
+}  // namespace ccks::spec

@@ -1,0 +1,42 @@
+// The reference interpreter: runs a Program slowly and plainly in f64. Shares no code with planner or tile ops.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ccks/result.hpp"
+#include "spec/program.hpp"
+
+namespace ccks::spec {
+
+/// Values of one tensor in row-major order. Integers up to 2^53 are exact.
+struct DenseTensor {
+  std::vector<std::int64_t> shape;
+  std::vector<double> values;
+};
+
+/// Tensors by name. Inputs, weights and states go in; outputs, states and reports ('report.<name>') come out.
+using TensorMap = std::map<std::string, DenseTensor>;
+
+/// interpret runs `program` once with `dims[id]` for each symbol. Every stored tensor is rounded to its dtype (f32, f16,
+/// bf16: nearest, ties to even), since that is what the program says it holds; everything in between is f64.
+/// Fails with out_of_range where a RuntimeCheck does not hold, invalid_argument where a tensor is missing or misshapen,
+/// unsupported for a custom op without a reference.
+Result<TensorMap> interpret(const Program& program, std::span<const std::int64_t> dims, const TensorMap& bound);
+
+/// Seeded fill for tensor `id`: depends only on (seed, tensor name, init, shape), never on order or platform.
+DenseTensor seeded_values(const Program& program, TensorId id, std::span<const std::int64_t> dims, std::uint64_t seed);
+
+/// Largest |got - want| / max(|want|, scale) over all elements, where scale is the root mean square of `want` (at least 1e-6).
+/// NaN or infinity where `want` is finite gives infinity.
+double max_relative_error(std::span<const double> got, std::span<const double> want);
+/// Tolerance on that figure for an output of `dtype` of this program (bf16 2^-5, f16 2^-8, f32 1e-4; exact for integers).
+double default_tolerance(const Program& program, Dtype dtype);
+
+/// Nearest value of `dtype`, ties to even; integers saturate.
+double round_to(Dtype dtype, double value);
+
+}  // namespace ccks::spec
