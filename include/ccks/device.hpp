@@ -1,0 +1,81 @@
+// Device: where workers live. The scheduler sees this interface and the link memory behind it, nothing else.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "ccks/result.hpp"
+#include "ccks/wire/control.hpp"
+
+namespace ccks {
+
+/// Entry of a host worker: runs the worker loop for worker `index` until it parks. `context` belongs to the device.
+using HostWorkerEntry = void (*)(const wire::WorkerParams* params, std::uint32_t index, void* context);
+
+/// The code of the workers. All pointers borrowed: they must outlive the device's last launch.
+struct WorkerImage {
+  HostWorkerEntry host = nullptr;       // null: the generic worker built into the library
+  const void* cuda_image = nullptr;     // cubin or fatbin with kernel `ccks_worker`; null: the generic one
+  std::size_t cuda_image_bytes = 0;
+};
+
+enum class MemoryKind : std::uint8_t {
+  device,  // workers read and write it; the host uses Device::read and write
+  link,    // both sides load and store it directly (rings, lines, reports, traces)
+};
+
+struct DeviceOptions {
+  std::string kind = "auto";       // auto, host, cuda
+  std::string transport = "auto";  // auto, coherent, pinned
+  std::uint32_t workers = 0;       // 0: the device's default
+  bool pin_threads = true;         // host device: pin workers to cores where there are enough of them
+  std::int32_t ordinal = 0;        // which GPU
+};
+
+struct DeviceInfo {
+  std::string kind;        // "host", "cuda"
+  std::string name;        // e.g. "NVIDIA H200", or the CPU's model
+  std::string transport;   // "coherent", "pinned"
+  std::uint32_t workers = 0;
+  std::uint32_t lanes = 1;             // threads of a worker
+  std::uint64_t memory_bytes = 0;      // device memory, 0: unknown
+  bool workers_sleep = false;          // workers may sleep and need doorbell(); the scheduler should sleep too when idle
+};
+
+/// Device owns memory and workers. Thread-safe unless noted. Destroying it parks the workers and frees everything.
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceInfo info() const = 0;
+
+  /// Reserves `bytes` (zeroed, 256-byte aligned). The address is valid on both sides for `link`, for workers only for `device`.
+  virtual Result<std::uint64_t> allocate(std::uint64_t bytes, MemoryKind kind) = 0;
+  /// Copies to or from device memory; blocks the calling thread until done. Never called by the scheduler thread.
+  virtual Status write(std::uint64_t to, const void* from, std::uint64_t bytes) = 0;
+  virtual Status read(void* to, std::uint64_t from, std::uint64_t bytes) = 0;
+  virtual Status fill_zero(std::uint64_t to, std::uint64_t bytes) = 0;
+
+  /// Starts (or resumes) all workers; returns when every one of them is running. `params` is copied.
+  virtual Status launch(const WorkerImage& image, const wire::WorkerParams& params) = 0;
+  /// Waits until all workers have left. They leave when told through their inbox or line, when the heartbeat is stale,
+  /// or when idle for too long.
+  virtual Status join(std::uint64_t timeout_ns) = 0;
+  /// ok while workers are alive or parked without fault. Cheap; may be called by the scheduler thread.
+  virtual Status health() = 0;
+  /// Device clock in nanoseconds as workers see it, paired with std::chrono::steady_clock in `host_ns`.
+  virtual std::uint64_t clock_pair(std::uint64_t& host_ns) = 0;
+
+  /// Wakes worker `index` if it sleeps. Never blocks. No-op where workers do not sleep.
+  virtual void doorbell(std::uint32_t /*index*/) {}
+  /// Blocks the scheduler thread until a worker posts a record, `wake_scheduler` is called, or the time is over.
+  virtual void scheduler_wait(std::uint64_t timeout_ns) = 0;
+  /// Called by client threads after they have queued work.
+  virtual void wake_scheduler() = 0;
+};
+
+/// open_device opens the device that `options` ask for. `auto` takes a GPU where driver and worker image allow it, else host.
+Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options = {});
+
+}  // namespace ccks

@@ -1,0 +1,140 @@
+// Engine: one device, one program, one scheduler thread. What servers embed. See README.md for 30 lines that use it.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ccks/device.hpp"
+#include "ccks/program.hpp"
+#include "ccks/result.hpp"
+
+namespace ccks {
+
+struct EngineOptions {
+  std::string policy = "lookahead";     // static, lookahead, reactive
+  std::uint32_t slots = 8;              // runs in flight; each reserves the program's arena
+  std::uint32_t states = 1;             // state instances (sessions); runs of one state instance are executed in order
+  std::uint32_t queue = 256;            // runs that may wait in front of the slots
+  bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
+  std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
+  std::uint32_t trace_records = 0;      // per worker; 0: no trace
+  std::string record_path;              // write every decision there (C8)
+  std::string replay_path;              // take decisions from there instead of the policy
+};
+
+/// State of one run as seen by clients.
+enum class RunState : std::uint32_t { queued = 0, running = 1, done = 2, failed = 3 };
+
+/// What to run. Spans are read during submit() only.
+struct RunRequest {
+  struct Input {
+    std::string_view name;
+    std::span<const std::byte> bytes;   // contiguous row-major, exactly the tensor's size at these dims
+  };
+  std::vector<std::pair<std::string_view, std::int64_t>> dims;  // symbols without a preset must be named
+  std::vector<Input> inputs;            // inputs not named keep what the slot last held: name them all unless they never change
+  std::uint32_t state = 0;              // state instance
+  std::chrono::nanoseconds deadline{0}; // from submit; 0: none
+  /// Called once on the scheduler thread when the run ends; must be short, must not call back into the engine
+  /// except through Run::read_*; may be empty.
+  std::function<void(const Status&)> on_done;
+};
+
+/// Run is a move-only handle on a submitted run. Dropping it lets the run go on unobserved; its slot is
+/// released when the run has ended and the handle is gone.
+class Run {
+ public:
+  Run() = default;
+  Run(Run&&) noexcept;
+  Run& operator=(Run&&) noexcept;
+  ~Run();
+
+  bool valid() const { return impl_ != nullptr; }
+  RunState poll() const;
+  /// Blocks until the run has ended; its Status. A second call returns the same.
+  Status wait();
+  /// Like wait, but gives up after `timeout` with deadline_exceeded; the run goes on.
+  Status wait_for(std::chrono::nanoseconds timeout);
+  /// Asks for cancellation: tasks not yet sent are skipped. The run still ends, with `cancelled`, unless it was done already.
+  void cancel();
+  /// Copies output or state `name` once the run is done; `bytes` must have exactly its size at this run's dims.
+  Status read_output(std::string_view name, std::span<std::byte> bytes) const;
+  /// Bytes of tensor `name` at this run's dims.
+  Result<std::uint64_t> tensor_bytes(std::string_view name) const;
+  /// Values of report `name` (i32 or f32 as declared), valid once done.
+  Result<std::vector<double>> report(std::string_view name) const;
+  /// Submit to completion as the scheduler saw it; 0 before the end.
+  std::chrono::nanoseconds latency() const;
+
+ private:
+  friend class Engine;
+  struct Impl;
+  explicit Run(Impl* impl) : impl_(impl) {}
+  Impl* impl_ = nullptr;
+};
+
+struct EngineStats {
+  std::uint64_t runs_submitted = 0, runs_done = 0, runs_failed = 0, runs_cancelled = 0;
+  std::uint64_t tasks_sent = 0;        // slots written to inboxes
+  std::uint64_t decisions = 0;         // task and worker choices made by the policy
+  std::uint64_t publications = 0;      // batches of link writes (C5)
+  std::uint64_t records_received = 0;
+  std::uint64_t skipped_tiles = 0;     // tiles that did not exist or were cancelled
+  std::uint64_t scheduler_busy_ns = 0; // thread time spent deciding and sending
+};
+
+/// One timed task for tools; see write_trace.
+struct TraceEvent {
+  std::uint32_t worker, op, slot, epoch, first_tile, tiles;
+  std::uint64_t start_ns, wait_ns, run_ns;   // steady_clock
+};
+
+/// Engine runs a program on a device. Thread-safe: any number of client threads may submit. Several engines may live in
+/// one process. Starts exactly one thread (the scheduler); the device starts its workers.
+class Engine {
+ public:
+  /// Reserves all memory, starts the scheduler thread, does not launch workers yet (start()).
+  static Result<Engine> create(std::unique_ptr<Device> device, Program program, const EngineOptions& options = {});
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  /// Cancels what waits, drains what runs, parks the workers.
+  ~Engine();
+
+  /// Copies a weight to the device. invalid_argument unless `bytes` has exactly its size. Before start().
+  Status bind_weight(std::string_view name, std::span<const std::byte> bytes);
+  /// Launches the workers. Fails if a weight is unbound.
+  Status start();
+  /// Submits a run. Blocks only while the queue is full. out_of_range if a dim or a runtime check does not hold: nothing is sent.
+  Result<Run> submit(RunRequest request);
+  /// Zeroes a state instance, in order with its runs.
+  Status reset_state(std::uint32_t state);
+  Status write_state(std::uint32_t state, std::string_view name, std::span<const std::byte> bytes);
+  Status read_state(std::uint32_t state, std::string_view name, std::span<std::byte> bytes);
+  /// Waits until nothing is queued or running.
+  Status drain(std::chrono::nanoseconds timeout);
+  EngineStats stats() const;
+  DeviceInfo device_info() const;
+  const plan::PlanView& plan() const;
+  /// Tasks per run at these dims, under the current policy's chunking.
+  Result<std::uint64_t> tasks_per_run(const std::vector<std::pair<std::string_view, std::int64_t>>& dims) const;
+
+  /// Timed tasks so far (needs trace_records). Call when drained.
+  std::vector<TraceEvent> trace() const;
+  /// Writes them, and the scheduler's decisions, as Chrome trace JSON, which Perfetto opens.
+  Status write_trace(const std::string& path) const;
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ccks

@@ -1,0 +1,74 @@
+// The rest of link memory: who tells whom what, besides rings. Host and workers both see it.
+// One cache line a writer and worker, so no line has two writers.
+#pragma once
+
+#include "ccks/wire/task.hpp"
+
+namespace ccks::wire {
+
+enum class WorkerState : u32 { absent = 0, running = 1, parked = 2, faulted = 3 };
+
+/// WorkerLine is written by one worker, read by the host.
+struct alignas(kCacheLineBytes) WorkerLine {
+  u32 state;           // WorkerState. Written last, with release
+  u32 inbox_position;  // tasks consumed so far: where a relaunched worker resumes
+  u32 outbox_position; // records produced so far
+  u32 trace_count;     // trace records written
+  // Valid once state is faulted:
+  u32 fault;           // FaultCode
+  u32 fault_op;
+  u32 fault_slot;
+  u32 fault_epoch;
+  u32 fault_tile;
+  u32 fault_event;     // event waited for
+  u32 fault_value;     // its counter
+  u32 fault_target;
+  u32 asleep;          // host device: the worker sleeps and wants its doorbell rung
+  u32 park_reason;
+  u64 busy_ns;         // time in op bodies since launch
+  u64 wait_ns;         // time waiting for events
+};
+static_assert(sizeof(WorkerLine) == kCacheLineBytes);
+
+/// HostLine is written by the host, read by one worker.
+struct alignas(kCacheLineBytes) HostLine {
+  u32 outbox_consumed;  // records the scheduler has taken: the worker's credit
+  u32 park;             // 1: leave after the current task
+  u64 heartbeat_ns;     // host clock; workers leave when it stands still for `heartbeat_limit_ns`
+  u32 reserved[28];
+};
+static_assert(sizeof(HostLine) == kCacheLineBytes);
+
+/// One executed task, as written to a worker's trace area.
+struct TraceRecord {
+  u64 start_ns;  // device clock when the worker took the task
+  u32 wait_ns;   // of it, waiting for events
+  u32 run_ns;    // whole duration
+  u32 tile;      // as in Task
+  u32 epoch;
+  u16 op;
+  u16 slot;
+  u32 worker;
+};
+static_assert(sizeof(TraceRecord) == 32);
+
+/// WorkerParams is what a launch hands to the workers. Addresses are valid on both sides.
+struct WorkerParams {
+  u64 inboxes;        // Task[workers][inbox_slots]
+  u64 outboxes;       // Record[workers][outbox_slots]
+  u64 worker_lines;   // WorkerLine[workers]
+  u64 host_lines;     // HostLine[workers]
+  u64 frames;         // u64[slots]: address of each slot's RunFrame; device memory
+  u64 trace;          // TraceRecord[workers][trace_slots], or 0
+  u32 workers;
+  u32 slots;
+  u32 inbox_slots;    // powers of two
+  u32 outbox_slots;
+  u32 trace_slots;
+  u32 reserved;
+  u64 spin_deadline_ns;     // an event wait longer than this is a fault
+  u64 heartbeat_limit_ns;   // 0: no limit
+  u64 idle_limit_ns;        // 0: stay for ever
+};
+
+}  // namespace ccks::wire

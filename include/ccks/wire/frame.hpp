@@ -1,0 +1,172 @@
+// The run frame: everything a worker needs to know about one run slot. The host fills it when the dims of a slot
+// change and no task of the slot is in flight; workers only read it. All offsets are bytes from the frame's start.
+#pragma once
+
+#include "ccks/wire/dtype.hpp"
+
+namespace ccks::wire {
+
+/// Where an operand's bytes live.
+enum class Space : u8 { arena = 0, weights = 1, state = 2 };
+
+/// One operand of an op: a strided window, right-aligned to rank 4 (missing leading dims: extent 1, stride 0).
+struct OperandParams {
+  u64 offset;     // bytes from the base of `space`
+  i64 stride[4];  // elements; 0 where broadcast
+  i32 dim[4];     // extents
+  u8 space;       // Space
+  u8 dtype;       // Dtype
+  u8 rank;        // rank in the program, 0 to 4
+  u8 flags;       // OperandFlags
+  u32 reserved;
+};
+static_assert(sizeof(OperandParams) == 64);
+
+enum OperandFlags : u8 {
+  kOperandContiguous = 1,  // row-major without gaps
+  kOperandStreamed = 2,    // depends on no other op of the run (weights, inputs): may be prefetched before the wait
+};
+
+/// One axis of an event range, see WaitParams. grid_axis < 0: the whole axis, all `extent / block` blocks.
+struct WaitAxis {
+  i32 grid_axis;  // which coordinate of the tile moves the window; -1: none
+  i32 step;       // base index = coordinate * step + offset
+  i32 offset;     // may be negative (padding); in the producer's coordinates
+  i32 length;     // indices read from there
+  i32 extent;     // indices that exist in the producer's window: clipped to [0, extent)
+  i32 block;      // indices per event along this axis
+  i32 stride;     // events from one block to the next; 0 where the axis is not split
+  i32 reserved;
+};
+
+/// A tile waits until every event of a rectangle has been signalled `total` times in this run. The rectangle is
+/// [lo0, hi0) x [lo1, hi1) with lo = clip(c * step + offset) / block, hi = ceil(clip(c * step + offset + length) / block).
+/// A window clipped to nothing waits for nothing.
+struct WaitParams {
+  u32 event_first;
+  u32 total;       // signals each of these events gets in one run
+  WaitAxis axis[2];
+  u32 producer;    // op index, for messages
+  u32 reserved[5];
+};
+static_assert(sizeof(WaitParams) == 96);
+
+/// A finished tile adds 1 to one event: event_first + coordinate[grid_axis[i]] * stride[i] over i = 0, 1.
+struct SignalParams {
+  u32 event_first;
+  u32 total;         // signals each event of the group gets in one run; the same for every event of the group
+  i32 grid_axis[2];  // -1: not split
+  i32 stride[2];
+  u32 event_count;   // events of the group that exist at these dims
+  u32 reserved;
+};
+static_assert(sizeof(SignalParams) == 32);
+
+enum class Compare : u32 { eq = 0, ne = 1, lt = 2, le = 3, gt = 4, ge = 5 };
+
+/// A tile of a guarded op runs only if `word <compare> value` holds for each of its guards (parents first). A tile whose
+/// guard fails signals its events like any other. The report op's event is always among the op's waits.
+struct GuardParams {
+  u64 offset;    // bytes from the arena's base: element 0 of the report's tensor, i32 or f32
+  u32 compare;   // Compare
+  u32 is_float;
+  union {
+    i32 int_value;
+    float float_value;
+  };
+  u32 reserved[3];
+};
+static_assert(sizeof(GuardParams) == 32);
+
+/// Instruction of an element expression: register machine, up to kMaxExprRegisters registers. ints are i64, bools 0/1 in i64.
+struct ExprInstr {
+  u8 op;   // ExprOp
+  u8 dst;  // register
+  u8 a;
+  u8 b;
+  u32 c;   // third register (select), argument index, output dim, or the bits of an f32 / i32 constant
+};
+static_assert(sizeof(ExprInstr) == 8);
+inline constexpr u32 kMaxExprRegisters = 32;
+
+/// Suffix f: on f32; i: on i64. Comparisons give i64 0/1. Semantics as spec::ExprFn.
+enum class ExprOp : u8 {
+  const_f, const_i, arg_f, arg_i, index_i,
+  add_f, sub_f, mul_f, div_f, mod_f, min_f, max_f, pow_f,
+  add_i, sub_i, mul_i, div_i, mod_i, min_i, max_i,
+  neg_f, abs_f, floor_f, ceil_f, round_f, sign_f, neg_i, abs_i, sign_i,
+  exp_f, log_f, sqrt_f, rsqrt_f, sin_f, cos_f, tanh_f, erf_f, sigmoid_f, silu_f, gelu_f, gelu_tanh_f, relu_f, softplus_f,
+  lt_f, le_f, eq_f, ne_f, lt_i, le_i, eq_i, ne_i,  // gt, ge: operands swapped
+  and_i, or_i, not_i,
+  select_f, select_i,  // dst = a != 0 ? b : c
+  f_from_i, i_from_f,  // i_from_f truncates; to_bool is ne with zero
+};
+
+/// One op of a run, dims resolved. `kind` fixes which tile op runs, `body` which instantiation in generated workers.
+/// Operands: inputs as in spec::Op::inputs, then outputs. Tile space: rank 4, see op_layout.hpp.
+struct OpParams {
+  u8 kind;            // OpCode, op_layout.hpp
+  u8 flags;           // OpFlags
+  u16 body;           // generated workers: index of the instantiation; generic workers ignore it
+  u32 tile_count;     // product of grid
+  i32 grid[4];        // tiles along each dim of the tile space
+  i32 tile[4];        // extent of a tile along each
+  i32 dims[8];        // by kind, op_layout.hpp
+  float scalars[4];   // by kind
+  u32 operand_first;  // index into the frame's operands
+  u16 input_count;
+  u16 output_count;
+  u32 wait_first;
+  u32 signal_first;
+  u16 wait_count;
+  u16 signal_count;
+  u32 guard_first;
+  u16 guard_count;
+  u16 code_count;     // instructions of the map expression or epilogue; 0: identity
+  u32 code_first;
+  i32 report;         // report index this op publishes, -1: none
+  u32 report_operand; // operand whose bytes are published
+  u32 report_offset;  // bytes into the slot's report area
+  u32 report_bytes;
+  u32 reserved[2];
+};
+static_assert(sizeof(OpParams) == 144);
+
+enum OpFlags : u8 {
+  kOpDynamic = 1,  // some tiles may not exist; the body finds out from its operands and does nothing for them
+};
+
+/// A list in the frame: tasks for one worker.
+struct ListParams {
+  u32 first;  // index into the frame's list tasks
+  u32 count;
+};
+
+/// RunFrame is the head of a frame. Events of the slot are u32 counters in device memory that only ever grow;
+/// an event e is complete for the run of `epoch` when counter[e] - (base[e] + (epoch - epoch0) * total) - total, taken as i32, is >= 0.
+struct alignas(16) RunFrame {
+  // Roles  written by the host while the slot is idle; read by workers after the first task of the run [see ring.hpp]
+  u64 arena;    // addresses
+  u64 weights;
+  u64 state;
+  u64 events;   // u32 counters of this slot
+  u64 reports;  // report area of this slot, visible to the host
+  u32 epoch0;   // epoch at which `bases` hold
+  u32 op_count;
+  u32 list_count;
+  u32 ops;       // byte offsets from the frame's start
+  u32 operands;
+  u32 waits;
+  u32 signals;
+  u32 guards;
+  u32 code;
+  u32 bases;     // u32 per event
+  u32 lists;     // ListParams
+  u32 list_tasks;
+  u32 frame_bytes;
+  u32 event_count;
+  u32 reserved[4];
+};
+static_assert(sizeof(RunFrame) == 112);
+
+}  // namespace ccks::wire

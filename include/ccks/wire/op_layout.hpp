@@ -1,0 +1,42 @@
+// The agreement between planner and tile ops: for each op code its tile space, dims[], scalars[] and operands.
+// The tile space has rank 4, right-aligned like operands. Unless said otherwise it is the shape of output 0, and
+// tile coordinates are row-major in the grid: tile = ((c0 * grid[1] + c1) * grid[2] + c2) * grid[3] + c3.
+#pragma once
+
+#include "ccks/wire/base.hpp"
+
+namespace ccks::wire {
+
+/// Same values as spec::OpKind.
+enum class OpCode : u8 {
+  map = 0,            // operands broadcast to the output by stride 0
+  reduce = 1,         // dims: [0] spec::ReduceFn, [1] mask of reduced axes (bit i: axis i of rank 4). The output operand keeps
+                      // reduced dims with extent 1. Tile space: the output so kept
+  softmax = 2,        // scalars: [0] scale. tile[3] is the whole last dim
+  rmsnorm = 3,        // scalars: [0] eps. tile[3] whole
+  layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
+  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0
+  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal; scalars: [0] scale. tile[3] = a whole number of heads
+  rope = 7,           // dims: [0] heads, [1] position of row 0, [2] has positions, [3] interleaved; scalars: [0] theta
+                      // tile[3] = a whole number of heads; input 1, if any, is positions as [1, 1, 1, n] i32
+  gather = 8,         // table rank-aligned [1, 1, v, d] (inner dims flattened), index [1, 1, 1, t] flattened; tile space [1, 1, t, d]:
+                      // both table rows and output rows must be contiguous; indices outside [0, v) are faults
+  argmax = 9,         // tile space: x with the last dim extent 1; the output operand likewise
+  topk = 10,          // dims: [0] k. tile space as argmax; outputs [.., k]
+  conv2d = 11,        // dims: [0, 1] stride, [2, 3] padding, [4, 5] dilation (h, w). tile space [n, oc, oh, ow]
+  route = 12,         // dims: [0] k, [1] softmax over all, [2] renormalize. One tile. Outputs: weight [t, k], expert [t, k],
+                      // count [1, 1, 1, e], row [t, k], source [1, 1, 1, t * k]
+  expert_matmul = 13, // dims: [0] top_k, [1] gather, [2] experts. Inputs x, b[1, e, k, n], source, count. Dynamic: tile coordinate 2 counts the
+                      // row tiles of all experts, expert by expert, ceil(count[e] / tile[2]) each; tiles beyond do not exist
+  combine = 14,       // dims: [0] top_k. Inputs x [t * k, d], weight [t, k], row [t, k]
+  report = 15,        // one tile; output i32 or f32 contiguous; published (OpParams::report)
+  select = 16,        // then, else, out; takes `then` where all guards [dims[0], dims[0] + dims[1]) of the frame hold.
+                      // These are not the op's own guards
+  custom = 17,
+};
+
+/// dims[7]: for matmul, conv2d and expert_matmul, the input index of the first epilogue operand. Argument 0 of an epilogue
+/// is the accumulator, argument 1 + i is that input + i. For map, argument i is input i.
+inline constexpr u32 kEpilogueDim = 7;
+
+}  // namespace ccks::wire

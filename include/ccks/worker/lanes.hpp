@@ -1,0 +1,20 @@
+// Lanes: what a tile op knows about the machine. A worker is one thread on the host device (one lane) and one thread
+// block on a GPU (a lane per thread). Tile ops are templates over a Lanes type and are written for any number of lanes:
+// every lane calls the op with the same arguments; loops start at lane() and step by lanes().
+//
+// A Lanes type has
+//   u32 lane() const, u32 lanes() const
+//   void sync()                        barrier of all lanes; orders their memory accesses
+//   T sum(T), T max(T), T min(T)       over all lanes, for float, i32, i64; every lane gets the result; contains a barrier
+//   u8* scratch(), u32 scratch_bytes() memory shared by the lanes, 128-byte aligned, contents undefined between tiles
+//   static constexpr bool kSingleLane  lets the compiler drop barriers and choose bodies made for one thread
+#pragma once
+
+#include "ccks/wire/base.hpp"
+
+namespace ccks::worker {
+
+/// Least scratch every Lanes type offers. An op that wants more says so in its plan (PlanView::scratch_bytes).
+inline constexpr wire::u32 kMinScratchBytes = 48 * 1024;  // shared memory of a CUDA block without opt-in
+
+}  // namespace ccks::worker
