@@ -61,8 +61,12 @@ class Expr {
   SymbolId symbol_id() const;              // op() == symbol
   std::span<const Expr> operands() const;  // two or more for add and mul, two for the rest
   std::size_t hash() const;
+  /// Nodes of the expression written out as a tree; the parser refuses what grows past kMaxWeight.
+  std::size_t weight() const;
+  static constexpr std::size_t kMaxWeight = 1000;
 
-  /// Value with `values[id]` for each symbol; nothing on overflow of int64 or division by zero.
+  /// Value with `values[id]` for each symbol; nothing on overflow of int64 or division by zero. Canonical forms cancel
+  /// first: (n*m)//m has a value where m is zero, and n*k - n*k where n*k would overflow.
   std::optional<std::int64_t> evaluate(std::span<const std::int64_t> values) const;
   /// Sound bounds over the symbols' ranges.
   Interval bounds(std::span<const Symbol> symbols) const;
