@@ -1,6 +1,7 @@
 // The reference interpreter: runs a Program slowly and plainly in f64. Shares no code with planner or tile ops.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -27,8 +28,19 @@ using TensorMap = std::map<std::string, DenseTensor>;
 /// unsupported for a custom op without a reference.
 Result<TensorMap> interpret(const Program& program, std::span<const std::int64_t> dims, const TensorMap& bound);
 
-/// Seeded fill for tensor `id`: depends only on (seed, tensor name, init, shape), never on order or platform.
+/// Seeded fill for tensor `id`, rounded to its dtype: depends only on (seed, tensor name, kind, init, shape), never on order
+/// or platform. Init::automatic means: inputs normal(0, 1), for ints and bools 0 or 1; weights of rank 2 and more normal(0,
+/// 1/sqrt(K)), K the product of all dims but the first; weights of less rank 1 + 0.1 * normal(0, 1); all else zero.
+/// A dim that has no value of at least 0 gives an empty tensor.
 DenseTensor seeded_values(const Program& program, TensorId id, std::span<const std::int64_t> dims, std::uint64_t seed);
+/// fill_seeded writes the same values as the tensor's bytes (row-major, its dtype, little endian). `out` holds exactly them.
+void fill_seeded(const Program& program, TensorId id, std::span<const std::int64_t> dims, std::uint64_t seed,
+                 std::span<std::byte> out);
+
+/// pack_values rounds `values` to `dtype` (as round_to) and writes their bytes; out.size() == values.size() * dtype_bytes.
+void pack_values(Dtype dtype, std::span<const double> values, std::span<std::byte> out);
+/// unpack_values reads what pack_values wrote; the sizes fit each other the same way.
+void unpack_values(Dtype dtype, std::span<const std::byte> bytes, std::span<double> out);
 
 /// Largest |got - want| / max(|want|, scale) over all elements, where scale is the root mean square of `want` (at least 1e-6).
 /// NaN or infinity where `want` is finite gives infinity.
