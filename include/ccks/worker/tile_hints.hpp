@@ -1,0 +1,188 @@
+// Tile sizes the ops like best, for the planner: pure functions of shape and machine. Any other tile is right too, only
+// slower. Sizes are whole extents or powers of two (times the granule), so that producer and consumer tiles nest.
+#pragma once
+
+#include "ccks/wire/base.hpp"
+#include "ccks/wire/dtype.hpp"
+#include "ccks/wire/op_layout.hpp"
+
+namespace ccks::worker {
+
+enum class DeviceClass : wire::u32 { host = 0, cuda = 1 };
+
+/// Scratch the host bodies want per worker: packed a (128 KiB), packed b (256 KiB) and an accumulator (128 KiB) of a
+/// matmul block; all other ops fit in that. With less they still run, on smaller blocks or in the portable body.
+inline constexpr wire::u32 kHostScratchBytes = 512 * 1024;
+/// Scratch the portable bodies want on a GPU: what every block gets without opt-in.
+inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
+
+/// One op as the hints see it. `extent` is its tile space (wire/op_layout.hpp), best at the sizes that matter most.
+struct TileQuestion {
+  wire::OpCode kind = wire::OpCode::map;
+  wire::i64 extent[4] = {1, 1, 1, 1};
+  wire::Dtype dtype = wire::Dtype::f32;      // of output 0
+  wire::u32 workers = 1;
+  DeviceClass device = DeviceClass::host;
+  wire::i64 depth = 1;    // work per element: k of a matmul, context of an attention, c*kh*kw of a conv2d, reduced extents,
+                          // the last dim of x for argmax and topk
+  wire::i64 granule = 1;  // tile[3] is a multiple of it: head_dim for rope and attention
+  wire::i64 group = 1;    // attention: heads per kv head, best kept in one tile
+  wire::i64 experts = 1;  // expert_matmul
+};
+
+struct TileHint {
+  wire::i32 tile[4] = {1, 1, 1, 1};
+};
+
+namespace hints {
+
+using wire::i32;
+using wire::i64;
+
+CCKS_HD constexpr i64 least(i64 a, i64 b) { return a < b ? a : b; }
+CCKS_HD constexpr i64 most(i64 a, i64 b) { return a > b ? a : b; }
+CCKS_HD constexpr i64 ceil_div(i64 a, i64 b) { return (a + b - 1) / b; }
+
+/// Largest power of two that is at most `v` (1 for v < 1).
+CCKS_HD constexpr i64 floor_pow2(i64 v) {
+  i64 p = 1;
+  while (p * 2 <= v) p *= 2;
+  return p;
+}
+CCKS_HD constexpr i64 ceil_pow2(i64 v) {
+  i64 p = 1;
+  while (p < v) p *= 2;
+  return p;
+}
+/// A tile of at most `want` indices: the whole extent or a power of two.
+CCKS_HD constexpr i32 fit(i64 extent, i64 want) {
+  return static_cast<i32>(extent <= want ? most(extent, 1) : floor_pow2(want));
+}
+
+CCKS_HD constexpr i64 tiles_of(const TileQuestion& q, const TileHint& t) {
+  i64 n = 1;
+  for (int i = 0; i < 4; ++i) n *= ceil_div(most(q.extent[i], 1), t.tile[i]);
+  return n;
+}
+
+/// Elements per tile for ops that only pass over memory: enough to hide the cost of a task (about 1 us), few enough that
+/// every worker gets two.
+CCKS_HD constexpr i64 element_budget(const TileQuestion& q) {
+  const i64 total = most(q.extent[0], 1) * most(q.extent[1], 1) * most(q.extent[2], 1) * most(q.extent[3], 1) * most(q.depth, 1);
+  const bool host = q.device == DeviceClass::host;
+  const i64 lo = host ? 4096 : 2048, hi = host ? 32768 : 16384;
+  return most(lo, least(hi, ceil_div(total, 2 * static_cast<i64>(q.workers))));
+}
+
+/// tile[3] is given; rows fill the rest of the budget, innermost dim first.
+CCKS_HD constexpr TileHint rows(const TileQuestion& q, i64 last, i64 row_cost) {
+  TileHint t;
+  t.tile[3] = static_cast<i32>(most(last, 1));
+  i64 left = most(1, element_budget(q) / most(row_cost, 1));
+  for (int i = 2; i >= 0; --i) {
+    t.tile[i] = fit(q.extent[i], left);
+    if (t.tile[i] < q.extent[i]) break;
+    left = most(1, left / t.tile[i]);
+  }
+  return t;
+}
+
+CCKS_HD constexpr TileHint elementwise(const TileQuestion& q) {
+  const i64 last = fit(q.extent[3], element_budget(q));
+  return rows(q, last, last);
+}
+
+CCKS_HD constexpr TileHint whole_rows(const TileQuestion& q) { return rows(q, q.extent[3], most(q.extent[3], 1) * most(q.depth, 1)); }
+
+CCKS_HD constexpr TileHint rope(const TileQuestion& q) {
+  const i64 heads = most(1, q.extent[3] / most(q.granule, 1));
+  const i64 last = fit(heads, most(1, element_budget(q) / most(q.granule, 1))) * most(q.granule, 1);
+  return rows(q, last, last);
+}
+
+/// Few rows: the weights are streamed once, so rows stay whole and columns are split evenly over the workers.
+CCKS_HD constexpr TileHint thin_matmul(const TileQuestion& q) {
+  const bool host = q.device == DeviceClass::host;
+  const i64 columns = ceil_div(most(q.extent[3], 1), static_cast<i64>(q.workers) * 2);
+  const i64 lo = host ? 64 : 16, hi = host ? 1024 : 128;
+  TileHint t;
+  t.tile[2] = static_cast<i32>(most(q.extent[2], 1));
+  t.tile[3] = fit(q.extent[3], most(lo, least(hi, ceil_pow2(columns))));
+  return t;
+}
+
+/// Halves the larger side until every worker has two tiles or the blocks get too small to amortise packing.
+CCKS_HD constexpr TileHint block_matmul(const TileQuestion& q, i64 rows_wanted) {
+  const bool host = q.device == DeviceClass::host;
+  i64 m = host ? least(rows_wanted, 128) : least(rows_wanted, 64), n = host ? 256 : 64;
+  TileHint t;
+  for (;;) {
+    t.tile[2] = fit(q.extent[2], m);
+    t.tile[3] = fit(q.extent[3], n);
+    if (tiles_of(q, t) >= 2 * static_cast<i64>(q.workers) || (m <= 32 && n <= 64)) return t;
+    if (n > 64 && n >= m) {
+      n /= 2;
+    } else {
+      m = most(m / 2, 16);
+      if (m == 16) return t;
+    }
+  }
+}
+
+CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
+  return q.extent[2] <= 4 ? thin_matmul(q) : block_matmul(q, 128);
+}
+
+CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
+  const i64 per_expert = ceil_pow2(ceil_div(most(q.extent[2], 1), most(q.experts, 1)));
+  return block_matmul(q, most(4, least(128, per_expert)));
+}
+
+CCKS_HD constexpr TileHint attention(const TileQuestion& q) {
+  const i64 head = most(q.granule, 1);
+  TileHint t;
+  t.tile[2] = fit(q.extent[2], q.device == DeviceClass::host ? 32 : 16);
+  t.tile[3] = static_cast<i32>(head * most(q.group, 1));
+  while (t.tile[2] > 4 && tiles_of(q, t) < 2 * static_cast<i64>(q.workers)) t.tile[2] /= 2;
+  return t;
+}
+
+CCKS_HD constexpr TileHint conv2d(const TileQuestion& q) {
+  TileHint t;
+  t.tile[3] = fit(q.extent[3], 64);
+  t.tile[2] = fit(q.extent[2], most(1, (q.device == DeviceClass::host ? 512 : 256) / t.tile[3]));
+  t.tile[1] = fit(q.extent[1], 32);
+  while (t.tile[1] > 8 && tiles_of(q, t) < 2 * static_cast<i64>(q.workers)) t.tile[1] /= 2;
+  return t;
+}
+
+CCKS_HD constexpr TileHint whole(const TileQuestion& q) {
+  TileHint t;
+  for (int i = 0; i < 4; ++i) t.tile[i] = static_cast<i32>(most(q.extent[i], 1));
+  return t;
+}
+
+}  // namespace hints
+
+/// Recommended tile[4] for an op. Every entry is at least 1 and at most the extent (at least 1).
+CCKS_HD constexpr TileHint tile_hint(const TileQuestion& q) {
+  using wire::OpCode;
+  switch (q.kind) {
+    case OpCode::matmul: return hints::matmul(q);
+    case OpCode::expert_matmul: return hints::expert_matmul(q);
+    case OpCode::attention: return hints::attention(q);
+    case OpCode::rope: return hints::rope(q);
+    case OpCode::conv2d: return hints::conv2d(q);
+    case OpCode::softmax:
+    case OpCode::rmsnorm:
+    case OpCode::layernorm:
+    case OpCode::argmax:
+    case OpCode::topk:
+    case OpCode::reduce: return hints::whole_rows(q);
+    case OpCode::route:
+    case OpCode::report: return hints::whole(q);
+    default: return hints::elementwise(q);
+  }
+}
+
+}  // namespace ccks::worker
