@@ -147,7 +147,6 @@ struct PlanView {
   std::uint32_t scratch_bytes = 0;    // per worker, wanted by the tile ops of this plan
 };
 
-/// evaluate_dims fills `values` (one per node) for `symbols`; false on overflow or division by zero.
-bool evaluate_dims(std::span<const DimNode> nodes, std::span<const std::int64_t> symbols, std::span<std::int64_t> values);
+// evaluate_dims, which gives the values of `dims`, is in ccks/plan_eval.hpp.
 
 }  // namespace ccks::plan
