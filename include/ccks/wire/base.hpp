@@ -28,6 +28,12 @@ using i64 = std::int64_t;
 #define CCKS_HD
 #endif
 
+// Code that is compiled several times for different instruction sets lives in this inline namespace, so that the linker
+// never swaps one build of an inline function for another. The build defines CCKS_ISA for such a source file.
+#if !defined(CCKS_ISA)
+#define CCKS_ISA isa_baseline
+#endif
+
 namespace ccks::wire {
 
 inline constexpr u32 kCacheLineBytes = 128;  // two x86 lines: the adjacent-line prefetcher pairs them; one GPU L2 line

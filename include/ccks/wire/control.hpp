@@ -30,10 +30,14 @@ struct alignas(kCacheLineBytes) WorkerLine {
 };
 static_assert(sizeof(WorkerLine) == kCacheLineBytes);
 
+/// What HostLine::park asks for. `abandon` is for teardown: a worker also leaves an event wait, with FaultCode::abandoned,
+/// since its task is neither finished nor untouched.
+enum ParkRequest : u32 { kParkNo = 0, kParkAfterTask = 1, kParkAbandon = 2 };
+
 /// HostLine is written by the host, read by one worker.
 struct alignas(kCacheLineBytes) HostLine {
   u32 outbox_consumed;  // records the scheduler has taken: the worker's credit
-  u32 park;             // 1: leave after the current task
+  u32 park;             // ParkRequest. Device::launch clears it
   u64 heartbeat_ns;     // host clock; workers leave when it stands still for `heartbeat_limit_ns`
   u32 reserved[28];
 };

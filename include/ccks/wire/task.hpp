@@ -66,6 +66,7 @@ enum class FaultCode : u32 {
   bad_index = 3,      // a gather index or routed row outside its tensor
   outbox_full = 4,    // the host did not consume records before the spin deadline
   op_fault = 5,       // an op body reported a fault of its own
+  abandoned = 6,      // the host asked the worker to leave in the middle of a task (kParkAbandon)
 };
 
 enum class ParkReason : u32 { requested = 0, stale_heartbeat = 1, idle = 2 };
