@@ -84,7 +84,7 @@ struct ExprInstr {
   u8 dst;  // register
   u8 a;
   u8 b;
-  u32 c;   // third register (select), argument index, output dim, or the bits of an f32 / i32 constant
+  u32 c;   // third register (select), argument index, output dim (of rank 4), or the bits of an f32 / i32 constant
 };
 static_assert(sizeof(ExprInstr) == 8);
 inline constexpr u32 kMaxExprRegisters = 32;
