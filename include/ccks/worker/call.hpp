@@ -1,0 +1,187 @@
+// One tile of one op as its body sees it: operands, dtypes, the tile's box, guards.
+#pragma once
+
+#include "ccks/worker/element.hpp"
+#include "ccks/worker/lanes.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// Elements a lane handles at a time: a vector loop on the host, one element where lanes are many.
+template <class Lanes>
+inline constexpr u32 kChunk = Lanes::kSingleLane ? 128 : 1;
+
+template <class T>
+CCKS_INLINE const T* frame_table(const RunFrame& frame, u32 offset) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const u8*>(&frame) + offset);
+}
+
+/// The frame outlives the call.
+struct Call {
+  const RunFrame& frame;
+  const OpParams& op;
+  const OperandParams* operands;
+
+  CCKS_INLINE Call(const RunFrame& f, const OpParams& o)
+      : frame(f), op(o), operands(frame_table<OperandParams>(f, f.operands) + o.operand_first) {}
+  CCKS_INLINE const ExprInstr* code() const { return frame_table<ExprInstr>(frame, frame.code) + op.code_first; }
+};
+
+CCKS_INLINE u8* operand_base(const RunFrame& frame, const OperandParams& p) {
+  const u64 base = p.space == static_cast<u8>(wire::Space::arena)     ? frame.arena
+                   : p.space == static_cast<u8>(wire::Space::weights) ? frame.weights
+                                                                      : frame.state;
+  return reinterpret_cast<u8*>(base + p.offset);
+}
+
+// ---- dtypes of all operands, inputs then outputs --------------------------------------------------------------------
+
+/// Dtypes as the frame has them.
+struct RuntimeTypes {
+  const OperandParams* operands;
+  template <u32 kIndex>
+  CCKS_INLINE Runtime type() const {
+    return {static_cast<Dtype>(operands[kIndex].dtype)};
+  }
+  CCKS_INLINE Runtime type_at(u32 index) const { return {static_cast<Dtype>(operands[index].dtype)}; }
+};
+
+/// Dtypes fixed when the op is compiled.
+template <Dtype... kTypes>
+struct FixedTypes {
+  static constexpr Dtype kAll[] = {kTypes...};
+  template <u32 kIndex>
+  static CCKS_INLINE auto type() {
+    static_assert(kIndex < sizeof...(kTypes), "the op has more operands than dtypes were named");
+    constexpr Dtype kDtype = pick<kIndex, kTypes...>();
+    return Fixed<kDtype>{};
+  }
+
+ private:
+  template <u32 kIndex, Dtype kFirst, Dtype... kRest>
+  static constexpr Dtype pick() {
+    if constexpr (kIndex == 0) return kFirst;
+    else return pick<kIndex - 1, kRest...>();
+  }
+};
+
+// ---- strided windows ------------------------------------------------------------------------------------------------
+
+template <class T>
+struct View {
+  u8* data;
+  i64 stride[4];
+  i32 dim[4];
+  T type;
+
+  CCKS_INLINE i64 offset(i32 c0, i32 c1, i32 c2, i32 c3) const {
+    return c0 * stride[0] + c1 * stride[1] + c2 * stride[2] + c3 * stride[3];
+  }
+  CCKS_INLINE u8* at(i32 c0, i32 c1, i32 c2, i32 c3) const { return data + offset(c0, c1, c2, c3) * bytes_of(type); }
+  CCKS_INLINE u8* at(const i32 (&c)[4]) const { return at(c[0], c[1], c[2], c[3]); }
+};
+
+template <class T>
+CCKS_INLINE View<T> make_view(const Call& call, u32 index, T type) {
+  const OperandParams& p = call.operands[index];
+  View<T> v{operand_base(call.frame, p), {}, {}, type};
+  for (u32 i = 0; i < 4; ++i) {
+    v.stride[i] = p.stride[i];
+    v.dim[i] = p.dim[i];
+  }
+  return v;
+}
+template <u32 kIndex, class Types>
+CCKS_INLINE auto view_of(const Call& call, const Types& types) {
+  return make_view(call, kIndex, types.template type<kIndex>());
+}
+
+/// The part of the tile space that a tile covers.
+struct Box {
+  i32 lo[4];
+  i32 size[4];  // clipped; 0 where the tile lies outside
+
+  CCKS_INLINE u32 rows() const {
+    return size[3] == 0 ? 0 : static_cast<u32>(size[0]) * static_cast<u32>(size[1]) * static_cast<u32>(size[2]);
+  }
+  /// Coordinates of the first element of a row, rows counted in order.
+  CCKS_INLINE void row_start(u32 row, i32 (&c)[4]) const {
+    c[3] = lo[3];
+    for (u32 i = 3; i-- > 0;) {
+      const u32 extent = static_cast<u32>(size[i]);
+      c[i] = lo[i] + static_cast<i32>(row % extent);
+      row /= extent;
+    }
+  }
+};
+
+CCKS_INLINE void tile_coordinates(const OpParams& op, u32 tile, i32 (&c)[4]) {
+  for (u32 i = 4; i-- > 0;) {
+    const u32 extent = static_cast<u32>(most(op.grid[i], 1));
+    c[i] = static_cast<i32>(tile % extent);
+    tile /= extent;
+  }
+}
+
+CCKS_INLINE Box tile_box(const OpParams& op, u32 tile, const i32 (&dim)[4]) {
+  Box box;
+  i32 c[4];
+  tile_coordinates(op, tile, c);
+  for (u32 i = 0; i < 4; ++i) {
+    box.lo[i] = c[i] * op.tile[i];
+    box.size[i] = most(0, least(op.tile[i], dim[i] - box.lo[i]));
+  }
+  return box;
+}
+
+// ---- guards -----------------------------------------------------------------------------------------------------------
+
+template <class T>
+CCKS_INLINE bool compare_values(T a, u32 how, T b) {
+  switch (static_cast<wire::Compare>(how)) {
+    case wire::Compare::eq: return a == b;
+    case wire::Compare::ne: return a != b;
+    case wire::Compare::lt: return a < b;
+    case wire::Compare::le: return a <= b;
+    case wire::Compare::gt: return a > b;
+    default: return a >= b;
+  }
+}
+
+/// Whether guards [first, first + count) of the frame all hold. The caller has waited for the reports.
+CCKS_INLINE bool guards_hold(const RunFrame& frame, u32 first, u32 count) {
+  const GuardParams* guards = frame_table<GuardParams>(frame, frame.guards) + first;
+  for (u32 i = 0; i < count; ++i) {
+    const GuardParams& g = guards[i];
+    const u8* word = reinterpret_cast<const u8*>(frame.arena + g.offset);
+    const bool holds = g.is_float ? compare_values(*reinterpret_cast<const float*>(word), g.compare, g.float_value)
+                                  : compare_values(*reinterpret_cast<const i32*>(word), g.compare, g.int_value);
+    if (!holds) return false;
+  }
+  return true;
+}
+
+// ---- scratch ------------------------------------------------------------------------------------------------------------
+
+/// Hands out pieces of a worker's scratch, each 64-byte aligned. `take` gives nullptr when it does not fit.
+struct Scratch {
+  u8* at;
+  u32 left;
+
+  template <class T>
+  CCKS_INLINE T* take(u32 count) {
+    const u64 bytes = (static_cast<u64>(count) * sizeof(T) + 63) & ~u64{63};
+    if (bytes > left) return nullptr;
+    T* p = reinterpret_cast<T*>(at);
+    at += bytes;
+    left -= static_cast<u32>(bytes);
+    return p;
+  }
+};
+template <class Lanes>
+CCKS_INLINE Scratch scratch_of(Lanes& lanes) {
+  return {lanes.scratch(), lanes.scratch_bytes()};
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,79 @@
+// What the tile ops need to know about compiler and instruction set. The one header of the ops, with math.hpp and the
+// lanes headers, that looks at the compiler.
+//
+// The host worker is compiled once per instruction set and all copies end up in one program. Everything the ops define
+// stands in an inline namespace named CCKS_ISA, so that no linker can pick an AVX-512 copy of a function for a machine
+// without it; for the same reason hot code calls nothing inline of the standard library.
+#pragma once
+
+#include "ccks/wire/base.hpp"
+#include "ccks/wire/dtype.hpp"
+#include "ccks/wire/frame.hpp"
+#include "ccks/wire/op_layout.hpp"
+#include "ccks/wire/task.hpp"
+
+#ifndef CCKS_ISA
+#define CCKS_ISA baseline
+#endif
+
+#if defined(__CUDACC__)
+#define CCKS_HOST_BODIES 0  // one-lane bodies use vector extensions that device compilers do not know
+#define CCKS_INLINE __host__ __device__ __forceinline__
+#define CCKS_IVDEP
+#else
+#define CCKS_HOST_BODIES 1
+#define CCKS_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define CCKS_IVDEP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define CCKS_IVDEP _Pragma("GCC ivdep")  // the loop carries no dependence: rows of registers never overlap by halves
+#endif
+#endif
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+using wire::Dtype;
+using wire::ExprInstr;
+using wire::ExprOp;
+using wire::FaultCode;
+using wire::GuardParams;
+using wire::i32;
+using wire::i64;
+using wire::OpCode;
+using wire::OperandParams;
+using wire::OpParams;
+using wire::RunFrame;
+using wire::u16;
+using wire::u32;
+using wire::u64;
+using wire::u8;
+
+template <class To, class From>
+CCKS_INLINE constexpr To bit_cast(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  return __builtin_bit_cast(To, from);
+}
+
+template <class T>
+CCKS_INLINE constexpr T least(T a, T b) {
+  return a < b ? a : b;
+}
+template <class T>
+CCKS_INLINE constexpr T most(T a, T b) {
+  return a > b ? a : b;
+}
+CCKS_INLINE constexpr u32 ceil_div(u32 a, u32 b) { return (a + b - 1) / b; }
+CCKS_INLINE constexpr u32 round_up(u32 a, u32 b) { return ceil_div(a, b) * b; }
+
+/// Asks for the line at `p` ahead of need; never faults.
+CCKS_INLINE void prefetch_line(const void* p) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#elif !defined(__CUDACC_RTC__)
+  __builtin_prefetch(p);
+#endif
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,76 @@
+// Element expressions as types, for generated workers: the same instructions as in the frame, fixed when the op is
+// compiled. See README.md for the vocabulary.
+#pragma once
+
+#include "ccks/worker/expr.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// One instruction; the fields of wire::ExprInstr in order.
+template <ExprOp kOp, u8 kDst, u8 kA, u8 kB, u32 kC>
+struct Ins {
+  static constexpr ExprOp op = kOp;
+  static constexpr u8 dst = kDst, a = kA, b = kB;
+  static constexpr u32 c = kC;
+};
+
+namespace detail {
+
+/// An instruction within an op: knows which operand an argument is.
+template <class I, u32 kEpilogueFirst>
+struct Bound : I {
+  template <class Types>
+  static CCKS_INLINE auto type(const Types& types, u32) {
+    constexpr bool kLoads = I::op == ExprOp::arg_f || I::op == ExprOp::arg_i;
+    constexpr u32 kOperand = !kLoads ? 0 : kEpilogueFirst == 0 ? I::c : I::c == 0 ? 0 : kEpilogueFirst + I::c - 1;
+    return types.template type<kOperand>();
+  }
+};
+
+template <class... Rest>
+struct Last;
+template <class I>
+struct Last<I> {
+  using type = I;
+};
+template <class I, class... Rest>
+struct Last<I, Rest...> : Last<Rest...> {};
+
+}  // namespace detail
+
+/// Instructions in order; the last one gives the result. Code<> is the identity of argument 0.
+template <class... Is>
+struct Code;
+
+/// Code of an op whose first epilogue operand is input kEpilogueFirst; 0: a map.
+template <u32 kEpilogueFirst, class... Is>
+struct BoundCode {
+  static constexpr bool identity() { return false; }
+  static constexpr bool uses_index() { return ((Is::op == ExprOp::index_i) || ...); }
+
+  template <u32 W, class Args, class Out>
+  CCKS_INLINE void run(const Args& args, const Place& p, const Out& out) const {
+    using End = typename detail::Last<Is...>::type;
+    Machine<W> machine(p.n);
+    (machine.step(detail::Bound<Is, kEpilogueFirst>{}, args, p), ...);
+    if constexpr (gives_int(End::op)) out(machine.ints(End::dst));
+    else out(machine.floats(End::dst));
+  }
+};
+template <u32 kEpilogueFirst>
+struct BoundCode<kEpilogueFirst> {
+  static constexpr bool identity() { return true; }
+  static constexpr bool uses_index() { return false; }
+  template <u32 W, class Args, class Out>
+  CCKS_INLINE void run(const Args&, const Place&, const Out&) const {}
+};
+
+template <class... Is>
+struct Code {
+  template <u32 kEpilogueFirst>
+  using Bind = BoundCode<kEpilogueFirst, Is...>;
+};
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
