@@ -69,7 +69,7 @@ struct WorkerParams {
   u32 inbox_slots;    // powers of two
   u32 outbox_slots;
   u32 trace_slots;
-  u32 reserved;
+  u32 scratch_bytes;        // per worker, as the ops of the plan want it; 0: the device's default
   u64 spin_deadline_ns;     // an event wait longer than this is a fault
   u64 heartbeat_limit_ns;   // 0: no limit
   u64 idle_limit_ns;        // 0: stay for ever

@@ -72,6 +72,8 @@ class RingWriter {
     item.seq = ring_seq(position_);
     atoms_.store_slot_relaxed(&slots_[position_++ & mask_], to_words(item));
   }
+  /// Follows another writer of the same ring that has put one item: lanes that replicate the leader's state.
+  CCKS_HD void skip() { ++position_; }
   CCKS_HD u32 position() const { return position_; }
   CCKS_HD u32 capacity() const { return mask_ + 1; }
 

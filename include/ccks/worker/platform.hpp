@@ -1,0 +1,58 @@
+// Platform: everything the worker loop needs from the machine it runs on. There is one for host threads
+// (platform_host.hpp), one for a CUDA thread block (platform_cuda.hpp), and one for each simulator or test; the loop has
+// no other way to touch an atomic, a clock or a thread.
+//
+// The lanes of a worker are split: the *control lanes* (one thread on the host, warp 0 of a block) poll, wait, signal
+// and report; all lanes run op bodies. State of the loop is replicated in the control lanes, so what they read from
+// memory goes through uniform().
+//
+// A Platform type has
+//   using Lanes, using Atoms              see lanes.hpp and wire/ring.hpp
+//   static constexpr u32 kPollSlots       inbox slots one poll() may stage
+//   Lanes& lanes()   Atoms atoms()   WorkerShared<kPollSlots>& shared()
+//   u64 now_ns()                          device clock; the same value for all control lanes
+//   bool control()                        this lane is a control lane
+//   bool leader()                         this lane is the one control lane that stores
+//   u32 control_lane(), control_lanes()
+// Collective over the control lanes:
+//   T uniform(T)                          the leader's value (u32, u64)
+//   u32 first_lane(bool)                  lowest control lane where true, control_lanes() if none
+//   u32 from_lane(u32 value, u32 lane)    that lane's value
+//   void converge()                       memory of the control lanes is ordered, as by a barrier among them
+//   u32 poll(const Task* inbox, u32 mask, u32 position)   stages the tasks that have arrived [R2]; how many
+//   void relax(u32 spins)                 in the `spins`-th turn of a wait that another worker or the host will end
+//   bool idle(u32 misses)                 after the `misses`-th empty poll in a row; may sleep until the doorbell rings,
+//                                         true if it did
+//   void posted()                         a record or state has been published: wakes a sleeping scheduler
+#pragma once
+
+#include "ccks/wire/control.hpp"
+
+namespace ccks::worker {
+
+using wire::i32;
+using wire::i64;
+using wire::u16;
+using wire::u32;
+using wire::u64;
+using wire::u8;
+
+enum class StepKind : u32 { body = 0, leave = 1 };
+
+/// What the control lanes tell all lanes to do next.
+struct WorkerStep {
+  u64 frame;   // RunFrame
+  u32 op;      // index into its ops
+  u32 tile;
+  StepKind kind;
+  u32 fault;   // FaultCode a lane met in the body; cleared by the leader before each body
+};
+
+/// Memory that all lanes of a worker share, next to the scratch of the ops.
+template <u32 kPollSlots>
+struct WorkerShared {
+  wire::Task staged[kPollSlots];  // tasks taken from the inbox and not yet run
+  WorkerStep step;
+};
+
+}  // namespace ccks::worker
