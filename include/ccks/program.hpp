@@ -30,12 +30,13 @@ class Program {
  public:
   Program() = default;
   /// Wraps a generated program; `generated` must outlive all copies (it has static storage).
-  static Program from_generated(const GeneratedProgram& generated);
+  static Program from_generated(const GeneratedProgram& generated) { return {nullptr, generated.plan, generated.worker}; }
   /// Parses, plans and validates the spec at `path`. The message holds all diagnostics, formatted.
   static Result<Program> from_spec_file(const std::string& path, const SpecOptions& options = {});
   static Result<Program> from_spec_text(const std::string& text, const std::string& name, const SpecOptions& options = {});
   /// For codegen: `owner` keeps the tables of `plan` alive.
-  Program(std::shared_ptr<const void> owner, const plan::PlanView& plan, const WorkerImage& worker);
+  Program(std::shared_ptr<const void> owner, const plan::PlanView& plan, const WorkerImage& worker)
+      : owner_(std::move(owner)), plan_(std::make_shared<const plan::PlanView>(plan)), worker_(worker) {}
 
   bool valid() const { return plan_ != nullptr; }
   const plan::PlanView& plan() const { return *plan_; }
