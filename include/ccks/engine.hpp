@@ -39,13 +39,13 @@ struct RunRequest {
     std::string_view name;
     std::span<const std::byte> bytes;   // contiguous row-major, exactly the tensor's size at these dims
   };
-  std::vector<std::pair<std::string_view, std::int64_t>> dims;  // symbols without a preset must be named
-  std::vector<Input> inputs;            // inputs not named keep what the slot last held: name them all unless they never change
+  std::vector<std::pair<std::string_view, std::int64_t>> dims{};  // symbols without a preset must be named
+  std::vector<Input> inputs{};          // inputs not named keep what the slot last held: name them all unless they never change
   std::uint32_t state = 0;              // state instance
   std::chrono::nanoseconds deadline{0}; // from submit; 0: none
   /// Called once on the scheduler thread when the run ends; must be short, must not call back into the engine
   /// except through Run::read_*; may be empty.
-  std::function<void(const Status&)> on_done;
+  std::function<void(const Status&)> on_done{};
 };
 
 /// Run is a move-only handle on a submitted run. Dropping it lets the run go on unobserved; its slot is
