@@ -1,0 +1,281 @@
+// Lowers ops: tile space and tiles, operands as rank-4 windows, access regions in tensor coordinates, cost figures.
+#include "codegen/plan_lower.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "ccks/wire/task.hpp"
+
+namespace ccks::codegen {
+
+std::int64_t Planner::typical_value(const Expr& e) const {
+  const auto value = e.evaluate(typical);
+  return value ? *value : upper_bound(e);
+}
+
+bool Planner::proves_equal(const Expr& a, const Expr& b) const {
+  return a == b || spec::prove_equal(a, b, symbols()) == spec::Truth::yes;
+}
+
+bool Planner::proves_at_most(const Expr& a, const Expr& b) const {
+  const auto ca = a.as_constant(), cb = b.as_constant();
+  if (ca && cb) return *ca <= *cb;
+  return a == b || spec::prove_less_equal(a, b, symbols()) == spec::Truth::yes;
+}
+
+Expr product(std::span<const Expr> factors) {
+  Expr total = 1;
+  for (const Expr& f : factors) total = total * f;
+  return total;
+}
+
+Status op_error(const spec::Op& op, ErrorCode code, const std::string& what) {
+  return {code, fmt::format("{} '{}': {}", spec::op_kind_name(op.kind()), op.name, what)};
+}
+
+namespace {
+
+/// A tile for a dim of unknown extent must suit more than the typical one: a power of two above it, times the granule.
+Expr fit_tile(const Expr& extent, std::int64_t hint, bool whole) {
+  const auto constant = extent.as_constant();
+  if (whole) return extent;
+  if (constant) return Expr(std::clamp<std::int64_t>(hint, 1, std::max<std::int64_t>(1, *constant)));
+  return Expr(worker::hints::ceil_pow2(std::max<std::int64_t>(1, hint)));
+}
+
+Expr granular_tile(const OpLowering& l, std::int64_t hint) {
+  const std::int64_t units = std::max<std::int64_t>(1, hint / std::max<std::int64_t>(1, l.question.granule));
+  return Expr(units) * l.granule;
+}
+
+void ask_hints(OpLowering& l) {
+  worker::TileQuestion& q = l.question;
+  q.kind = l.out.kind;
+  for (std::size_t i = 0; i < 4; ++i) q.extent[i] = std::max<std::int64_t>(1, l.planner.typical_value(l.out.extent[i]));
+  q.dtype = l.dtype(l.op.inputs.size());
+  const bool cuda = l.planner.options.device == "cuda";
+  q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
+  // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
+  q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
+}
+
+void choose_tiles(OpLowering& l) {
+  ask_hints(l);
+  worker::TileHint hint = worker::tile_hint(l.question);
+  hint.tile[2] *= static_cast<std::int32_t>(std::max(1u, l.planner.options.tile_scale));
+  for (std::size_t i = 0; i < 4; ++i) l.out.tile[i] = fit_tile(l.out.extent[i], hint.tile[i], l.whole_axis[i]);
+  if (l.op.kind() == spec::OpKind::attention || l.op.kind() == spec::OpKind::rope)
+    l.out.tile[3] = granular_tile(l, hint.tile[3]);
+  if (const auto* custom = std::get_if<spec::CustomAttrs>(&l.op.attrs)) {
+    const std::size_t n = std::min<std::size_t>(custom->tile.size(), 4);
+    for (std::size_t i = 0; i < n; ++i) l.out.tile[4 - n + i] = Expr(static_cast<std::int64_t>(std::max(1u, custom->tile[i])));
+  }
+}
+
+/// Row tiles of all experts together: each expert's last one may be partly empty.
+Expr expert_row_tiles(const OpLowering& l) {
+  const Expr& rows = l.out.extent[2];
+  const Expr& tile = l.out.tile[2];
+  return floordiv(rows + min(l.dim(1, 0), rows) * (tile - 1), tile);
+}
+
+Status set_grid(OpLowering& l) {
+  LoweredOp& out = l.out;
+  double tiles = 1;
+  out.has_tiles = true;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const bool whole = l.whole_axis[i] || out.tile[i] == out.extent[i];
+    out.grid[i] = whole ? Expr(1) : ceildiv(out.extent[i], out.tile[i]);
+    if (i == 2 && out.dynamic()) out.grid[i] = expert_row_tiles(l);
+    out.single[i] = out.grid[i] == Expr(1) || (!out.dynamic() && l.planner.proves_at_most(out.extent[i], out.tile[i]));
+    if (!whole) out.has_tiles = out.has_tiles && l.planner.proves_at_most(1, out.extent[i]);
+    tiles *= static_cast<double>(l.planner.upper_bound(out.grid[i]));
+    if (l.planner.upper_bound(out.tile[i]) > std::numeric_limits<std::int32_t>::max())
+      return op_error(l.op, ErrorCode::unsupported, "a dim may exceed 2^31 - 1; bound its symbols");
+  }
+  if (tiles > wire::kMaxTilesPerOp)
+    return op_error(l.op, ErrorCode::unsupported, fmt::format("would have up to {:.0f} tiles; at most {} are possible", tiles, wire::kMaxTilesPerOp));
+  return {};
+}
+
+void default_windows(OpLowering& l) {
+  l.windows.resize(l.operand_count());
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    const int lead = 4 - static_cast<int>(l.rank(i));
+    l.windows[i].clear();
+    for (int d = lead; d < 4; ++d) l.windows[i].push_back(l.along(d));
+  }
+}
+
+// ---- operands -----------------------------------------------------------------------------------------------------
+
+std::vector<Expr> row_major_strides(const std::vector<Expr>& shape) {
+  std::vector<Expr> strides(shape.size(), Expr(1));
+  for (std::size_t d = shape.size(); d-- > 1;) strides[d - 1] = strides[d] * shape[d];
+  return strides;
+}
+
+OperandShape natural_shape(std::size_t rank) {
+  OperandShape shape;
+  for (std::size_t d = 0; d < rank; ++d) shape[4 - rank + d] = {static_cast<std::uint32_t>(d)};
+  return shape;
+}
+
+Expr view_stride(const spec::ViewDim& d, const std::vector<Expr>& base) {
+  return d.base_dim == spec::kNone ? Expr(0) : base[d.base_dim] * Expr(d.step);
+}
+
+/// One dim out of several view dims: each must lie gapless in the one outside it.
+Status flatten(OpLowering& l, const spec::View& view, const std::vector<Expr>& base, const std::vector<std::uint32_t>& group,
+               Expr& dim, Expr& stride) {
+  dim = 1;
+  stride = 0;
+  for (std::size_t i = group.size(); i-- > 0;) {
+    const spec::ViewDim& d = view.dims[group[i]];
+    if (d.extent == Expr(1)) continue;
+    const Expr s = view_stride(d, base);
+    if (dim == Expr(1)) {
+      stride = s;
+    } else if (!l.planner.proves_equal(s, stride * dim)) {
+      return op_error(l.op, ErrorCode::unsupported, "needs an operand whose leading dims lie without gaps; copy it with a map first");
+    }
+    dim = dim * d.extent;
+  }
+  return {};
+}
+
+Status resolve_view(OpLowering& l, std::size_t index, LoweredOperand& out) {
+  const spec::View& view = l.view(index);
+  const spec::Tensor& tensor = l.planner.program.tensor(view.tensor);
+  const std::vector<Expr> base = row_major_strides(tensor.shape);
+  const OperandShape shape = l.shapes[index] ? *l.shapes[index] : natural_shape(view.dims.size());
+  for (std::size_t i = 0; i < 4; ++i) CCKS_RETURN_IF_ERROR(flatten(l, view, base, shape[i], out.dim[i], out.stride[i]));
+  std::vector<bool> covered(tensor.shape.size(), false);
+  out.offset = 0;
+  for (const spec::ViewDim& d : view.dims) {
+    if (d.base_dim == spec::kNone) continue;
+    covered[d.base_dim] = true;
+    out.offset = out.offset + d.offset * base[d.base_dim];
+  }
+  for (std::size_t b = 0; b < covered.size(); ++b)
+    if (!covered[b]) out.offset = out.offset + view.fixed[b] * base[b];
+  for (std::size_t i = 0; i < 4; ++i)
+    if (l.planner.upper_bound(out.dim[i]) > std::numeric_limits<std::int32_t>::max())
+      return op_error(l.op, ErrorCode::unsupported, fmt::format("a dim of '{}' may exceed 2^31 - 1; bound its symbols", tensor.name));
+  return {};
+}
+
+bool is_contiguous(const Planner& planner, const LoweredOperand& o) {
+  Expr next = 1;
+  for (std::size_t i = 4; i-- > 0;) {
+    if (o.dim[i] == Expr(1)) continue;
+    if (!planner.proves_equal(o.stride[i], next)) return false;
+    next = next * o.dim[i];
+  }
+  return true;
+}
+
+/// Composes a window on a view dim with the view.
+AccessDim compose(const OpLowering& l, const spec::ViewDim& d, const Window& w) {
+  AccessDim a;
+  const Expr step = d.step;
+  a.view_step = d.step;
+  a.first = d.offset;
+  a.end = d.offset + step * (d.extent - 1) + 1;
+  a.gapless = w.gapless;
+  if (w.axis < 0 || l.out.single[static_cast<std::size_t>(w.axis)]) {
+    a.offset = a.first;
+    a.length = a.end - a.first;
+    return a;
+  }
+  a.axis = w.axis;
+  a.step = step * w.step;
+  a.offset = d.offset + step * w.offset;
+  a.length = step * (w.length - 1) + 1;
+  return a;
+}
+
+std::vector<AccessDim> access_of(const OpLowering& l, std::size_t index) {
+  const spec::View& view = l.view(index);
+  std::vector<AccessDim> access(l.planner.program.tensor(view.tensor).shape.size());
+  for (std::size_t b = 0; b < access.size(); ++b) {
+    access[b].offset = access[b].first = view.fixed[b];
+    access[b].length = 1;
+    access[b].end = view.fixed[b] + 1;
+  }
+  for (std::size_t d = 0; d < view.dims.size(); ++d)
+    if (view.dims[d].base_dim != spec::kNone) access[view.dims[d].base_dim] = compose(l, view.dims[d], l.windows[index][d]);
+  return access;
+}
+
+Status lower_operand(OpLowering& l, std::size_t index, LoweredOperand& out) {
+  const spec::Tensor& tensor = l.planner.program.tensor(l.view(index).tensor);
+  out.tensor = l.view(index).tensor;
+  out.root = tensor.alias_of == spec::kNone ? out.tensor : tensor.alias_of;
+  out.dtype = tensor.dtype;
+  out.write = index >= l.op.inputs.size();
+  out.rank = static_cast<std::uint8_t>(l.rank(index));
+  CCKS_RETURN_IF_ERROR(resolve_view(l, index, out));
+  if (is_contiguous(l.planner, out)) out.flags |= wire::kOperandContiguous;
+  const spec::TensorKind kind = l.planner.program.tensor(out.root).kind;
+  if (kind == spec::TensorKind::weight || kind == spec::TensorKind::input) out.flags |= wire::kOperandStreamed;
+  out.access = access_of(l, index);
+  return {};
+}
+
+// ---- costs --------------------------------------------------------------------------------------------------------
+
+Expr element_count(const spec::View& view) {
+  Expr n = 1;
+  for (const spec::ViewDim& d : view.dims)
+    if (d.base_dim != spec::kNone) n = n * d.extent;
+  return n;
+}
+
+/// Bytes of each distinct element once; of a gather's table only the rows taken, of experts only those that can be chosen.
+Expr operand_bytes(const OpLowering& l, std::size_t index) {
+  const Expr size = static_cast<std::int64_t>(wire::dtype_bytes(l.dtype(index)));
+  if (l.op.kind() == spec::OpKind::gather && index == 0) return l.out.extent[2] * l.out.extent[3] * size;
+  if (l.op.kind() == spec::OpKind::expert_matmul && index == 1)
+    return min(l.dim(1, 0), l.out.extent[2]) * l.dim(1, 1) * l.dim(1, 2) * size;
+  return element_count(l.view(index)) * size;
+}
+
+Status lower_op(Planner& planner, OpIndex index) {
+  const spec::Op& op = planner.program.ops[index];
+  LoweredOp& out = planner.ops[index];
+  OpLowering l{planner, op, out};
+  l.shapes.resize(l.operand_count());
+  out.spec_op = index;
+  out.kind = static_cast<wire::OpCode>(op.kind());
+  out.guarded = op.condition != spec::kNone;
+  out.inputs = static_cast<std::uint16_t>(op.inputs.size());
+  out.outputs = static_cast<std::uint16_t>(op.outputs.size());
+  CCKS_RETURN_IF_ERROR(describe_op(l));
+  choose_tiles(l);
+  CCKS_RETURN_IF_ERROR(set_grid(l));
+  default_windows(l);
+  CCKS_RETURN_IF_ERROR(describe_windows(l));
+  out.operands.resize(l.operand_count());
+  for (std::size_t i = 0; i < l.operand_count(); ++i) {
+    CCKS_RETURN_IF_ERROR(lower_operand(l, i, out.operands[i]));
+    Expr& bytes = i < op.inputs.size() ? out.bytes_read : out.bytes_written;
+    bytes = bytes + operand_bytes(l, i);
+  }
+  out.operations = count_operations(l);
+  return {};
+}
+
+}  // namespace
+
+Status lower_ops(Planner& planner) {
+  if (planner.program.ops.size() >= wire::kMaxOps)
+    return {ErrorCode::unsupported, fmt::format("the program has {} ops; at most {} are possible", planner.program.ops.size(), wire::kMaxOps - 1)};
+  planner.ops.resize(planner.program.ops.size());
+  for (OpIndex i = 0; i < planner.ops.size(); ++i) CCKS_RETURN_IF_ERROR(lower_op(planner, i));
+  return {};
+}
+
+}  // namespace ccks::codegen

@@ -1,0 +1,110 @@
+// Drops edges that others imply. "D is complete" implies "P is complete" if D's tiles between them wait for all of P: then
+// whoever waits for all of D need not wait for P.
+#include <algorithm>
+
+#include "codegen/plan_internal.hpp"
+
+namespace ccks::codegen {
+namespace {
+
+// How far back implications are remembered: 2,048 ops are many layers; one bit for each.
+constexpr OpIndex kHorizon = 2048;
+
+/// Set of ops before `op`, none further back than the horizon.
+class OpSet {
+ public:
+  OpSet() = default;
+  explicit OpSet(OpIndex op) : base_(op > kHorizon ? (op - kHorizon) / 64 * 64 : 0), words_((op - base_ + 63) / 64) {}
+  bool has(OpIndex op) const {
+    if (op < base_ || (op - base_) / 64 >= words_.size()) return false;
+    return words_[(op - base_) / 64] >> ((op - base_) % 64) & 1;
+  }
+  void add(OpIndex op) {
+    if (op >= base_) words_[(op - base_) / 64] |= std::uint64_t{1} << ((op - base_) % 64);
+  }
+  void add(const OpSet& other) {
+    for (std::size_t w = 0; w < other.words_.size(); ++w) {
+      const OpIndex first = other.base_ + static_cast<OpIndex>(w) * 64;
+      if (first >= base_) words_[(first - base_) / 64] |= other.words_[w];
+    }
+  }
+
+ private:
+  OpIndex base_ = 0;
+  std::vector<std::uint64_t> words_;
+};
+
+void drop(Edge& edge, const char* why) {
+  edge.kept = false;
+  edge.why = why;
+}
+
+/// Edges of one consumer on one producer: a wait for all of it makes the others needless.
+void keep_dominant(std::span<Edge> group) {
+  const auto whole = std::find_if(group.begin(), group.end(), [](const Edge& e) { return e.windows.empty(); });
+  if (whole == group.end()) return;
+  for (Edge& e : group)
+    if (&e != &*whole) drop(e, "the whole op is waited for anyway");
+}
+
+class Pruner {
+ public:
+  explicit Pruner(Planner& planner) : planner_(planner), implied_(planner.ops.size()) {}
+
+  void consumer(OpIndex op, std::span<Edge> edges) {
+    std::stable_sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.producer > b.producer; });
+    std::vector<OpIndex> complete;  // waited for as a whole
+    OpSet& mine = implied_[op] = OpSet(op);
+    for (std::size_t i = 0, end; i < edges.size(); i = end) {
+      end = i;
+      while (end < edges.size() && edges[end].producer == edges[i].producer) ++end;
+      group(edges.subspan(i, end - i), complete);
+      note(op, edges.subspan(i, end - i), mine);
+    }
+  }
+
+ private:
+  void group(std::span<Edge> edges, std::vector<OpIndex>& complete) {
+    const OpIndex producer = edges[0].producer;
+    const bool implied = std::any_of(complete.begin(), complete.end(), [&](OpIndex d) { return implied_[d].has(producer); });
+    if (implied && planner_.options.drop_implied_waits) {
+      for (Edge& e : edges) drop(e, "another wait implies it");
+      return;
+    }
+    keep_dominant(edges);
+    const bool whole = std::any_of(edges.begin(), edges.end(), [](const Edge& e) { return e.kept && e.windows.empty(); });
+    if (whole) complete.push_back(producer);
+  }
+
+  /// What the consumer's own completion tells. Nothing where it may have no tiles, where tiles that do not exist are
+  /// signalled for it, and, but for its reports, where a false guard may let it pass early.
+  void note(OpIndex op, std::span<const Edge> edges, OpSet& mine) const {
+    const LoweredOp& lowered = planner_.ops[op];
+    if (!lowered.has_tiles || lowered.dynamic()) return;
+    const bool tells = std::any_of(edges.begin(), edges.end(), [&](const Edge& e) {
+      if (lowered.guarded) return e.kind == DependencyKind::guard;
+      return e.windows.empty() || e.covers;
+    });
+    if (!tells) return;
+    mine.add(edges[0].producer);
+    mine.add(implied_[edges[0].producer]);
+  }
+
+  Planner& planner_;
+  std::vector<OpSet> implied_;
+};
+
+}  // namespace
+
+void prune_edges(Planner& planner) {
+  Pruner pruner(planner);
+  std::size_t begin = 0;
+  for (OpIndex op = 0; op < planner.ops.size(); ++op) {
+    std::size_t end = begin;
+    while (end < planner.edges.size() && planner.edges[end].consumer == op) ++end;
+    pruner.consumer(op, std::span(planner.edges).subspan(begin, end - begin));
+    begin = end;
+  }
+}
+
+}  // namespace ccks::codegen
