@@ -53,7 +53,7 @@ Result<std::unique_ptr<Device>> HostDevice::open(const DeviceOptions& options) {
 
 HostDevice::HostDevice(const DeviceOptions& options, Topology topology, std::uint32_t workers,
                        std::unique_ptr<Transport> transport)
-    : topology_(std::move(topology)), transport_(std::move(transport)), bells_(workers) {
+    : topology_(std::move(topology)), transport_(std::move(transport)), bells_{workers} {
   info_.kind = "host";
   info_.name = topology_.cpu_name;
   info_.transport = transport_->name();

@@ -22,10 +22,13 @@ using i64 = std::int64_t;
 }  // namespace ccks::wire
 #endif
 
+// CCKS_HD_ANY marks functions of templates whose arguments (Atoms, Platform, Ops) may live on one side only.
 #if defined(__CUDACC__)
 #define CCKS_HD __host__ __device__
+#define CCKS_HD_ANY _Pragma("nv_exec_check_disable") __host__ __device__
 #else
 #define CCKS_HD
+#define CCKS_HD_ANY
 #endif
 
 // Code that is compiled several times for different instruction sets lives in this inline namespace, so that the linker

@@ -59,23 +59,23 @@ class RingWriter {
  public:
   RingWriter() = default;
   /// `slots` must outlive the writer; `capacity` is a power of two; `position` is where an earlier writer stopped.
-  CCKS_HD RingWriter(T* slots, u32 capacity, u32 position, Atoms atoms = {})
+  CCKS_HD_ANY RingWriter(T* slots, u32 capacity, u32 position, Atoms atoms = {})
       : slots_(slots), mask_(capacity - 1), position_(position), atoms_(atoms) {}
 
   /// [R1] release: what this thread wrote before is visible to whoever reads the slot in [R2].
-  CCKS_HD void put_release(T item) {
+  CCKS_HD_ANY void put_release(T item) {
     item.seq = ring_seq(position_);
     atoms_.store_slot_release(&slots_[position_++ & mask_], to_words(item));
   }
   /// Relaxed is enough where the slot publishes nothing but its own 16 bytes.
-  CCKS_HD void put_relaxed(T item) {
+  CCKS_HD_ANY void put_relaxed(T item) {
     item.seq = ring_seq(position_);
     atoms_.store_slot_relaxed(&slots_[position_++ & mask_], to_words(item));
   }
   /// Follows another writer of the same ring that has put one item: lanes that replicate the leader's state.
-  CCKS_HD void skip() { ++position_; }
-  CCKS_HD u32 position() const { return position_; }
-  CCKS_HD u32 capacity() const { return mask_ + 1; }
+  CCKS_HD_ANY void skip() { ++position_; }
+  CCKS_HD_ANY u32 position() const { return position_; }
+  CCKS_HD_ANY u32 capacity() const { return mask_ + 1; }
 
  private:
   T* slots_ = nullptr;
@@ -89,11 +89,11 @@ template <class T, class Atoms>
 class RingConsumer {
  public:
   RingConsumer() = default;
-  CCKS_HD RingConsumer(const T* slots, u32 capacity, u32 position, Atoms atoms = {})
+  CCKS_HD_ANY RingConsumer(const T* slots, u32 capacity, u32 position, Atoms atoms = {})
       : slots_(slots), mask_(capacity - 1), position_(position), atoms_(atoms) {}
 
   /// Takes the next slot if it has arrived. [R2] acquire.
-  CCKS_HD bool poll(T& out) {
+  CCKS_HD_ANY bool poll(T& out) {
     const SlotWords words = atoms_.load_slot_acquire(&slots_[position_ & mask_]);
     if (slot_seq(words) != ring_seq(position_)) return false;
     out = from_words<T>(words);
@@ -101,13 +101,13 @@ class RingConsumer {
     return true;
   }
   /// Takes up to `max` slots; returns how many.
-  CCKS_HD u32 poll_many(T* out, u32 max) {
+  CCKS_HD_ANY u32 poll_many(T* out, u32 max) {
     u32 count = 0;
     while (count < max && poll(out[count])) ++count;
     return count;
   }
   /// Slots taken so far: what the consumer stores for the producer's credit [R3].
-  CCKS_HD u32 position() const { return position_; }
+  CCKS_HD_ANY u32 position() const { return position_; }
 
  private:
   const T* slots_ = nullptr;
@@ -129,26 +129,26 @@ class RingProducer {
  public:
   RingProducer() = default;
   /// Resumes at `position`, of which `consumed` have been read by the consumer (0, 0 for a new ring).
-  CCKS_HD RingProducer(T* slots, u32 capacity, u32 position = 0, u32 consumed = 0, Atoms atoms = {})
+  CCKS_HD_ANY RingProducer(T* slots, u32 capacity, u32 position = 0, u32 consumed = 0, Atoms atoms = {})
       : writer_(slots, capacity, position, atoms), consumed_(consumed) {}
 
   /// Items pushed so far, published or not.
-  CCKS_HD u32 position() const { return writer_.position() + staged_; }
-  CCKS_HD u32 published() const { return writer_.position(); }
-  CCKS_HD u32 capacity() const { return writer_.capacity(); }
+  CCKS_HD_ANY u32 position() const { return writer_.position() + staged_; }
+  CCKS_HD_ANY u32 published() const { return writer_.position(); }
+  CCKS_HD_ANY u32 capacity() const { return writer_.capacity(); }
   /// Items pushed and not yet known to be consumed.
-  CCKS_HD u32 in_flight() const { return position() - consumed_; }
-  CCKS_HD u32 room() const { return capacity() - in_flight(); }
+  CCKS_HD_ANY u32 in_flight() const { return position() - consumed_; }
+  CCKS_HD_ANY u32 room() const { return capacity() - in_flight(); }
 
   /// Tells the producer that the consumer has read `consumed` slots in all [R4]. Never goes back.
-  CCKS_HD void credit(u32 consumed) {
+  CCKS_HD_ANY void credit(u32 consumed) {
     if (static_cast<i32>(consumed - consumed_) > 0) consumed_ = consumed;
   }
   /// The same for `count` more slots.
-  CCKS_HD void credit_more(u32 count) { consumed_ += count; }
+  CCKS_HD_ANY void credit_more(u32 count) { consumed_ += count; }
 
   /// Adds an item to the batch; false if the ring has no room. A full batch publishes itself.
-  CCKS_HD bool push(const T& item) {
+  CCKS_HD_ANY bool push(const T& item) {
     if (room() == 0) return false;
     if (staged_ == kBatch) publish();
     batch_[staged_++] = item;
@@ -157,7 +157,7 @@ class RingProducer {
 
   /// Writes the batch to the ring [R1]; returns how many items that were. Every slot is a release: a consumer may act on
   /// the first before it sees the last. On x86 and over PCIe that costs nothing.
-  CCKS_HD u32 publish() {
+  CCKS_HD_ANY u32 publish() {
     const u32 count = staged_;
     if (count == 0) return 0;
     const u32 first = writer_.position();
@@ -168,11 +168,11 @@ class RingProducer {
     traffic_.link_writes += lines_touched(first, count);
     return count;
   }
-  CCKS_HD const RingTraffic& traffic() const { return traffic_; }
+  CCKS_HD_ANY const RingTraffic& traffic() const { return traffic_; }
 
  private:
   static constexpr u32 kSlotsPerLine = 64 / sizeof(T);  // x86 line and write-combining buffer
-  CCKS_HD static constexpr u32 lines_touched(u32 first, u32 count) {
+  CCKS_HD_ANY static constexpr u32 lines_touched(u32 first, u32 count) {
     return (first % kSlotsPerLine + count + kSlotsPerLine - 1) / kSlotsPerLine;
   }
 

@@ -29,11 +29,11 @@ class WorkerLink {
   using Atoms = typename Platform::Atoms;
 
   /// `platform` and `params` must outlive the link.
-  CCKS_HD WorkerLink(Platform& platform, const wire::WorkerParams& params, u32 index)
+  CCKS_HD_ANY WorkerLink(Platform& platform, const wire::WorkerParams& params, u32 index)
       : platform_(platform), params_(params), index_(index), atoms_(platform.atoms()) {}
 
   /// Takes up where the line says an earlier launch stopped, and reports the worker as running [W1].
-  CCKS_HD void start() {
+  CCKS_HD_ANY void start() {
     line_ = reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_;
     host_ = reinterpret_cast<const wire::HostLine*>(params_.host_lines) + index_;
     inbox_ = reinterpret_cast<const Task*>(params_.inboxes) + static_cast<u64>(index_) * params_.inbox_slots;
@@ -51,10 +51,10 @@ class WorkerLink {
     platform_.posted();
   }
 
-  CCKS_HD bool leaving() const { return leaving_; }
+  CCKS_HD_ANY bool leaving() const { return leaving_; }
 
   /// Waits for tasks; returns how many lie in shared().staged. 0: the worker leaves.
-  CCKS_HD u32 fetch() {
+  CCKS_HD_ANY u32 fetch() {
     u64 idle_since = 0;
     for (u32 misses = 0;; ++misses) {
       const u32 count = platform_.poll(inbox_, params_.inbox_slots - 1, consumed_tasks_);
@@ -68,11 +68,11 @@ class WorkerLink {
   }
 
   /// One staged task is finished and answered.
-  CCKS_HD void task_consumed() { ++consumed_tasks_; }
+  CCKS_HD_ANY void task_consumed() { ++consumed_tasks_; }
 
   /// Between two tasks: looks at the host's line now and then; true if the worker leaves. `busy_ns` is the time spent
   /// since the last call: reading the line costs about 1 us over PCIe, so it is rationed by time and by tasks.
-  CCKS_HD bool leave_between_tasks(u64 busy_ns) {
+  CCKS_HD_ANY bool leave_between_tasks(u64 busy_ns) {
     unchecked_ns_ += busy_ns;
     if (++unchecked_tasks_ < kTasksPerLineCheck && unchecked_ns_ < kLineCheckNs) return false;
     unchecked_tasks_ = 0;
@@ -84,7 +84,7 @@ class WorkerLink {
 
   /// Waits until one record fits; false if the worker leaves instead. Called before a task is begun, so that it can
   /// leave with nothing half done.
-  CCKS_HD bool wait_for_room() {
+  CCKS_HD_ANY bool wait_for_room() {
     if (has_room()) return true;
     const u64 since = platform_.now_ns();
     for (u32 spins = 0; !has_room(); ++spins) {
@@ -97,7 +97,7 @@ class WorkerLink {
   }
 
   /// Publishes a record; with `release` it also publishes everything the worker has written so far [R1]. False: fault.
-  CCKS_HD bool post(const Record& record, bool release) {
+  CCKS_HD_ANY bool post(const Record& record, bool release) {
     if (!has_room() && !wait_inside_task(record)) return false;
     if (platform_.leader()) {
       if (release) {
@@ -113,10 +113,10 @@ class WorkerLink {
   }
 
   /// Whether the host wants the worker out of a wait inside a task.
-  CCKS_HD bool abandon_requested() { return park_request() == wire::kParkAbandon; }
+  CCKS_HD_ANY bool abandon_requested() { return park_request() == wire::kParkAbandon; }
 
   /// Writes the fault where the host finds it, and leaves. Always false, for `return fault(...)`.
-  CCKS_HD bool fault(const FaultDetails& details) {
+  CCKS_HD_ANY bool fault(const FaultDetails& details) {
     leaving_ = true;
     if (platform_.leader()) {
       atoms_.link_store_relaxed(&line_->fault, static_cast<u32>(details.code));
@@ -134,19 +134,19 @@ class WorkerLink {
     return false;
   }
 
-  CCKS_HD void leave_parked(wire::ParkReason reason) {
+  CCKS_HD_ANY void leave_parked(wire::ParkReason reason) {
     leaving_ = true;
     if (platform_.leader()) atoms_.link_store_relaxed(&line_->park_reason, static_cast<u32>(reason));
     last_record({static_cast<u32>(reason), 0, wire::kOpPark, static_cast<u16>(wire::RecordKind::parked), 0});
     publish_state(wire::WorkerState::parked);
   }
 
-  CCKS_HD void add_times(u64 busy_ns, u64 wait_ns) {
+  CCKS_HD_ANY void add_times(u64 busy_ns, u64 wait_ns) {
     busy_ns_ += busy_ns;
     wait_ns_ += wait_ns;
   }
   /// Appends to the worker's trace area; when it is full the oldest records go. The next release record publishes it.
-  CCKS_HD void trace(const wire::TraceRecord& r) {
+  CCKS_HD_ANY void trace(const wire::TraceRecord& r) {
     if (params_.trace == 0 || params_.trace_slots == 0) return;
     if (platform_.leader()) {
       const u64 slot = static_cast<u64>(index_) * params_.trace_slots + trace_count_ % params_.trace_slots;
@@ -159,8 +159,8 @@ class WorkerLink {
     }
     ++trace_count_;
   }
-  CCKS_HD bool tracing() const { return params_.trace != 0; }
-  CCKS_HD u32 index() const { return index_; }
+  CCKS_HD_ANY bool tracing() const { return params_.trace != 0; }
+  CCKS_HD_ANY u32 index() const { return index_; }
 
  private:
   // An idle CUDA worker reads one line over the link in about 1 us; one read in nine for the host's line keeps the
@@ -171,16 +171,16 @@ class WorkerLink {
   static constexpr u64 kLineCheckNs = 100'000;     // 1 % of the worker's time even if a read took 1 us
   static constexpr u32 kSpinsPerClock = 64;
 
-  CCKS_HD u32 park_request() { return platform_.uniform(atoms_.link_load_relaxed(&host_->park)); }
+  CCKS_HD_ANY u32 park_request() { return platform_.uniform(atoms_.link_load_relaxed(&host_->park)); }
 
-  CCKS_HD bool has_room() {
+  CCKS_HD_ANY bool has_room() {
     if (outbox_.position() - outbox_consumed_ < params_.outbox_slots) return true;
     outbox_consumed_ = platform_.uniform(atoms_.link_load_acquire(&host_->outbox_consumed));  // [R4]
     return outbox_.position() - outbox_consumed_ < params_.outbox_slots;
   }
 
   /// Park request, stale heartbeat, idle limit. `idle_since` 0: not idle.
-  CCKS_HD bool should_leave(u64 idle_since) {
+  CCKS_HD_ANY bool should_leave(u64 idle_since) {
     const u64 now = platform_.now_ns();
     if (park_request() != wire::kParkNo) {
       leave_parked(wire::ParkReason::requested);
@@ -192,7 +192,7 @@ class WorkerLink {
     return leaving_;
   }
 
-  CCKS_HD bool heartbeat_is_stale(u64 now) {
+  CCKS_HD_ANY bool heartbeat_is_stale(u64 now) {
     if (params_.heartbeat_limit_ns == 0) return false;
     const u64 beat = platform_.uniform(atoms_.link_load_relaxed(&host_->heartbeat_ns));
     if (beat != heartbeat_) {
@@ -202,7 +202,7 @@ class WorkerLink {
     return now - heartbeat_seen_at_ > params_.heartbeat_limit_ns;
   }
 
-  CCKS_HD bool wait_inside_task(const Record& record) {
+  CCKS_HD_ANY bool wait_inside_task(const Record& record) {
     const u64 since = platform_.now_ns();
     for (u32 spins = 0; !has_room(); ++spins) {
       platform_.relax(spins);
@@ -216,7 +216,7 @@ class WorkerLink {
   }
 
   /// The record that goes with leaving is sent only if there is room: the line says the same.
-  CCKS_HD void last_record(const Record& record) {
+  CCKS_HD_ANY void last_record(const Record& record) {
     if (!has_room()) return;
     if (platform_.leader()) {
       outbox_.put_release(record);  // [R1]
@@ -225,13 +225,13 @@ class WorkerLink {
     }
   }
 
-  CCKS_HD void flush_counters() {
+  CCKS_HD_ANY void flush_counters() {
     if (!platform_.leader()) return;
     atoms_.link_store_relaxed(&line_->busy_ns, busy_ns_);
     atoms_.link_store_relaxed(&line_->wait_ns, wait_ns_);
   }
 
-  CCKS_HD void publish_state(wire::WorkerState state) {
+  CCKS_HD_ANY void publish_state(wire::WorkerState state) {
     flush_counters();
     if (platform_.leader()) {
       atoms_.link_store_relaxed(&line_->inbox_position, consumed_tasks_);

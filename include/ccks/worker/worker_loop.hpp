@@ -40,22 +40,22 @@ class WorkerLoop {
   using Task = wire::Task;
 
   /// Both must outlive the loop.
-  CCKS_HD WorkerLoop(Platform& platform, const wire::WorkerParams& params, u32 index)
+  CCKS_HD_ANY WorkerLoop(Platform& platform, const wire::WorkerParams& params, u32 index)
       : platform_(platform), params_(params), link_(platform, params, index) {}
 
   /// Runs until the worker leaves. Every lane calls it.
-  CCKS_HD void run() {
+  CCKS_HD_ANY void run() {
     start();
     while (step()) {
     }
   }
 
-  CCKS_HD void start() {
+  CCKS_HD_ANY void start() {
     if (platform_.control()) link_.start();
   }
 
   /// Goes on to the next op body and runs it; false once the worker has left.
-  CCKS_HD bool step() {
+  CCKS_HD_ANY bool step() {
     if (platform_.control()) advance();
     platform_.lanes().sync();
     WorkerStep& step = platform_.shared().step;
@@ -85,7 +85,7 @@ class WorkerLoop {
     return reinterpret_cast<const T*>(reinterpret_cast<const u8*>(&frame) + offset);
   }
 
-  CCKS_HD void run_body(const wire::RunFrame& frame, const wire::OpParams& op, WorkerStep& step) {
+  CCKS_HD_ANY void run_body(const wire::RunFrame& frame, const wire::OpParams& op, WorkerStep& step) {
     if constexpr (requires { static_cast<u32>(Ops::run(platform_.lanes(), frame, op, step.tile)); }) {
       const u32 fault = static_cast<u32>(Ops::run(platform_.lanes(), frame, op, step.tile));
       if (fault != 0) step.fault = fault;  // several lanes may store; any of their faults will do
@@ -97,7 +97,7 @@ class WorkerLoop {
   // ---- control lanes from here on ----
 
   /// Finishes the tile whose body has just run, then works until a body must run or the worker leaves.
-  CCKS_HD void advance() {
+  CCKS_HD_ANY void advance() {
     if (in_body_) end_body();
     while (!link_.leaving()) {
       if (tile_ < tile_end_) {
@@ -118,7 +118,7 @@ class WorkerLoop {
     if (platform_.leader()) platform_.shared().step.kind = StepKind::leave;
   }
 
-  CCKS_HD void open_inbox_task() {
+  CCKS_HD_ANY void open_inbox_task() {
     if (link_.leave_between_tasks(task_ns_) || !link_.wait_for_room()) return;
     task_ns_ = 0;
     inbox_task_ = platform_.shared().staged[staged_next_++];
@@ -134,7 +134,7 @@ class WorkerLoop {
     list_end_ = list.first + list.count;
   }
 
-  CCKS_HD bool find_frame(const Task& task) {
+  CCKS_HD_ANY bool find_frame(const Task& task) {
     if (task.slot() < params_.slots) {
       const u64 address = reinterpret_cast<const u64*>(params_.frames)[task.slot()];
       frame_ = reinterpret_cast<const wire::RunFrame*>(address);
@@ -144,7 +144,7 @@ class WorkerLoop {
   }
 
   /// A list task inherits epoch, slot and flags from the task that started the list; the epoch of a kOpSignal is its own.
-  CCKS_HD void open_list_task() {
+  CCKS_HD_ANY void open_list_task() {
     Task task = table<Task>(*frame_, frame_->list_tasks)[list_next_++];
     if (task.op != wire::kOpSignal) task.epoch = inbox_task_.epoch;
     const u32 flags = (task.slot_flags | inbox_task_.slot_flags) & ~(wire::kMaxSlots - 1);
@@ -152,7 +152,7 @@ class WorkerLoop {
     open_task(task);
   }
 
-  CCKS_HD void open_task(const Task& task) {
+  CCKS_HD_ANY void open_task(const Task& task) {
     task_ = task;
     if (task.op == wire::kOpSignal) {
       if (task.tile >= frame_->event_count) return bad_task(task);
@@ -172,7 +172,7 @@ class WorkerLoop {
     if (remembered_op_ != task.op) forget_waits(task.op);
   }
 
-  CCKS_HD void close_task() {
+  CCKS_HD_ANY void close_task() {
     in_task_ = false;
     flush_signals();
     const u64 run_ns = platform_.now_ns() - task_start_ns_;
@@ -183,7 +183,7 @@ class WorkerLoop {
                  task_.op, static_cast<u16>(task_.slot()), link_.index()});
   }
 
-  CCKS_HD void close_inbox_task() {
+  CCKS_HD_ANY void close_inbox_task() {
     in_inbox_task_ = false;
     const Task& task = inbox_task_;
     const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(wire::RecordKind::done));
@@ -194,7 +194,7 @@ class WorkerLoop {
   }
 
   /// Brings tile_ to the point where its body can run. False: there is no body to run, or the worker leaves.
-  CCKS_HD bool begin_tile() {
+  CCKS_HD_ANY bool begin_tile() {
     coord_ = wire::tile_coord(op_->grid, tile_);
     if ((task_.slot_flags & wire::kTaskSkip) != 0) {
       signal_tile();
@@ -215,7 +215,7 @@ class WorkerLoop {
   }
 
   /// After the barrier that follows the body.
-  CCKS_HD void end_body() {
+  CCKS_HD_ANY void end_body() {
     in_body_ = false;
     const u32 fault = platform_.shared().step.fault;
     if (fault != 0) {
@@ -226,7 +226,7 @@ class WorkerLoop {
     signal_tile();
   }
 
-  CCKS_HD void prefetch(u32 tile) {
+  CCKS_HD_ANY void prefetch(u32 tile) {
     if constexpr (requires { Ops::prefetch(0u, 1u, *frame_, *op_, 0u); }) {
       if (tile < prefetched_end_) return;
       prefetched_end_ = tile + 1;
@@ -234,7 +234,7 @@ class WorkerLoop {
     }
   }
 
-  CCKS_HD bool guards_hold() const {
+  CCKS_HD_ANY bool guards_hold() const {
     const wire::GuardParams* guards = table<wire::GuardParams>(*frame_, frame_->guards) + op_->guard_first;
     for (u32 i = 0; i < op_->guard_count; ++i) {
       if (!guard_holds(guards[i])) return false;
@@ -254,7 +254,7 @@ class WorkerLoop {
     }
     return false;
   }
-  CCKS_HD bool guard_holds(const wire::GuardParams& guard) const {
+  CCKS_HD_ANY bool guard_holds(const wire::GuardParams& guard) const {
     const wire::Compare how = static_cast<wire::Compare>(guard.compare);
     const u64 address = frame_->arena + guard.offset;
     if (guard.is_float != 0) return compare(how, *reinterpret_cast<const float*>(address), guard.float_value);
@@ -262,7 +262,7 @@ class WorkerLoop {
   }
 
   /// Copies the op's value to the slot's report area and tells the scheduler. Bytes are whole words: i32 or f32.
-  CCKS_HD bool publish_report() {
+  CCKS_HD_ANY bool publish_report() {
     const wire::OperandParams& operand = table<wire::OperandParams>(*frame_, frame_->operands)[op_->report_operand];
     const wire::Space space = static_cast<wire::Space>(operand.space);
     const u64 base = space == wire::Space::arena     ? frame_->arena
@@ -280,12 +280,12 @@ class WorkerLoop {
 
   // ---- events ----
 
-  CCKS_HD void forget_waits(u32 op) {
+  CCKS_HD_ANY void forget_waits(u32 op) {
     remembered_op_ = op;
     for (Remembered& r : remembered_) r.complete = false;
   }
 
-  CCKS_HD bool wait_for_tile() {
+  CCKS_HD_ANY bool wait_for_tile() {
     const wire::WaitParams* waits = table<wire::WaitParams>(*frame_, frame_->waits) + op_->wait_first;
     for (u32 i = 0; i < op_->wait_count; ++i) {
       const wire::EventRect rect = wire::wait_rect(waits[i], coord_);
@@ -299,7 +299,7 @@ class WorkerLoop {
   }
 
   /// Each control lane watches one event at a time.
-  CCKS_HD bool wait_for_rect(const wire::WaitParams& wait, const wire::EventRect& rect) {
+  CCKS_HD_ANY bool wait_for_rect(const wire::WaitParams& wait, const wire::EventRect& rect) {
     const u32 count = wire::rect_count(rect);
     const u32* counters = reinterpret_cast<const u32*>(frame_->events);
     const u32* bases = table<u32>(*frame_, frame_->bases);
@@ -312,7 +312,7 @@ class WorkerLoop {
     return true;
   }
 
-  CCKS_HD bool wait_for_event(const u32* counter, u32 event, u32 target) {
+  CCKS_HD_ANY bool wait_for_event(const u32* counter, u32 event, u32 target) {
     u64 since = 0;
     for (u32 spins = 0;; ++spins) {
       const u32 value = platform_.atoms().event_load_acquire(counter);  // [E2]
@@ -335,19 +335,19 @@ class WorkerLoop {
     return true;
   }
 
-  CCKS_HD bool wait_failed(bool abandoned, u32 event, u32 value, u32 target) {
+  CCKS_HD_ANY bool wait_failed(bool abandoned, u32 event, u32 value, u32 target) {
     const wire::FaultCode code = abandoned ? wire::FaultCode::abandoned : wire::FaultCode::wait_deadline;
     return link_.fault({code, task_.op, task_.slot(), task_.epoch, tile_, event, value, target});
   }
 
   /// tile_ is finished: adds to its events and goes on to the next.
-  CCKS_HD void signal_tile() {
+  CCKS_HD_ANY void signal_tile() {
     const wire::SignalParams* signals = table<wire::SignalParams>(*frame_, frame_->signals) + op_->signal_first;
     for (u32 i = 0; i < op_->signal_count; ++i) signal(i, wire::signal_event(signals[i], coord_), 1);
     ++tile_;
   }
 
-  CCKS_HD void signal(u32 group, u32 event, u32 count) {
+  CCKS_HD_ANY void signal(u32 group, u32 event, u32 count) {
     if (group >= kMaxPending) return add_to_event({event, count});
     Pending& pending = pending_[group];
     if (pending.event != event) {
@@ -356,18 +356,18 @@ class WorkerLoop {
     }
     pending.count += count;
   }
-  CCKS_HD void flush_signals() {
+  CCKS_HD_ANY void flush_signals() {
     for (Pending& pending : pending_) {
       add_to_event(pending);
       pending.count = 0;
     }
   }
-  CCKS_HD void add_to_event(const Pending& pending) {
+  CCKS_HD_ANY void add_to_event(const Pending& pending) {
     if (pending.count == 0 || !platform_.leader()) return;
     platform_.atoms().event_add_release(reinterpret_cast<u32*>(frame_->events) + pending.event, pending.count);  // [E1]
   }
 
-  CCKS_HD void bad_task(const Task& task) {
+  CCKS_HD_ANY void bad_task(const Task& task) {
     link_.fault({wire::FaultCode::bad_op, task.op, task.slot(), task.epoch, task.tile});
   }
 

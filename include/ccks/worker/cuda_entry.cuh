@@ -1,0 +1,34 @@
+// cuda_worker_main: the body of the kernel `ccks_worker`. Generated workers instantiate it with their own Ops:
+//
+//   CCKS_CUDA_WORKER(MyOps)
+//
+// One block is one worker; the launch is cooperative, so that all of them are resident. Block size is a multiple of 32.
+#pragma once
+
+#include "ccks/worker/platform_cuda.hpp"
+#include "ccks/worker/worker_loop.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// Threads of a block of the generic worker: enough warps to keep loads in flight, few enough for 255 registers each.
+inline constexpr u32 kCudaThreads = 256;
+
+template <class Ops>
+__device__ void cuda_worker_main(const wire::WorkerParams& params) {
+  __shared__ CudaBlockMemory memory;
+  extern __shared__ __align__(128) u8 ccks_scratch[];
+  CudaPlatform platform(memory, ccks_scratch, ptx::dynamic_shared_bytes());
+  WorkerLoop<CudaPlatform, Ops> loop(platform, params, blockIdx.x);
+  loop.run();
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
+
+/// Defines the kernel that CudaDevice::launch looks for.
+#define CCKS_CUDA_WORKER(Ops)                                                                       \
+  extern "C" __global__ void __launch_bounds__(ccks::worker::kCudaThreads, 1)                      \
+      ccks_worker(const __grid_constant__ ccks::wire::WorkerParams params) {                       \
+    ccks::worker::cuda_worker_main<Ops>(params);                                                    \
+  }

@@ -1,0 +1,158 @@
+// CudaPlatform: a worker that is a thread block. Warp 0 holds the control lanes; it polls 32 inbox slots at a time. The
+// ops' scratch is the dynamic shared memory of the launch. Compiles with nvcc and NVRTC; includes nothing of CUDA.
+#pragma once
+
+#include "ccks/worker/lanes.hpp"
+#include "ccks/worker/platform.hpp"
+#include "ccks/worker/ptx.hpp"
+
+#if defined(__CUDACC__)
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+inline constexpr u32 kWarpLanes = 32;
+inline constexpr u32 kFullWarp = 0xffffffffu;
+inline constexpr u32 kMaxWarps = 32;
+
+/// Link accesses have system scope, events GPU scope: no event is ever touched by the host while workers are alive.
+/// Tags as in wire/ring.hpp and wire/event.hpp.
+struct CudaAtoms {
+  __device__ static wire::SlotWords load_slot_acquire(const void* slot) { return ptx::ld_acquire_sys_v4(slot); }  // [R2]
+  __device__ static void store_slot_release(void* slot, const wire::SlotWords& w) { ptx::st_release_sys_v4(slot, w); }  // [R1]
+  __device__ static void store_slot_relaxed(void* slot, const wire::SlotWords& w) { ptx::st_relaxed_sys_v4(slot, w); }
+  __device__ static u32 link_load_acquire(const u32* p) { return ptx::ld_acquire_sys(p); }  // [R4]
+  __device__ static u32 link_load_relaxed(const u32* p) { return ptx::ld_relaxed_sys(p); }
+  __device__ static u64 link_load_relaxed(const u64* p) { return ptx::ld_relaxed_sys(p); }
+  __device__ static void link_store_release(u32* p, u32 v) { ptx::st_release_sys(p, v); }  // [R3], [W1]
+  __device__ static void link_store_relaxed(u32* p, u32 v) { ptx::st_relaxed_sys(p, v); }
+  __device__ static void link_store_relaxed(u64* p, u64 v) { ptx::st_relaxed_sys(p, v); }
+  __device__ static u32 event_load_acquire(const u32* p) { return ptx::ld_acquire_gpu(p); }  // [E2]
+  __device__ static void event_add_release(u32* p, u32 v) { ptx::red_release_gpu_add(p, v); }  // [E1]
+};
+
+/// All threads of the block. `partial` is one u64 a warp, in shared memory.
+class CudaLanes {
+ public:
+  static constexpr bool kSingleLane = false;
+  __device__ CudaLanes(u8* scratch, u32 bytes, u64* partial)
+      : scratch_(scratch), scratch_bytes_(bytes), partial_(partial) {}
+
+  __device__ u32 lane() const { return threadIdx.x; }
+  __device__ u32 lanes() const { return blockDim.x; }
+  __device__ void sync() const { __syncthreads(); }
+  template <class T>
+  __device__ T sum(T v) const {
+    return reduce(v, [](T a, T b) { return a + b; });
+  }
+  template <class T>
+  __device__ T max(T v) const {
+    return reduce(v, [](T a, T b) { return a > b ? a : b; });
+  }
+  template <class T>
+  __device__ T min(T v) const {
+    return reduce(v, [](T a, T b) { return a < b ? a : b; });
+  }
+  __device__ u8* scratch() const { return scratch_; }
+  __device__ u32 scratch_bytes() const { return scratch_bytes_; }
+
+ private:
+  template <class T>
+  __device__ static T shuffle(T v, u32 mask) {
+    if constexpr (sizeof(T) == 8) {
+      return static_cast<T>(__shfl_xor_sync(kFullWarp, static_cast<long long>(v), static_cast<int>(mask)));
+    } else {
+      return __shfl_xor_sync(kFullWarp, v, static_cast<int>(mask));
+    }
+  }
+  /// Within warps, then over their partial results: every lane combines the same values in the same order, so all get
+  /// the same bits. The second barrier frees `partial` for the next reduction.
+  template <class T, class Combine>
+  __device__ T reduce(T v, Combine combine) const {
+    static_assert(sizeof(T) <= sizeof(u64));
+    for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) v = combine(v, shuffle(v, mask));
+    T* partial = reinterpret_cast<T*>(partial_);
+    const u32 warps = blockDim.x / kWarpLanes;
+    if (threadIdx.x % kWarpLanes == 0) partial[threadIdx.x / kWarpLanes] = v;
+    __syncthreads();
+    T total = partial[0];
+    for (u32 w = 1; w < warps; ++w) total = combine(total, partial[w]);
+    __syncthreads();
+    return total;
+  }
+
+  u8* scratch_;
+  u32 scratch_bytes_;
+  u64* partial_;
+};
+
+/// What a block keeps in static shared memory.
+struct CudaBlockMemory {
+  WorkerShared<kWarpLanes> shared;
+  u64 partial[kMaxWarps];
+};
+
+class CudaPlatform {
+ public:
+  using Lanes = CudaLanes;
+  using Atoms = CudaAtoms;
+  static constexpr u32 kPollSlots = kWarpLanes;
+
+  __device__ CudaPlatform(CudaBlockMemory& memory, u8* scratch, u32 scratch_bytes)
+      : memory_(memory), lanes_(scratch, scratch_bytes, memory.partial) {}
+
+  __device__ Lanes& lanes() { return lanes_; }
+  __device__ Atoms atoms() const { return {}; }
+  __device__ WorkerShared<kPollSlots>& shared() { return memory_.shared; }
+  __device__ u64 now_ns() const { return uniform(ptx::globaltimer()); }
+
+  __device__ bool control() const { return threadIdx.x < kWarpLanes; }
+  __device__ bool leader() const { return threadIdx.x == 0; }
+  __device__ u32 control_lane() const { return threadIdx.x; }
+  __device__ static constexpr u32 control_lanes() { return kWarpLanes; }
+  __device__ u32 uniform(u32 v) const { return __shfl_sync(kFullWarp, v, 0); }
+  __device__ u64 uniform(u64 v) const { return __shfl_sync(kFullWarp, v, 0); }
+  __device__ u32 first_lane(bool here) const {
+    const u32 lanes = __ballot_sync(kFullWarp, here);
+    return lanes == 0 ? kWarpLanes : static_cast<u32>(__ffs(static_cast<int>(lanes)) - 1);
+  }
+  __device__ u32 from_lane(u32 value, u32 lane) const { return __shfl_sync(kFullWarp, value, static_cast<int>(lane)); }
+  __device__ void converge() const { __syncwarp(); }
+
+  /// Each lane reads one slot: 512 bytes in one go. The tasks that count are the ones before the first gap. In a ring of
+  /// fewer than 32 slots a lane that has gone round finds an older sequence number, so it ends the count.
+  __device__ u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
+    const u32 mine = position + control_lane();
+    const wire::SlotWords words = Atoms::load_slot_acquire(&inbox[mine & mask]);  // [R2]
+    const u32 count = first_lane(wire::slot_seq(words) != wire::ring_seq(mine));
+    __syncwarp();  // every lane is done with what was staged before
+    if (control_lane() < count) memory_.shared.staged[control_lane()] = wire::from_words<wire::Task>(words);
+    __syncwarp();
+    return count;
+  }
+
+  /// Another block signals through L2 in 0.6 us, so a wait that lasts longer than a few hops gives the memory system air.
+  __device__ void relax(u32 spins) const {
+    if (spins >= kHotSpins) __nanosleep(kNapNs);
+  }
+  /// One poll of host memory takes about 1 us: after 10 ms of nothing, a nap of the same length halves the traffic.
+  __device__ bool idle(u32 misses) const {
+    if (misses >= kHotPolls) __nanosleep(kIdleNapNs);
+    return false;
+  }
+  __device__ static void posted() {}
+
+ private:
+  static constexpr u32 kHotSpins = 16;
+  static constexpr u32 kNapNs = 50;
+  static constexpr u32 kHotPolls = 10'000;
+  static constexpr u32 kIdleNapNs = 1000;
+
+  CudaBlockMemory& memory_;
+  Lanes lanes_;
+};
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
+
+#endif  // __CUDACC__

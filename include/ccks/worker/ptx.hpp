@@ -1,0 +1,81 @@
+// The PTX of the CUDA platform: memory accesses named for order and scope, and the special registers. The one header
+// with inline assembly for the GPU. All addresses are of global memory.
+#pragma once
+
+#include "ccks/wire/ring.hpp"
+
+#if defined(__CUDACC__)
+
+namespace ccks::worker::ptx {
+
+using wire::u32;
+using wire::u64;
+
+// A naturally aligned 16-byte access is one access at system scope, over PCIe too: a slot is never torn.
+__device__ __forceinline__ wire::SlotWords ld_acquire_sys_v4(const void* p) {
+  u32 a, b, c, d;
+  asm volatile("ld.acquire.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p) : "memory");
+  return {a | static_cast<u64>(b) << 32, c | static_cast<u64>(d) << 32};
+}
+__device__ __forceinline__ void st_release_sys_v4(void* p, const wire::SlotWords& w) {
+  asm volatile("st.release.sys.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(static_cast<u32>(w.low)),
+               "r"(static_cast<u32>(w.low >> 32)), "r"(static_cast<u32>(w.high)), "r"(static_cast<u32>(w.high >> 32))
+               : "memory");
+}
+__device__ __forceinline__ void st_relaxed_sys_v4(void* p, const wire::SlotWords& w) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(static_cast<u32>(w.low)),
+               "r"(static_cast<u32>(w.low >> 32)), "r"(static_cast<u32>(w.high)), "r"(static_cast<u32>(w.high >> 32))
+               : "memory");
+}
+
+__device__ __forceinline__ u32 ld_acquire_sys(const u32* p) {
+  u32 v;
+  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ u32 ld_relaxed_sys(const u32* p) {
+  u32 v;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ u64 ld_relaxed_sys(const u64* p) {
+  u64 v;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ void st_release_sys(u32* p, u32 v) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+__device__ __forceinline__ void st_relaxed_sys(u32* p, u32 v) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+__device__ __forceinline__ void st_relaxed_sys(u64* p, u64 v) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+}
+
+__device__ __forceinline__ u32 ld_acquire_gpu(const u32* p) {
+  u32 v;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
+  return v;
+}
+__device__ __forceinline__ void red_release_gpu_add(u32* p, u32 v) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+/// Nanoseconds, the same clock on all SMs; steps of 32 ns on an H200.
+__device__ __forceinline__ u64 globaltimer() {
+  u64 v;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(v));
+  return v;
+}
+/// Bytes of dynamic shared memory of this launch.
+__device__ __forceinline__ u32 dynamic_shared_bytes() {
+  u32 v;
+  asm volatile("mov.u32 %0, %dynamic_smem_size;" : "=r"(v));
+  return v;
+}
+
+}  // namespace ccks::worker::ptx
+
+#endif  // __CUDACC__
