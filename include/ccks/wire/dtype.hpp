@@ -15,7 +15,7 @@ CCKS_HD constexpr u32 dtype_bytes(Dtype t) {
 CCKS_HD constexpr bool dtype_is_float(Dtype t) { return t == Dtype::f32 || t == Dtype::f16 || t == Dtype::bf16; }
 
 /// The spelling used in specs, manifests and messages.
-constexpr const char* dtype_name(Dtype t) {
+CCKS_HD constexpr const char* dtype_name(Dtype t) {
   constexpr const char* kNames[] = {"f32", "f16", "bf16", "i32", "i64", "bool"};
   return kNames[static_cast<u8>(t)];
 }
