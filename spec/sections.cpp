@@ -1,0 +1,246 @@
+#include "spec/sections.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "spec/ops.hpp"
+
+namespace ccks::spec {
+namespace {
+
+constexpr std::int64_t kMaxDim = std::int64_t{1} << 40;  // as extents: past any memory, far from overflow
+
+std::optional<std::int64_t> override_of(const Builder& b, const std::string& name) {
+  std::optional<std::int64_t> value;
+  for (const auto& [key, v] : b.options.constants)
+    if (key == name) value = v;
+  return value;
+}
+
+std::optional<Expr> read_symbol(Builder& b, const std::string& name, const Yaml& node) {
+  b.check_keys(node, {"range", "default"}, "the symbol " + in_quotes(name));
+  const Yaml* range = node.find("range");
+  if (!range || !range->is_sequence() || range->children.size() != 2) {
+    b.diagnostics.error(code::kDimValue, range ? range->span : node.span, "a symbol needs 'range: [low, high]'",
+                        "quote a bound that holds a comma");
+    return std::nullopt;
+  }
+  const auto lo = b.constant(range->children[0], 0, kMaxDim), hi = b.constant(range->children[1], 0, kMaxDim);
+  if (!lo || !hi) return std::nullopt;
+  if (*lo > *hi) {
+    b.diagnostics.error(code::kDimValue, range->span, fmt::format("the range [{}, {}] is empty", *lo, *hi));
+    return std::nullopt;
+  }
+  Symbol symbol{name, {*lo, *hi}, std::nullopt};
+  Span place = node.span;
+  if (const Yaml* preset = node.find("default")) {
+    place = preset->span;
+    symbol.preset = b.constant(*preset, INT64_MIN / 2, INT64_MAX / 2);
+    if (!symbol.preset) return std::nullopt;
+  }
+  if (const auto given = override_of(b, name)) symbol.preset = given;
+  if (symbol.preset && (*symbol.preset < *lo || *symbol.preset > *hi)) {
+    b.diagnostics.error(code::kDimValue, place, fmt::format("'{}' is {}, outside its range [{}, {}]", name, *symbol.preset, *lo, *hi));
+    return std::nullopt;
+  }
+  b.program.symbols.push_back(std::move(symbol));
+  return Expr::symbol(static_cast<SymbolId>(b.program.symbols.size() - 1));
+}
+
+std::optional<Expr> read_fixed_dim(Builder& b, const std::string& name, const Yaml& node) {
+  auto e = b.dim(node);
+  if (!e) return std::nullopt;
+  if (const auto given = override_of(b, name)) {
+    if (!e->is_constant()) {
+      b.diagnostics.error(code::kUnknownOverride, node.span, fmt::format("'{}' follows from other dims and cannot be set", name));
+      return std::nullopt;
+    }
+    e = Expr(*given);
+  }
+  const Interval range = e->bounds(b.program.symbols);
+  if (range.lo >= -kMaxDim && range.hi <= kMaxDim) return e;
+  b.diagnostics.error(code::kDimValue, node.span, fmt::format("'{}' may lie outside +-2^40", name));
+  return std::nullopt;
+}
+
+void read_dim_entry(Builder& b, const Yaml& key, const Yaml& value) {
+  const Text name = key.as_text();
+  if (!b.check_name(name)) return;
+  if (name.text.find('.') != std::string::npos)
+    return b.diagnostics.error(code::kBadName, name.span, "a dim has no '.' in its name");
+  static constexpr std::string_view kFunctions[] = {"ceildiv", "floordiv", "floormod", "min", "max"};
+  if (std::find(std::begin(kFunctions), std::end(kFunctions), name.text) != std::end(kFunctions))
+    return b.diagnostics.error(code::kBadName, name.span, in_quotes(name.text) + " is a function of dim expressions");
+  const auto known = b.dim_places.find(name.text);
+  const bool same_place = known != b.dim_places.end() && known->second.location.file == name.span.location.file &&
+                          known->second.location.line == name.span.location.line &&
+                          known->second.location.column == name.span.location.column;
+  if (same_place) return;  // an include inside a repeat block meets its own dims again
+  if (known != b.dim_places.end() || b.scopes.find_index(name.text) || b.scopes.find(name.text))
+    return b.diagnostics.error(code::kDefinedTwice, name.span, in_quotes(name.text) + " is defined already");
+  b.dim_places[name.text] = name.span;
+  auto e = value.is_mapping() ? read_symbol(b, name.text, value) : read_fixed_dim(b, name.text, value);
+  // A bad dim still gets a value, so that its uses are not complained about as well.
+  if (!e) e = Expr(1);
+  b.program.named_dims.emplace_back(name.text, *e);
+  b.dims.emplace(name.text, std::move(*e));
+}
+
+}  // namespace
+
+void read_dims(Builder& b, const Yaml& dims) {
+  if (dims.is_null() || !b.expect(dims, Yaml::Kind::mapping, "'dims'")) return;
+  for (std::size_t i = 0; i + 1 < dims.children.size(); i += 2)
+    if (dims.children[i].is_scalar()) read_dim_entry(b, dims.children[i], dims.children[i + 1]);
+}
+
+namespace {
+
+Init read_init_pair(Builder& b, Init::Kind kind, const Yaml& value, bool& ok) {
+  Init init;
+  init.kind = kind;
+  if (!value.is_sequence() || value.children.size() != 2) {
+    b.diagnostics.error(code::kBadInit, value.span, "two numbers should stand here, [low, high]");
+    ok = false;
+    return init;
+  }
+  const auto read = [&](const Yaml& node) -> std::optional<double> {
+    if (kind != Init::Kind::integers) return b.number(node);
+    const auto n = b.constant(node, -kMaxDim, kMaxDim);
+    return n ? std::optional(static_cast<double>(*n)) : std::nullopt;
+  };
+  const auto lo = read(value.children[0]), hi = read(value.children[1]);
+  ok = lo && hi;
+  init.a = lo.value_or(0);
+  init.b = hi.value_or(0);
+  const bool ordered = kind == Init::Kind::integers ? init.a < init.b : init.a <= init.b;
+  if (ok && !ordered) {
+    b.diagnostics.error(code::kBadInit, value.span, "the range is empty");
+    ok = false;
+  }
+  return init;
+}
+
+Init read_init(Builder& b, const Yaml& node) {
+  const char* hint = "zeros, ones, {normal: sd}, {uniform: [low, high]} or {integers: [low, high]}";
+  Init init;
+  if (node.is_scalar() && (node.text == "zeros" || node.text == "ones")) {
+    init.kind = node.text == "zeros" ? Init::Kind::zeros : Init::Kind::ones;
+    return init;
+  }
+  if (!node.is_mapping() || node.children.size() != 2) {
+    b.diagnostics.error(code::kBadInit, node.span, "not a way to fill a tensor", hint);
+    return init;
+  }
+  const std::string& kind = node.children[0].text;
+  const Yaml& value = node.children[1];
+  bool ok = true;
+  if (kind == "normal") {
+    const auto sd = b.number(value);
+    if (sd && *sd < 0) b.diagnostics.error(code::kBadInit, value.span, "a standard deviation is not negative");
+    init.kind = Init::Kind::normal;
+    init.a = sd.value_or(0);
+  } else if (kind == "uniform") {
+    init = read_init_pair(b, Init::Kind::uniform, value, ok);
+  } else if (kind == "integers") {
+    init = read_init_pair(b, Init::Kind::integers, value, ok);
+  } else {
+    b.diagnostics.error(code::kBadInit, node.children[0].span, "unknown way to fill a tensor: " + in_quotes(kind), hint);
+  }
+  return init;
+}
+
+std::optional<TensorKind> read_kind(Builder& b, const Yaml* node, const Span& where) {
+  static const std::vector<std::string> kNames{"input", "weight", "state", "output", "intermediate"};
+  if (!node) {
+    b.diagnostics.error(code::kMissingKey, where, "a tensor needs 'kind'", "one of input, weight, state, output, intermediate");
+    return std::nullopt;
+  }
+  const auto it = std::find(kNames.begin(), kNames.end(), node->text);
+  if (node->is_scalar() && it != kNames.end()) return static_cast<TensorKind>(it - kNames.begin());
+  const std::string hint = did_you_mean(node->text, kNames);
+  b.diagnostics.error(code::kWrongKind, node->span, "unknown kind " + in_quotes(node->text),
+                      hint.empty() ? "one of input, weight, state, output, intermediate" : hint);
+  return std::nullopt;
+}
+
+std::optional<Tensor> read_tensor_body(Builder& b, const Text& name, const Yaml& node) {
+  b.check_keys(node, {"shape", "dtype", "kind", "from", "init"}, "tensor " + in_quotes(name.text));
+  Tensor tensor;
+  tensor.location = name.span.location;
+  tensor.dtype = b.default_dtype;
+  const auto kind = read_kind(b, node.find("kind"), name.span);
+  const Yaml* shape_node = node.find("shape");
+  if (!shape_node) b.diagnostics.error(code::kMissingKey, name.span, "tensor " + in_quotes(name.text) + " needs 'shape'");
+  const auto shape = shape_node ? b.shape(*shape_node) : std::nullopt;
+  bool ok = kind && shape;
+  if (const Yaml* dtype = node.find("dtype")) {
+    const auto d = b.dtype(*dtype);
+    ok = ok && d;
+    tensor.dtype = d.value_or(tensor.dtype);
+  }
+  if (const Yaml* from = node.find("from")) {
+    const auto text = b.text(*from);
+    ok = ok && text;
+    if (text) tensor.from = text->text;
+    if (kind && *kind != TensorKind::weight)
+      b.diagnostics.error(code::kWrongKind, from->span, "only weights come 'from' a checkpoint");
+  }
+  if (const Yaml* init = node.find("init")) {
+    tensor.init = read_init(b, *init);
+    if (kind && (*kind == TensorKind::output || *kind == TensorKind::intermediate))
+      b.diagnostics.error(code::kWrongKind, init->span, "ops fill this tensor; 'init' is for inputs, weights and states");
+  }
+  if (!ok) return std::nullopt;
+  tensor.kind = *kind;
+  tensor.shape = *shape;
+  return tensor;
+}
+
+void read_tensor_entry(Builder& b, const Yaml& key, const Yaml& value) {
+  const auto name = b.text(key);
+  if (!name || !b.check_name(*name)) return;
+  if (name->text.rfind("report.", 0) == 0)
+    return b.diagnostics.error(code::kBadName, name->span, "names that begin with 'report.' belong to reports");
+  if (!b.expect(value, Yaml::Kind::mapping, "tensor " + in_quotes(name->text))) return poison(b, name->text, name->span);
+  const std::string full = name->substituted ? name->text : b.scopes.top().prefix + name->text;
+  if (b.scopes.find(name->text) || b.find_dim(name->text) || b.tensor_name_taken(full))
+    return b.diagnostics.error(code::kDefinedTwice, name->span, in_quotes(name->text) + " is defined already");
+  auto tensor = read_tensor_body(b, *name, value);
+  if (!tensor) return poison(b, name->text, name->span);
+  tensor->name = full;
+  Binding binding;
+  binding.declared = true;
+  binding.defined = name->span;
+  binding.view = b.whole_view(b.add_tensor(std::move(*tensor)));
+  Scope& scope = name->substituted ? b.scopes.scope_to_bind(name->text, true) : b.scopes.top();
+  scope.names[name->text] = std::move(binding);
+}
+
+}  // namespace
+
+void read_tensors(Builder& b, const Yaml& tensors) {
+  if (tensors.is_null() || !b.expect(tensors, Yaml::Kind::mapping, "'tensors'")) return;
+  for (std::size_t i = 0; i + 1 < tensors.children.size(); i += 2)
+    if (tensors.children[i].is_scalar()) read_tensor_entry(b, tensors.children[i], tensors.children[i + 1]);
+}
+
+void read_ops(Builder& b, const Yaml& ops) {
+  if (ops.is_null() || !b.expect(ops, Yaml::Kind::sequence, "'ops'")) return;
+  for (const Yaml& item : ops.children) {
+    if (b.diagnostics.full() || !b.count_work(item.span)) return;
+    if (!b.expect(item, Yaml::Kind::mapping, "an op")) continue;
+    if (item.find("op")) read_op(b, item);
+    else if (item.find("repeat")) read_repeat(b, item);
+    else if (item.find("if")) read_if(b, item);
+    else if (const Yaml* file = item.find("include")) {
+      b.check_keys(item, {"include"}, "an include");
+      read_include(b, *file);
+    } else {
+      b.diagnostics.error(code::kMissingKey, item.span, "an entry of 'ops' has one of 'op', 'repeat', 'if' and 'include'");
+    }
+  }
+}
+
+}  // namespace ccks::spec
