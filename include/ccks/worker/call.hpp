@@ -44,18 +44,20 @@ struct RuntimeTypes {
     return {static_cast<Dtype>(operands[kIndex].dtype)};
   }
   CCKS_INLINE Runtime type_at(u32 index) const { return {static_cast<Dtype>(operands[index].dtype)}; }
+  CCKS_INLINE Runtime last(u32 index) const { return type_at(index); }
 };
 
 /// Dtypes fixed when the op is compiled.
 template <Dtype... kTypes>
 struct FixedTypes {
-  static constexpr Dtype kAll[] = {kTypes...};
   template <u32 kIndex>
   static CCKS_INLINE auto type() {
     static_assert(kIndex < sizeof...(kTypes), "the op has more operands than dtypes were named");
     constexpr Dtype kDtype = pick<kIndex, kTypes...>();
     return Fixed<kDtype>{};
   }
+  /// The type of the last operand, whose index the caller knows only at run time.
+  static CCKS_INLINE auto last(u32) { return type<sizeof...(kTypes) - 1>(); }
 
  private:
   template <u32 kIndex, Dtype kFirst, Dtype... kRest>
@@ -95,6 +97,18 @@ template <u32 kIndex, class Types>
 CCKS_INLINE auto view_of(const Call& call, const Types& types) {
   return make_view(call, kIndex, types.template type<kIndex>());
 }
+
+/// A matrix in memory.
+template <class T>
+struct Matrix {
+  const u8* data;
+  i64 row_stride, column_stride;  // elements
+  T type;
+
+  CCKS_INLINE const u8* at(u32 row, u32 column) const {
+    return data + (static_cast<i64>(row) * row_stride + static_cast<i64>(column) * column_stride) * bytes_of(type);
+  }
+};
 
 /// The part of the tile space that a tile covers.
 struct Box {

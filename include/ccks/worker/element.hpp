@@ -122,33 +122,33 @@ CCKS_INLINE Storage<D> from_int(i64 v) {
   else return from_float<D>(static_cast<float>(v));
 }
 
-template <class T>
-CCKS_INLINE float load_float(T t, const u8* base, i64 index) {
-  return visit(t, [&](auto f) {
-    constexpr Dtype kD = decltype(f)::kDtype;
-    return to_float<kD>(reinterpret_cast<const Storage<kD>*>(base)[index]);
-  });
+template <Dtype D>
+CCKS_INLINE float load_float(Fixed<D>, const u8* base, i64 index) {
+  return to_float<D>(reinterpret_cast<const Storage<D>*>(base)[index]);
 }
-template <class T>
-CCKS_INLINE i64 load_int(T t, const u8* base, i64 index) {
-  return visit(t, [&](auto f) {
-    constexpr Dtype kD = decltype(f)::kDtype;
-    return to_int<kD>(reinterpret_cast<const Storage<kD>*>(base)[index]);
-  });
+template <Dtype D>
+CCKS_INLINE i64 load_int(Fixed<D>, const u8* base, i64 index) {
+  return to_int<D>(reinterpret_cast<const Storage<D>*>(base)[index]);
 }
-template <class T>
-CCKS_INLINE void store_float(T t, u8* base, i64 index, float v) {
-  visit(t, [&](auto f) {
-    constexpr Dtype kD = decltype(f)::kDtype;
-    reinterpret_cast<Storage<kD>*>(base)[index] = from_float<kD>(v);
-  });
+template <Dtype D>
+CCKS_INLINE void store_float(Fixed<D>, u8* base, i64 index, float v) {
+  reinterpret_cast<Storage<D>*>(base)[index] = from_float<D>(v);
 }
-template <class T>
-CCKS_INLINE void store_int(T t, u8* base, i64 index, i64 v) {
-  visit(t, [&](auto f) {
-    constexpr Dtype kD = decltype(f)::kDtype;
-    reinterpret_cast<Storage<kD>*>(base)[index] = from_int<kD>(v);
-  });
+template <Dtype D>
+CCKS_INLINE void store_int(Fixed<D>, u8* base, i64 index, i64 v) {
+  reinterpret_cast<Storage<D>*>(base)[index] = from_int<D>(v);
+}
+CCKS_OUTLINE float load_float(Runtime t, const u8* base, i64 index) {
+  return visit(t, [&](auto f) { return load_float(f, base, index); });
+}
+CCKS_OUTLINE i64 load_int(Runtime t, const u8* base, i64 index) {
+  return visit(t, [&](auto f) { return load_int(f, base, index); });
+}
+CCKS_OUTLINE void store_float(Runtime t, u8* base, i64 index, float v) {
+  visit(t, [&](auto f) { store_float(f, base, index, v); });
+}
+CCKS_OUTLINE void store_int(Runtime t, u8* base, i64 index, i64 v) {
+  visit(t, [&](auto f) { store_int(f, base, index, v); });
 }
 
 // ---- runs of elements ---------------------------------------------------------------------------------------------
@@ -195,13 +195,12 @@ template <Dtype D, class Value>
 CCKS_INLINE void store_run(Fixed<D>, u8* base, i64 stride, u32 n, const Value* from) {
   store_run_fixed<D>(base, stride, n, from);
 }
-// Not forced inline: six conversions with three kinds of stride each are large, and runs are long.
 template <class Value>
-CCKS_HD inline void load_run(Runtime t, const u8* base, i64 stride, u32 n, Value* to) {
+CCKS_OUTLINE void load_run(Runtime t, const u8* base, i64 stride, u32 n, Value* to) {
   visit(t, [&](auto f) { load_run_fixed<decltype(f)::kDtype>(base, stride, n, to); });
 }
 template <class Value>
-CCKS_HD inline void store_run(Runtime t, u8* base, i64 stride, u32 n, const Value* from) {
+CCKS_OUTLINE void store_run(Runtime t, u8* base, i64 stride, u32 n, const Value* from) {
   visit(t, [&](auto f) { store_run_fixed<decltype(f)::kDtype>(base, stride, n, from); });
 }
 

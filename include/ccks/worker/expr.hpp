@@ -283,25 +283,29 @@ struct FrameCode {
       if (static_cast<ExprOp>(code[i].op) == ExprOp::index_i) return true;
     return false;
   }
-  template <u32 W, class Args, class Out>
-  CCKS_INLINE void run(const Args& args, const Place& p, const Out& out) const {
-    Machine<W> machine(p.n);
+  template <u32 W, class Args>
+  CCKS_OUTLINE void run(Machine<W>& machine, const Args& args, const Place& p) const {
     for (u32 i = 0; i < count; ++i) {
       const ExprInstr& in = code[i];
       machine.step(FrameIns{static_cast<ExprOp>(in.op), in.dst, in.a, in.b, in.c}, args, p);
     }
-    const ExprInstr& last = code[count - 1];
-    if (gives_int(static_cast<ExprOp>(last.op))) out(machine.ints(last.dst));
-    else out(machine.floats(last.dst));
   }
+  CCKS_INLINE bool result_is_int() const { return gives_int(static_cast<ExprOp>(code[count - 1].op)); }
+  CCKS_INLINE u32 result() const { return code[count - 1].dst; }
 };
 
 /// Writes expr(arguments) for the n elements at `p` of view `out`.
 template <u32 W, class Args, class Expr, class Out>
 CCKS_INLINE void evaluate(const Args& args, const Expr& expr, const Place& p, const View<Out>& out) {
   u8* to = out.at(p.c);
-  if (expr.identity() && args.acc != nullptr) return store_run(out.type, to, out.stride[3], p.n, args.acc);
-  expr.template run<W>(args, p, [&](const auto* values) { store_run(out.type, to, out.stride[3], p.n, values); });
+  if (expr.identity()) {
+    if (args.acc != nullptr) store_run(out.type, to, out.stride[3], p.n, args.acc);
+    return;
+  }
+  Machine<W> machine(p.n);
+  expr.run(machine, args, p);
+  if (expr.result_is_int()) store_run(out.type, to, out.stride[3], p.n, machine.ints(expr.result()));
+  else store_run(out.type, to, out.stride[3], p.n, machine.floats(expr.result()));
 }
 
 }  // namespace CCKS_ISA

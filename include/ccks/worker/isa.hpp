@@ -19,10 +19,12 @@
 #if defined(__CUDACC__)
 #define CCKS_HOST_BODIES 0  // one-lane bodies use vector extensions that device compilers do not know
 #define CCKS_INLINE __host__ __device__ __forceinline__
+#define CCKS_OUTLINE __host__ __device__ __noinline__
 #define CCKS_IVDEP
 #else
 #define CCKS_HOST_BODIES 1
 #define CCKS_INLINE inline __attribute__((always_inline))
+#define CCKS_OUTLINE inline __attribute__((noinline))  // what generic ops do for six dtypes: one copy, for build time
 #if defined(__clang__)
 #define CCKS_IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -49,21 +49,21 @@ struct BoundCode {
   static constexpr bool identity() { return false; }
   static constexpr bool uses_index() { return ((Is::op == ExprOp::index_i) || ...); }
 
-  template <u32 W, class Args, class Out>
-  CCKS_INLINE void run(const Args& args, const Place& p, const Out& out) const {
-    using End = typename detail::Last<Is...>::type;
-    Machine<W> machine(p.n);
+  template <u32 W, class Args>
+  CCKS_INLINE void run(Machine<W>& machine, const Args& args, const Place& p) const {
     (machine.step(detail::Bound<Is, kEpilogueFirst>{}, args, p), ...);
-    if constexpr (gives_int(End::op)) out(machine.ints(End::dst));
-    else out(machine.floats(End::dst));
   }
+  static constexpr bool result_is_int() { return gives_int(detail::Last<Is...>::type::op); }
+  static constexpr u32 result() { return detail::Last<Is...>::type::dst; }
 };
 template <u32 kEpilogueFirst>
 struct BoundCode<kEpilogueFirst> {
   static constexpr bool identity() { return true; }
   static constexpr bool uses_index() { return false; }
-  template <u32 W, class Args, class Out>
-  CCKS_INLINE void run(const Args&, const Place&, const Out&) const {}
+  static constexpr bool result_is_int() { return false; }
+  static constexpr u32 result() { return 0; }
+  template <u32 W, class Args>
+  CCKS_INLINE void run(Machine<W>&, const Args&, const Place&) const {}
 };
 
 template <class... Is>

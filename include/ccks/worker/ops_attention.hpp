@@ -1,0 +1,135 @@
+// attention: softmax(q k^T * scale) v with the softmax taken along as the context is walked in blocks, so that no row of
+// scores is ever whole in memory. Grouped heads: query head h reads kv head h / (heads / kv heads).
+#pragma once
+
+#include "ccks/worker/ops_map.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+template <class Q, class K, class V, class Out>
+struct AttentionTask {
+  View<Q> q;
+  View<K> k;
+  View<V> v;
+  View<Out> out;
+  Box box;
+  i32 head_dim, group, context;
+  bool causal;
+  float scale;
+
+  /// Context positions that row `i` attends to.
+  CCKS_INLINE u32 seen(i32 i) const {
+    if (!causal) return static_cast<u32>(context);
+    return static_cast<u32>(most(0, least(context, i + 1 + context - q.dim[2])));
+  }
+};
+
+/// Any number of lanes: one row of one head at a time; lanes share out first the positions, then the head's dims.
+template <class Lanes, class Task>
+class PortableAttention {
+ public:
+  static constexpr u32 kBlock = 1024;
+  CCKS_INLINE PortableAttention(Lanes& lanes, const Task& task) : lanes_(lanes), t_(task) {
+    Scratch scratch = scratch_of(lanes);
+    scores_ = scratch.take<float>(kBlock);
+    q_ = scratch.take<float>(static_cast<u32>(t_.head_dim));
+    acc_ = scratch.take<float>(static_cast<u32>(t_.head_dim));
+  }
+  CCKS_INLINE bool fits() const { return acc_ != nullptr; }
+
+  CCKS_INLINE void run() {
+    for (u32 r = 0; r < t_.box.rows(); ++r) {
+      i32 c[4];
+      t_.box.row_start(r, c);
+      for (; c[3] < t_.box.lo[3] + t_.box.size[3]; c[3] += t_.head_dim) row(c);
+    }
+  }
+
+ private:
+  CCKS_INLINE void row(const i32 (&c)[4]) {
+    const u32 dims = static_cast<u32>(t_.head_dim), seen = t_.seen(c[2]);
+    lanes_.sync();  // the row before is done with q_ and acc_
+    for (u32 d = lanes_.lane(); d < dims; d += lanes_.lanes()) {
+      q_[d] = load_float(t_.q.type, t_.q.at(c), d * t_.q.stride[3]) * t_.scale;
+      acc_[d] = 0;
+    }
+    lanes_.sync();
+    const i32 kv_at = c[3] / t_.head_dim / t_.group * t_.head_dim;
+    float top = -f_infinity(), sum = 0;
+    for (u32 j0 = 0; j0 < seen; j0 += kBlock) block(c, kv_at, j0, least(kBlock, seen - j0), top, sum);
+    for (u32 d = lanes_.lane(); d < dims; d += lanes_.lanes())
+      store_float(t_.out.type, t_.out.at(c), d * t_.out.stride[3], seen == 0 ? 0.0f : acc_[d] / sum);
+  }
+
+  CCKS_INLINE float score(const u8* k) const {
+    float s = 0;
+    for (u32 d = 0; d < static_cast<u32>(t_.head_dim); ++d) s += q_[d] * load_float(t_.k.type, k, d * t_.k.stride[3]);
+    return s;
+  }
+
+  CCKS_INLINE void block(const i32 (&c)[4], i32 kv_at, u32 j0, u32 n, float& top, float& sum) {
+    float mine = -f_infinity();
+    for (u32 j = lanes_.lane(); j < n; j += lanes_.lanes()) {
+      scores_[j] = score(t_.k.at(c[0], c[1], static_cast<i32>(j0 + j), kv_at));
+      mine = most(mine, scores_[j]);
+    }
+    const float new_top = most(top, lanes_.max(mine));
+    const float shrink = f_exp(top - new_top);
+    float part = 0;
+    for (u32 j = lanes_.lane(); j < n; j += lanes_.lanes()) {
+      scores_[j] = f_exp(scores_[j] - new_top);
+      part += scores_[j];
+    }
+    sum = sum * shrink + lanes_.sum(part);
+    top = new_top;
+    lanes_.sync();
+    const u8* v = t_.v.at(c[0], c[1], static_cast<i32>(j0), kv_at);
+    for (u32 d = lanes_.lane(); d < static_cast<u32>(t_.head_dim); d += lanes_.lanes()) {
+      float a = acc_[d] * shrink;
+      for (u32 j = 0; j < n; ++j) a += scores_[j] * load_float(t_.v.type, v, j * t_.v.stride[2] + d * t_.v.stride[3]);
+      acc_[d] = a;
+    }
+    lanes_.sync();
+  }
+
+  Lanes& lanes_;
+  const Task& t_;
+  float* scores_ = nullptr;
+  float* q_ = nullptr;
+  float* acc_ = nullptr;
+};
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
+
+#if CCKS_HOST_BODIES
+#include "ccks/worker/attention_host.hpp"
+#endif
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  const auto q = view_of<0>(call, types);
+  const auto k = view_of<1>(call, types);
+  const auto v = view_of<2>(call, types);
+  const auto out = view_of<3>(call, types);
+  const i32 heads = most(call.op.dims[0], 1), kv_heads = most(call.op.dims[1], 1);
+  const AttentionTask<decltype(q.type), decltype(k.type), decltype(v.type), decltype(out.type)> task{
+      q, k, v, out, tile_box(call.op, tile, out.dim), q.dim[3] / heads, most(heads / kv_heads, 1), k.dim[2],
+      call.op.dims[2] != 0, call.op.scalars[0]};
+#if CCKS_HOST_BODIES
+  if constexpr (Lanes::kSingleLane) {
+    if (host_attention(scratch_of(lanes), task)) return FaultCode::none;
+  }
+#endif
+  PortableAttention portable(lanes, task);
+  if (!portable.fits()) return FaultCode::op_fault;
+  portable.run();
+  return FaultCode::none;
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,185 @@
+// Ops that find or use indices: gather, argmax, topk. And rope, which is arithmetic on positions.
+#pragma once
+
+#include "ccks/worker/ops_map.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// gather: rows of a table. Every lane checks every index of the tile, so that all lanes agree about a fault.
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_gather(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  constexpr u32 W = kChunk<Lanes>;
+  const auto table = view_of<0>(call, types);
+  const auto index = view_of<1>(call, types);
+  const auto out = view_of<2>(call, types);
+  const Box box = tile_box(call.op, tile, out.dim);
+  for (i32 r = 0; r < box.size[2]; ++r) {
+    const i64 row = load_int(index.type, index.at(0, 0, 0, box.lo[2] + r), 0);
+    if (row < 0 || row >= table.dim[2]) return FaultCode::bad_index;
+  }
+  for_each_chunk<W>(lanes, box, [&](const Place& p) {
+    const i64 row = load_int(index.type, index.at(0, 0, 0, p.c[2]), 0);
+    auto from = table;
+    from.data += row * table.stride[2] * bytes_of(table.type);
+    copy_chunk<W>(from, out, Place{{0, 0, 0, p.c[3]}, p.n}, p);
+  });
+  return FaultCode::none;
+}
+
+// ---- order ------------------------------------------------------------------------------------------------------------
+
+/// A float as an integer of the same order; NaN counts as -infinity, and both zeros are equal.
+CCKS_INLINE i64 order_key(float v) {
+  const i32 bits = bit_cast<i32>(v != v ? -f_infinity() : v == 0.0f ? 0.0f : v);
+  return bits < 0 ? bits ^ 0x7fffffff : bits;
+}
+
+template <u32 W, class T>
+CCKS_INLINE void load_keys(T type, const u8* from, i64 stride, u32 n, i64* keys) {
+  if (is_float(type.get())) {
+    float v[W];
+    load_run(type, from, stride, n, v);
+    for (u32 i = 0; i < n; ++i) keys[i] = order_key(v[i]);
+  } else {
+    load_run(type, from, stride, n, keys);
+  }
+}
+
+struct Found {
+  i64 key;
+  i32 index;
+};
+inline constexpr i64 kLeastKey = -0x7fffffffffffffffll - 1;
+inline constexpr i32 kNoIndex = 0x7fffffff;
+
+/// Whether (key, index) comes after `last` in falling order, the first of equals first.
+CCKS_INLINE bool comes_after(i64 key, i32 index, const Found& last) {
+  return key < last.key || (key == last.key && index > last.index);
+}
+
+/// The first element after `last` among chunks first, first + step, ... of a row.
+template <u32 W, class T>
+CCKS_INLINE Found search_share(T type, const u8* row, i64 stride, u32 width, const Found& last, u32 first, u32 step) {
+  Found best{kLeastKey, kNoIndex};
+  for (u32 at = first * W; at < width; at += step * W) {
+    const u32 n = least(W, width - at);
+    i64 keys[W];
+    load_keys<W>(type, row + at * stride * bytes_of(type), stride, n, keys);
+    i64 top = kLeastKey;
+    for (u32 i = 0; i < n; ++i) {
+      keys[i] = comes_after(keys[i], static_cast<i32>(at + i), last) ? keys[i] : kLeastKey;
+      top = most(top, keys[i]);
+    }
+    if (top <= best.key && best.index != kNoIndex) continue;
+    for (u32 i = 0; i < n; ++i) {
+      if (keys[i] != top || !comes_after(keys[i], static_cast<i32>(at + i), last)) continue;
+      best = {top, static_cast<i32>(at + i)};
+      break;
+    }
+  }
+  return best;
+}
+
+template <class Lanes, class T>
+CCKS_INLINE Found search(Lanes& lanes, T type, const u8* row, i64 stride, u32 width, const Found& last) {
+  const Found mine = search_share<kChunk<Lanes>>(type, row, stride, width, last, lanes.lane(), lanes.lanes());
+  if constexpr (Lanes::kSingleLane) return mine;
+  const i64 key = lanes.max(mine.key);
+  return {key, lanes.min(mine.key == key ? mine.index : kNoIndex)};
+}
+
+inline constexpr Found kBeforeAll{0x7fffffffffffffffll, -1};
+
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_argmax(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  const auto x = view_of<0>(call, types);
+  const auto out = view_of<1>(call, types);
+  const Box box = tile_box(call.op, tile, out.dim);
+  for (u32 r = 0; r < box.rows(); ++r) {
+    i32 c[4];
+    box.row_start(r, c);
+    const Found best = search(lanes, x.type, x.at(c), x.stride[3], static_cast<u32>(x.dim[3]), kBeforeAll);
+    if (lanes.lane() == 0) store_int(out.type, out.at(c), 0, best.index);
+  }
+  return FaultCode::none;
+}
+
+/// topk: values and indices of the k largest, each found by one more pass over the row.
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_topk(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  const auto x = view_of<0>(call, types);
+  const auto values = view_of<1>(call, types);
+  const auto indices = view_of<2>(call, types);
+  const i32 dim[4] = {x.dim[0], x.dim[1], x.dim[2], 1};
+  const Box box = tile_box(call.op, tile, dim);
+  const u32 width = static_cast<u32>(x.dim[3]);
+  for (u32 r = 0; r < box.rows(); ++r) {
+    i32 c[4];
+    box.row_start(r, c);
+    Found last = kBeforeAll;
+    for (i32 j = 0; j < call.op.dims[0]; ++j) {
+      last = search(lanes, x.type, x.at(c), x.stride[3], width, last);
+      if (lanes.lane() != 0 || last.index == kNoIndex) continue;
+      const View<decltype(x.type)> element{x.data + (x.offset(c[0], c[1], c[2], last.index)) * bytes_of(x.type), {}, {}, x.type};
+      copy_chunk<1>(element, values, Place{{}, 1}, Place{{c[0], c[1], c[2], j}, 1});
+      store_int(indices.type, indices.at(c[0], c[1], c[2], j), 0, last.index);
+    }
+  }
+  return FaultCode::none;
+}
+
+// ---- rope -------------------------------------------------------------------------------------------------------------
+
+struct RopePair {
+  i64 first, second, step;  // elements within a head: pair j is (first + j * step, second + j * step)
+};
+
+/// Rotates pairs [j0, j0 + n) of every head of the tile in one row.
+template <u32 W, class In, class Out>
+CCKS_INLINE void rotate_heads(const View<In>& x, const View<Out>& out, const Box& box, const i32 (&c)[4], i32 head_dim,
+                              const RopePair& pair, u32 j0, u32 n, const float* sine, const float* cosine) {
+  const i64 step = pair.step;
+  for (i32 at = box.lo[3]; at < box.lo[3] + box.size[3]; at += head_dim) {
+    const i32 a = at + static_cast<i32>(pair.first + j0 * step), b = at + static_cast<i32>(pair.second + j0 * step);
+    float u[W], v[W], p[W], q[W];
+    load_run(x.type, x.at(c[0], c[1], c[2], a), step * x.stride[3], n, u);
+    load_run(x.type, x.at(c[0], c[1], c[2], b), step * x.stride[3], n, v);
+    for (u32 i = 0; i < n; ++i) {
+      p[i] = u[i] * cosine[i] - v[i] * sine[i];
+      q[i] = u[i] * sine[i] + v[i] * cosine[i];
+    }
+    store_run(out.type, out.at(c[0], c[1], c[2], a), step * out.stride[3], n, p);
+    store_run(out.type, out.at(c[0], c[1], c[2], b), step * out.stride[3], n, q);
+  }
+}
+
+/// rope: angles in f64, because position times frequency loses the fraction of a turn in f32.
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  constexpr u32 W = kChunk<Lanes>;
+  const auto x = view_of<0>(call, types);
+  const u32 out_index = call.op.input_count;
+  const auto out = make_view(call, out_index, types.last(out_index));
+  const auto positions = view_of<1>(call, types);  // the output itself where there are none
+  const Box box = tile_box(call.op, tile, out.dim);
+  const i32 head_dim = x.dim[3] / most(call.op.dims[0], 1);
+  const u32 half = static_cast<u32>(head_dim) / 2, per_row = ceil_div(half, W);
+  const RopePair pair = call.op.dims[3] != 0 ? RopePair{0, 1, 2} : RopePair{0, static_cast<i64>(half), 1};
+  const double rate = -2.0 * d_log(static_cast<double>(call.op.scalars[0])) / head_dim;
+  for (u32 unit = lanes.lane(); unit < box.rows() * per_row; unit += lanes.lanes()) {
+    i32 c[4];
+    box.row_start(unit / per_row, c);
+    const i64 position = call.op.dims[2] != 0 ? load_int(positions.type, positions.at(0, 0, 0, c[2]), 0)
+                                              : static_cast<i64>(call.op.dims[1]) + c[2];
+    const u32 j0 = unit % per_row * W, n = least(W, half - j0);
+    float sine[W], cosine[W];
+    for (u32 i = 0; i < n; ++i)
+      sincos_reduced(static_cast<double>(position) * d_exp(rate * static_cast<double>(j0 + i)), sine[i], cosine[i]);
+    rotate_heads<W>(x, out, box, c, head_dim, pair, j0, n, sine, cosine);
+  }
+  return FaultCode::none;
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

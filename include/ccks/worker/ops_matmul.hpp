@@ -1,0 +1,162 @@
+// matmul and expert_matmul: problems for gemm.
+#pragma once
+
+#include "ccks/worker/expr.hpp"
+#include "ccks/worker/gemm.hpp"
+#if CCKS_HOST_BODIES
+#include "ccks/worker/gemm_thin_host.hpp"
+#endif
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// Rows of x that an expert's rows come from; no table: row i is row i.
+struct RowTable {
+  const u8* source = nullptr;
+  i64 stride = 0;
+  u32 divisor = 1;
+
+  template <class T>
+  CCKS_INLINE u32 row(T type, u32 i) const {
+    return source == nullptr ? i : static_cast<u32>(load_int(type, source, i * stride)) / divisor;
+  }
+};
+
+template <class A, class B, class S, class Types, class Expr, class Out>
+struct MatmulProblem {
+  static constexpr u32 kThinRows = 4;
+  Matrix<A> left;
+  Matrix<B> right;
+  RowTable table;
+  S source_type;
+  Arguments<Types> args;  // acc is set by finish
+  const Expr& expr;
+  View<Out> out;
+  i32 c[4];               // of element (0, 0)
+
+  CCKS_INLINE u32 row(u32 i) const { return table.row(source_type, i); }
+  CCKS_INLINE float a(u32 i, u32 k) const { return load_float(left.type, left.at(row(i), k), 0); }
+  CCKS_INLINE float b(u32 k, u32 j) const { return load_float(right.type, right.at(k, j), 0); }
+  CCKS_INLINE bool b_is_transposed() const { return right.column_stride != 1 && right.row_stride == 1; }
+
+  CCKS_INLINE void run_a(u32 i, u32 k, u32 n, float* to) const {
+    load_run(left.type, left.at(row(i), k), left.column_stride, n, to);
+  }
+  CCKS_INLINE void run_b(u32 k, u32 j, u32 n, float* to) const {
+    load_run(right.type, right.at(k, j), right.column_stride, n, to);
+  }
+  CCKS_INLINE void column_b(u32 j, u32 k, u32 n, float* to) const {
+    load_run(right.type, right.at(k, j), right.row_stride, n, to);
+  }
+
+  template <u32 W>
+  CCKS_INLINE void finish(u32 i, u32 j, u32 n, const float* acc) const {
+    Place p{{c[0], c[1], c[2] + static_cast<i32>(i), c[3] + static_cast<i32>(j)}, n};
+    evaluate<W>(Arguments<Types>{args.call, args.types, acc, args.first}, expr, p, out);
+  }
+#if CCKS_HOST_BODIES
+  CCKS_INLINE bool thin(Scratch scratch, u32 m, u32 n, u32 k) const { return thin_gemm(scratch, *this, m, n, k); }
+#endif
+};
+
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  const auto a = view_of<0>(call, types);
+  const auto b = view_of<1>(call, types);
+  const u32 out_index = call.op.input_count;
+  const auto out = make_view(call, out_index, types.last(out_index));
+  const Box box = tile_box(call.op, tile, out.dim);
+  using A = decltype(a.type);
+  using B = decltype(b.type);
+  const u32 m = static_cast<u32>(box.size[2]), n = static_cast<u32>(box.size[3]);
+  for (i32 c0 = box.lo[0]; c0 < box.lo[0] + box.size[0]; ++c0)
+    for (i32 c1 = box.lo[1]; c1 < box.lo[1] + box.size[1]; ++c1) {
+      const MatmulProblem<A, B, A, Types, Expr, decltype(out.type)> problem{
+          {a.at(c0, c1, box.lo[2], 0), a.stride[2], a.stride[3], a.type},
+          {b.at(c0, c1, 0, box.lo[3]), b.stride[2], b.stride[3], b.type},
+          {},
+          a.type,
+          {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
+          expr,
+          out,
+          {c0, c1, box.lo[2], box.lo[3]}};
+      gemm(lanes, problem, m, n, static_cast<u32>(a.dim[3]));
+    }
+  return FaultCode::none;
+}
+
+/// Rows of one tile of an expert_matmul.
+struct ExpertRows {
+  i32 expert = 0;
+  u32 first = 0;  // routed row
+  u32 count = 0;  // 0: the tile does not exist
+  bool sound = true;
+};
+
+/// Finds the expert of row tile `index` by walking the counts: every lane does the same.
+template <class C>
+CCKS_INLINE ExpertRows find_expert(const View<C>& count, i32 experts, u32 index, u32 rows_per_tile, u32 rows) {
+  ExpertRows found;
+  i64 first = 0;
+  for (i32 e = 0; e < experts; ++e) {
+    const i64 taken = load_int(count.type, count.at(0, 0, 0, e), 0);
+    if (taken < 0 || first + taken > rows) return found.sound = false, found;
+    const u32 tiles = ceil_div(static_cast<u32>(taken), rows_per_tile);
+    if (index < tiles) {
+      found.expert = e;
+      found.first = static_cast<u32>(first) + index * rows_per_tile;
+      found.count = least(rows_per_tile, static_cast<u32>(taken) - index * rows_per_tile);
+      return found;
+    }
+    index -= tiles;
+    first += taken;
+  }
+  return found;
+}
+
+/// Every lane checks all rows, so that all lanes agree about a fault.
+template <class S>
+CCKS_INLINE bool sources_sound(const View<S>& source, const ExpertRows& rows, i64 limit) {
+  for (u32 i = 0; i < rows.count; ++i) {
+    const i64 s = load_int(source.type, source.at(0, 0, 0, static_cast<i32>(rows.first + i)), 0);
+    if (s < 0 || s >= limit) return false;
+  }
+  return true;
+}
+
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  const auto x = view_of<0>(call, types);
+  const auto b = view_of<1>(call, types);
+  const auto source = view_of<2>(call, types);
+  const auto count = view_of<3>(call, types);
+  const u32 out_index = call.op.input_count;
+  const auto out = make_view(call, out_index, types.last(out_index));
+  i32 c[4];
+  tile_coordinates(call.op, tile, c);
+  const u32 per_tile = static_cast<u32>(most(call.op.tile[2], 1)), top_k = static_cast<u32>(most(call.op.dims[0], 1));
+  const ExpertRows rows = find_expert(count, least(call.op.dims[2], b.dim[1]), static_cast<u32>(c[2]), per_tile,
+                                      static_cast<u32>(out.dim[2]));
+  if (!rows.sound) return FaultCode::bad_index;
+  const i32 j0 = c[3] * call.op.tile[3];
+  const i32 n = least(call.op.tile[3], out.dim[3] - j0);
+  if (rows.count == 0 || n <= 0) return FaultCode::none;
+  const bool gather = call.op.dims[1] != 0;
+  if (gather && !sources_sound(source, rows, static_cast<i64>(x.dim[2]) * top_k)) return FaultCode::bad_index;
+  RowTable table;
+  if (gather) table = {source.at(0, 0, 0, static_cast<i32>(rows.first)), source.stride[3], top_k};
+  const MatmulProblem<decltype(x.type), decltype(b.type), decltype(source.type), Types, Expr, decltype(out.type)> problem{
+      {x.at(0, 0, gather ? 0 : static_cast<i32>(rows.first), 0), x.stride[2], x.stride[3], x.type},
+      {b.at(0, rows.expert, 0, j0), b.stride[2], b.stride[3], b.type},
+      table,
+      source.type,
+      {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
+      expr,
+      out,
+      {0, 0, static_cast<i32>(rows.first), j0}};
+  gemm(lanes, problem, rows.count, static_cast<u32>(n), static_cast<u32>(x.dim[3]));
+  return FaultCode::none;
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,153 @@
+// Mixture of experts besides the matmul: route decides which rows exist, combine puts them together again.
+#pragma once
+
+#include "ccks/worker/ops_index.hpp"
+#include "ccks/worker/ops_rows.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+template <class L, class W, class E, class C, class R, class S>
+struct RouteTask {
+  View<L> logits;
+  View<W> weight;
+  View<E> expert;
+  View<C> count;
+  View<R> row;
+  View<S> source;
+  u32 tokens, experts, k;
+  bool over_all, renormalize;
+
+  CCKS_INLINE u32 pairs() const { return tokens * k; }
+  CCKS_INLINE u32 chosen(u32 pair) const {
+    return static_cast<u32>(load_int(expert.type, expert.at(0, 0, static_cast<i32>(pair / k), static_cast<i32>(pair % k)), 0));
+  }
+  CCKS_INLINE void place(u32 pair, u32 at) const {
+    store_int(row.type, row.at(0, 0, static_cast<i32>(pair / k), static_cast<i32>(pair % k)), 0, at);
+    store_int(source.type, source.at(0, 0, 0, static_cast<i32>(at)), 0, pair);
+  }
+};
+
+/// Sum of e^(x - top) over all logits of a token.
+template <u32 W, class T>
+CCKS_INLINE float exp_sum(T type, const u8* row, i64 stride, u32 n, float top) {
+  float sum = 0;
+  for (u32 at = 0; at < n; at += W) {
+    float v[W];
+    const u32 here = least(W, n - at);
+    load_run(type, row + at * stride * bytes_of(type), stride, here, v);
+    for (u32 i = 0; i < here; ++i) v[i] = f_exp(v[i] - top);
+    for (u32 i = here; i < W; ++i) v[i] = 0;
+    sum += sum_chunk<W>(v);
+  }
+  return sum;
+}
+
+/// One token on one lane: its k experts and their weights. The first one found has the largest logit.
+template <u32 W, class Task>
+CCKS_INLINE void route_token(const Task& t, u32 token) {
+  const i32 at = static_cast<i32>(token);
+  const u8* logits = t.logits.at(0, 0, at, 0);
+  const i64 stride = t.logits.stride[3];
+  Found last = kBeforeAll;
+  float top = 0, sum = 0;
+  for (u32 j = 0; j < t.k; ++j) {
+    last = search_share<W>(t.logits.type, logits, stride, t.experts, last, 0, 1);
+    const float logit = load_float(t.logits.type, logits, last.index * stride);
+    if (j == 0) top = logit;
+    sum += f_exp(logit - top);
+    store_int(t.expert.type, t.expert.at(0, 0, at, static_cast<i32>(j)), 0, last.index);
+  }
+  if (t.over_all && !t.renormalize) sum = exp_sum<W>(t.logits.type, logits, stride, t.experts, top);
+  for (u32 j = 0; j < t.k; ++j) {
+    const float logit = load_float(t.logits.type, logits, t.chosen(token * t.k + j) * stride);
+    store_float(t.weight.type, t.weight.at(0, 0, at, static_cast<i32>(j)), 0, f_exp(logit - top) / sum);
+  }
+}
+
+/// Counts, and places for all pairs sorted by expert, then token. One lane: a counting sort with cursors in scratch.
+template <class Task>
+CCKS_INLINE bool sort_alone(Scratch scratch, const Task& t) {
+  u32* cursor = scratch.take<u32>(t.experts);
+  if (cursor == nullptr) return false;
+  for (u32 e = 0; e < t.experts; ++e) cursor[e] = 0;
+  for (u32 pair = 0; pair < t.pairs(); ++pair) ++cursor[t.chosen(pair)];
+  u32 first = 0;
+  for (u32 e = 0; e < t.experts; ++e) {
+    store_int(t.count.type, t.count.at(0, 0, 0, static_cast<i32>(e)), 0, cursor[e]);
+    const u32 taken = cursor[e];
+    cursor[e] = first;
+    first += taken;
+  }
+  for (u32 pair = 0; pair < t.pairs(); ++pair) t.place(pair, cursor[t.chosen(pair)]++);
+  return true;
+}
+
+/// Many lanes: each takes whole experts and walks all pairs, so that order needs no atomics.
+template <class Lanes, class Task>
+CCKS_INLINE void sort_together(Lanes& lanes, const Task& t) {
+  for (u32 e = lanes.lane(); e < t.experts; e += lanes.lanes()) {
+    u32 taken = 0;
+    for (u32 pair = 0; pair < t.pairs(); ++pair) taken += t.chosen(pair) == e;
+    store_int(t.count.type, t.count.at(0, 0, 0, static_cast<i32>(e)), 0, taken);
+  }
+  lanes.sync();
+  for (u32 e = lanes.lane(); e < t.experts; e += lanes.lanes()) {
+    u32 at = 0;
+    for (u32 other = 0; other < e; ++other)
+      at += static_cast<u32>(load_int(t.count.type, t.count.at(0, 0, 0, static_cast<i32>(other)), 0));
+    for (u32 pair = 0; pair < t.pairs(); ++pair)
+      if (t.chosen(pair) == e) t.place(pair, at++);
+  }
+}
+
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_route(Lanes& lanes, const Call& call, u32, const Types& types) {
+  const auto logits = view_of<0>(call, types);
+  const auto weight = view_of<1>(call, types);
+  const auto expert = view_of<2>(call, types);
+  const auto count = view_of<3>(call, types);
+  const auto row = view_of<4>(call, types);
+  const auto source = view_of<5>(call, types);
+  const RouteTask<decltype(logits.type), decltype(weight.type), decltype(expert.type), decltype(count.type),
+                  decltype(row.type), decltype(source.type)>
+      task{logits, weight, expert, count, row, source, static_cast<u32>(logits.dim[2]), static_cast<u32>(logits.dim[3]),
+           static_cast<u32>(call.op.dims[0]), call.op.dims[1] != 0, call.op.dims[2] != 0};
+  if (task.k > task.experts) return FaultCode::op_fault;
+  for (u32 token = lanes.lane(); token < task.tokens; token += lanes.lanes()) route_token<kChunk<Lanes>>(task, token);
+  lanes.sync();
+  if (!Lanes::kSingleLane || !sort_alone(scratch_of(lanes), task)) sort_together(lanes, task);
+  return FaultCode::none;
+}
+
+/// combine: out[t] = sum over j of weight[t, j] * x[row[t, j]]. Every lane checks every row of the tile.
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_combine(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  constexpr u32 W = kChunk<Lanes>;
+  const auto x = view_of<0>(call, types);
+  const auto weight = view_of<1>(call, types);
+  const auto row = view_of<2>(call, types);
+  const auto out = view_of<3>(call, types);
+  const Box box = tile_box(call.op, tile, out.dim);
+  const i32 k = call.op.dims[0];
+  for (i32 t = box.lo[2]; t < box.lo[2] + box.size[2]; ++t)
+    for (i32 j = 0; j < k; ++j) {
+      const i64 r = load_int(row.type, row.at(0, 0, t, j), 0);
+      if (r < 0 || r >= x.dim[2]) return FaultCode::bad_index;
+    }
+  for_each_chunk<W>(lanes, box, [&](const Place& p) {
+    float acc[W], v[W];
+    for (u32 i = 0; i < p.n; ++i) acc[i] = 0;
+    for (i32 j = 0; j < k; ++j) {
+      const i32 r = static_cast<i32>(load_int(row.type, row.at(0, 0, p.c[2], j), 0));
+      const float w = load_float(weight.type, weight.at(0, 0, p.c[2], j), 0);
+      load_run(x.type, x.at(0, 0, r, p.c[3]), x.stride[3], p.n, v);
+      for (u32 i = 0; i < p.n; ++i) acc[i] += w * v[i];
+    }
+    store_run(out.type, out.at(p.c), out.stride[3], p.n, acc);
+  });
+  return FaultCode::none;
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

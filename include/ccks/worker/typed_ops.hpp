@@ -1,0 +1,29 @@
+// TypedOp: one op with dtypes and code as template arguments. What generated workers run; README.md has the vocabulary.
+#pragma once
+
+#include "ccks/worker/generic_ops.hpp"
+#include "ccks/worker/typed_expr.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// First epilogue operand of a kind, as OpParams::dims[kEpilogueDim] has it; 0 where there is no accumulator.
+CCKS_INLINE constexpr u32 epilogue_first(OpCode kind) {
+  return kind == OpCode::matmul || kind == OpCode::conv2d ? 2 : kind == OpCode::expert_matmul ? 4 : 0;
+}
+
+/// CodeOf is Code<Ins<...>...>; kTypes are the dtypes of all operands, inputs then outputs.
+template <OpCode kKind, class CodeOf, Dtype... kTypes>
+struct TypedOp {
+  using Types = FixedTypes<kTypes...>;
+  using Expr = typename CodeOf::template Bind<epilogue_first(kKind)>;
+
+  template <class Lanes>
+  static CCKS_HD FaultCode run(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
+    if (tile >= op.tile_count) return FaultCode::bad_op;
+    return run_kind<kKind>(lanes, Call(frame, op), tile, Types{}, Expr{});
+  }
+};
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
