@@ -67,7 +67,9 @@ class Pruner {
   void group(std::span<Edge> edges, std::vector<OpIndex>& complete) {
     const OpIndex producer = edges[0].producer;
     const bool implied = std::any_of(complete.begin(), complete.end(), [&](OpIndex d) { return implied_[d].has(producer); });
-    if (implied && planner_.options.drop_implied_waits) {
+    // A guard reads its report directly, so its own wait stays, as wire/frame.hpp promises.
+    const bool guard = std::any_of(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == DependencyKind::guard; });
+    if (implied && !guard && planner_.options.drop_implied_waits) {
       for (Edge& e : edges) drop(e, "another wait implies it");
       return;
     }
