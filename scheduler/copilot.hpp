@@ -1,0 +1,366 @@
+// Copilot: the scheduler's brain. step() never blocks, allocates or calls the driver, so the same code runs on its own
+// thread (scheduler_thread.hpp) and under a simulator with other Atoms and another Clock.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "scheduler/copilot_setup.hpp"
+#include "scheduler/fault_text.hpp"
+#include "scheduler/run_order.hpp"
+#include "scheduler/worker_links.hpp"
+
+namespace ccks::scheduler {
+
+/// One thread calls step(). Clock has `std::uint64_t now_ns() const`.
+template <class Atoms, class Clock>
+class Copilot {
+ public:
+  explicit Copilot(const CopilotSetup& setup, Atoms atoms = {}, Clock clock = {}) : setup_(setup), clock_(clock) {
+    links_.reserve(setup.params, atoms);
+    loads_.reserve(setup.params.workers, setup.params.inbox_slots);
+    order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
+    rung_.assign(setup.params.workers, 0);
+  }
+
+  /// One round: take records, take new runs, decide, publish, look at the clock. True if anything happened.
+  bool step() {
+    const std::uint64_t now = clock_.now_ns();
+    bool worked = drain_outboxes();
+    worked |= take_submissions();
+    worked |= advance_runs(now);
+    worked |= settle_runs();
+    if (now >= next_tick_) tick(now);
+    if (worked) setup_.stats->busy_ns.add(clock_.now_ns() - now);
+    return worked;
+  }
+
+  /// How long the thread may sleep when step() found nothing to do.
+  std::uint64_t sleep_ns() const { return in_flight() ? kTickNs : kIdleSleepNs; }
+  bool in_flight() const { return !active().empty(); }
+  bool failed() const { return failed_; }
+  /// Ends every run with `code`. Nothing is sent any more; slots are let go at once.
+  void fail_all(ErrorCode code, const char* message) {
+    if (failed_) return;
+    failed_ = true;
+    fail_code_ = code;
+    fmt::format_to_n(fail_message_.begin(), fail_message_.size() - 1, "{}", message);
+    setup_.events->engine_failed(code, fail_message_.data());
+    for (std::uint32_t w = 0; w < links_.workers(); ++w) park(w, wire::kParkAbandon);
+    for (const std::uint32_t index : active()) abandon(slot(index));
+    order_.for_each_waiting([&](std::uint32_t entry) { abandon_entry(entry); });
+    order_.active().clear();
+  }
+  /// Relaxed: the request is a lone word (worker_link.hpp).
+  void park(std::uint32_t worker, wire::ParkRequest request) {
+    links_.atoms().link_store_relaxed(&links_.host_line(worker).park, wire::u32{request});
+    setup_.device->doorbell(worker);
+  }
+  void beat(std::uint64_t now) {
+    for (std::uint32_t w = 0; w < links_.workers(); ++w) {
+      links_.atoms().link_store_relaxed(&links_.host_line(w).heartbeat_ns, wire::u64{now});
+    }
+  }
+
+ private:
+  RunSlot& slot(std::uint32_t index) { return (*setup_.slots)[index]; }
+  std::uint32_t slot_count() const { return static_cast<std::uint32_t>(setup_.slots->size()); }
+  const std::vector<std::uint32_t>& active() const { return const_cast<RunOrder&>(order_).active(); }
+
+  // ---- records -----------------------------------------------------------------------------------------------------
+
+  bool drain_outboxes() {
+    bool any = false;
+    for (std::uint32_t w = 0; w < links_.workers(); ++w) {
+      wire::Record record;
+      std::uint32_t taken = 0;
+      while (taken < kRecordsPerTurn && links_.poll(w, record)) {
+        on_record(w, record);
+        ++taken;
+      }
+      if (taken == 0) continue;
+      links_.acknowledge(w);
+      setup_.stats->records_received.add(taken);
+      any = true;
+    }
+    return any;
+  }
+
+  void on_record(std::uint32_t worker, const wire::Record& record) {
+    if (failed_) return;
+    switch (record.kind()) {
+      case wire::RecordKind::done: return on_done(worker, record);
+      case wire::RecordKind::report: return on_report(worker, record);
+      case wire::RecordKind::fault: return on_fault(worker, record.value);
+      case wire::RecordKind::parked: return on_parked(worker, record.value);
+    }
+    protocol_error(worker, "a record of unknown kind");
+  }
+
+  void on_done(std::uint32_t worker, const wire::Record& record) {
+    const Decision* done = links_.take_sent(worker);
+    if (done == nullptr || done->op != record.op || done->tile != record.value) {
+      return protocol_error(worker, "a done record that answers no task");
+    }
+    loads_.remove(worker, done->cost);
+    RunSlot& run = slot(done->slot_flags & (wire::kMaxSlots - 1));
+    --run.outstanding;
+    setup_.policy->on_done(run, *done);
+    if (done->op == wire::kOpList) return;
+    // The op that should have reported is through, and its report would stand before this record: it was skipped.
+    const std::uint32_t report = setup_.tables->plan.ops[done->target].report;
+    if (report != plan::kNone) run.progress.report_absent(report);
+  }
+
+  void on_report(std::uint32_t worker, const wire::Record& record) {
+    if (record.slot() >= slot_count() || record.value >= setup_.tables->report_count()) {
+      return protocol_error(worker, "a report that the program does not have");
+    }
+    RunSlot& run = slot(record.slot());
+    if (run.epoch == record.epoch) run.progress.report_arrived(record.value);
+  }
+
+  void on_fault(std::uint32_t worker, std::uint32_t code) {
+    std::array<char, 232> text{};
+    describe_fault(setup_.tables->plan, worker, static_cast<wire::FaultCode>(code), links_.worker_line(worker), text);
+    fail_all(ErrorCode::device_fault, text.data());
+  }
+
+  void on_parked(std::uint32_t worker, std::uint32_t reason) {
+    if (static_cast<wire::ParkReason>(reason) == wire::ParkReason::requested) return;
+    std::array<char, 232> text{};
+    describe_parked(worker, static_cast<wire::ParkReason>(reason), text);
+    fail_all(ErrorCode::device_fault, text.data());
+  }
+
+  void protocol_error(std::uint32_t worker, const char* what) {
+    std::array<char, 232> text{};
+    fmt::format_to_n(text.begin(), text.size() - 1, "worker {} sent {}", worker, what);
+    fail_all(ErrorCode::device_fault, text.data());
+  }
+
+  // ---- intake ------------------------------------------------------------------------------------------------------
+
+  bool take_submissions() {
+    Submission item;
+    std::uint32_t taken = 0;
+    while (taken < kIntakePerStep && setup_.submissions->pop(item)) {
+      ++taken;
+      if (item.kind == Submission::Kind::fence_end) {
+        leave_state(item.index);
+      } else {
+        enter(item.kind == Submission::Kind::run ? item.index : slot_count() + item.index);
+      }
+    }
+    return taken > 0;
+  }
+
+  bool is_fence(std::uint32_t entry) const { return entry >= slot_count(); }
+  StateFence& fence(std::uint32_t entry) { return (*setup_.fences)[entry - slot_count()]; }
+
+  void enter(std::uint32_t entry) {
+    if (failed_) return abandon_entry(entry);
+    const bool ordered = setup_.stateful || is_fence(entry);
+    const std::uint32_t state = is_fence(entry) ? fence(entry).state : slot(entry).state_id;
+    if (!ordered || order_.enter(entry, state)) begin(entry);
+  }
+
+  void begin(std::uint32_t entry) {
+    if (is_fence(entry)) return setup_.events->fence_reached(fence(entry));
+    RunSlot& run = slot(entry);
+    // relaxed: a cancellation that is not seen here is seen in a later step.
+    if (ended(run) || run.cancel.load(std::memory_order_relaxed)) {
+      end(run, ErrorCode::cancelled, "run cancelled");
+      return let_go(run);
+    }
+    run.epoch = run.next_epoch;
+    run.ordinal = next_ordinal_++;
+    run.outstanding = 0;
+    run.all_sent = false;
+    run.progress.start(*setup_.tables, run.instance);
+    run.state.reset(static_cast<std::uint32_t>(RunState::running));
+    setup_.policy->on_start(run);
+    for (DecisionSink* sink : setup_.sinks) {
+      if (sink != nullptr) sink->on_run_start(run);
+    }
+    order_.active().push_back(entry);
+  }
+
+  void leave_state(std::uint32_t state) {
+    const std::uint32_t next = order_.leave(state);
+    if (next != plan::kNone) begin(next);
+  }
+
+  // ---- decisions ---------------------------------------------------------------------------------------------------
+
+  bool advance_runs(std::uint64_t now) {
+    const std::size_t count = active().size();
+    bool any = false;
+    for (std::size_t i = 0; i < count && !failed_; ++i) {
+      RunSlot& run = slot(active()[(turn_ + i) % count]);
+      if (run.all_sent) continue;
+      if (run.cancel.load(std::memory_order_relaxed)) run.progress.skip_rest();  // relaxed: no data comes with it
+      const std::uint32_t budget = std::min(kRunTurn, kBatchDecisions - batch_.count);
+      any |= setup_.policy->advance(run, batch_, loads_, budget) > 0;
+      if (const char* failure = setup_.policy->failure(); failure != nullptr) {
+        fail_all(ErrorCode::invalid_data, failure);
+      }
+      if (batch_.full()) commit(now);
+    }
+    if (count > 0) turn_ = (turn_ + 1) % count;
+    commit(now);
+    return any;
+  }
+
+  void commit(std::uint64_t now) {
+    if (batch_.count == 0 || failed_) return;
+    for (std::uint32_t i = 0; i < batch_.count; ++i) {
+      const Decision& decision = batch_.items[i];
+      RunSlot& run = slot(decision.slot_flags & (wire::kMaxSlots - 1));
+      links_.send(decision, run.epoch);
+      ++run.outstanding;
+      rung_[decision.worker] = 1;
+      for (DecisionSink* sink : setup_.sinks) {
+        if (sink != nullptr) sink->on_decision(run, decision, now);
+      }
+    }
+    if (setup_.doorbells) ring_doorbells();
+    setup_.stats->tasks_sent.add(batch_.count);
+    setup_.stats->decisions.add(batch_.count);
+    setup_.stats->publications.add(1);
+    batch_.count = 0;
+  }
+
+  void ring_doorbells() {
+    for (std::uint32_t w = 0; w < links_.workers(); ++w) {
+      if (rung_[w] == 0) continue;
+      setup_.device->doorbell(w);
+      rung_[w] = 0;
+    }
+  }
+
+  // ---- ends --------------------------------------------------------------------------------------------------------
+
+  bool settle_runs() {
+    std::vector<std::uint32_t>& runs = order_.active();
+    bool any = false;
+    for (std::size_t i = 0; i < runs.size();) {
+      RunSlot& run = slot(runs[i]);
+      if (!run.all_sent || run.outstanding != 0) {
+        ++i;
+        continue;
+      }
+      runs[i] = runs.back();
+      runs.pop_back();
+      any = true;
+      finish(run);
+    }
+    return any;
+  }
+
+  void finish(RunSlot& run) {
+    run.next_epoch = run.epoch + 1;
+    setup_.stats->skipped_tiles.add(run.progress.skipped_tiles());
+    const bool cancelled = run.cancel.load(std::memory_order_relaxed);  // relaxed: as in begin()
+    end(run, cancelled ? ErrorCode::cancelled : ErrorCode::ok, cancelled ? "run cancelled" : "");
+    let_go(run);
+  }
+
+  bool ended(const RunSlot& run) const {
+    return run.state.peek() >= static_cast<std::uint32_t>(RunState::done);
+  }
+
+  void end(RunSlot& run, ErrorCode code, const char* message) {
+    if (ended(run)) return;
+    run.code = code;
+    const auto text = fmt::format_to_n(run.message, sizeof(run.message) - 1, "{}", message);
+    *text.out = 0;
+    run.end_ns = clock_.now_ns();
+    SchedulerStats& stats = *setup_.stats;
+    (code == ErrorCode::ok ? stats.runs_done : code == ErrorCode::cancelled ? stats.runs_cancelled : stats.runs_failed).add(1);
+    setup_.events->run_ended(run);
+  }
+
+  // The slot's next run may begin once this returns; its state instance goes to the next in line.
+  void let_go(RunSlot& run) {
+    const std::uint32_t state = run.state_id;
+    setup_.events->run_released(run);
+    if (setup_.stateful) leave_state(state);
+  }
+
+  void abandon(RunSlot& run) {
+    end(run, fail_code_, fail_message_.data());
+    setup_.events->run_released(run);
+  }
+  void abandon_entry(std::uint32_t entry) {
+    if (is_fence(entry)) return setup_.events->fence_reached(fence(entry));
+    abandon(slot(entry));
+  }
+
+  // ---- time --------------------------------------------------------------------------------------------------------
+
+  void tick(std::uint64_t now) {
+    next_tick_ = now + kTickNs;
+    beat(now);
+    if (failed_) return;
+    for (const std::uint32_t index : active()) check_time(slot(index), now);
+    order_.for_each_waiting([&](std::uint32_t entry) {
+      if (!is_fence(entry)) check_time(slot(entry), now);
+    });
+    check_workers();
+    check_progress(now);
+  }
+
+  // Runs are there, nothing is on its way, and nothing has moved for long: a policy that waits for what will not come.
+  void check_progress(std::uint64_t now) {
+    const std::uint64_t moved = setup_.stats->tasks_sent.get() + setup_.stats->records_received.get();
+    if (failed_ || !in_flight() || loads_.total_tasks() > 0 || moved != moved_) {
+      moved_ = moved;
+      moved_at_ = now;
+    } else if (now - moved_at_ > kStallNs) {
+      fail_all(ErrorCode::internal, setup_.policy->stall_reason());
+    }
+  }
+
+  void check_time(RunSlot& run, std::uint64_t now) {
+    const bool late = run.deadline_ns != 0 && now >= run.deadline_ns;
+    if (late && !ended(run)) {
+      end(run, ErrorCode::deadline_exceeded, "the run's deadline passed");
+      run.cancel.store(true, std::memory_order_relaxed);  // relaxed: read by this thread
+    }
+  }
+
+  // A worker whose outbox is full cannot send its fault; its line tells.
+  void check_workers() {
+    for (std::uint32_t w = 0; w < links_.workers() && !failed_; ++w) {
+      wire::WorkerLine& line = links_.worker_line(w);
+      // [W2] acquire: the fault's details were stored before the state [W1] (worker_link.hpp).
+      const auto state = static_cast<wire::WorkerState>(links_.atoms().link_load_acquire(&line.state));
+      if (state == wire::WorkerState::faulted) on_fault(w, line.fault);
+    }
+    if (!failed_ && in_flight()) {
+      if (const Status health = setup_.device->health(); !health.ok()) fail_all(ErrorCode::device_fault, health.message().c_str());
+    }
+  }
+
+  CopilotSetup setup_;
+  Clock clock_;
+  WorkerLinks<Atoms> links_;
+  WorkerLoads loads_;
+  RunOrder order_;
+  Batch batch_;
+  std::vector<std::uint8_t> rung_;
+  std::size_t turn_ = 0;
+  std::uint32_t next_ordinal_ = 0;
+  std::uint64_t next_tick_ = 0;
+  std::uint64_t moved_ = 0;     // what had moved at moved_at_
+  std::uint64_t moved_at_ = 0;
+  bool failed_ = false;
+  ErrorCode fail_code_ = ErrorCode::ok;
+  std::array<char, 232> fail_message_{};
+};
+
+}  // namespace ccks::scheduler

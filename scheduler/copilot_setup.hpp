@@ -1,0 +1,67 @@
+// What a Copilot is made of, and the two small interfaces through which it talks to the clients' side.
+#pragma once
+
+#include <boost/lockfree/queue.hpp>
+#include <cstdint>
+#include <deque>
+
+#include "ccks/device.hpp"
+#include "scheduler/policy.hpp"
+#include "scheduler/stats.hpp"
+
+namespace ccks::scheduler {
+
+/// Work from client threads. Its nodes are reserved at construction; a full queue makes the client wait.
+/// A pop that returns a message has acquired what its pusher wrote before (Boost.Lockfree orders them).
+struct Submission {
+  enum class Kind : std::uint32_t { run = 0, fence = 1, fence_end = 2 };
+  Kind kind;
+  std::uint32_t index;  // run slot; fence; state instance
+};
+using SubmissionQueue = boost::lockfree::queue<Submission, boost::lockfree::fixed_sized<true>>;
+
+/// A client that wants a state instance for itself, in order with its runs.
+struct StateFence {
+  std::uint32_t state = 0;
+  WaitWord reached;  // 1: the state is the client's
+};
+
+/// Called on the scheduler thread; must not block or allocate.
+class RunEvents {
+ public:
+  virtual ~RunEvents() = default;
+  /// The outcome of `run` is complete: publish it and wake whoever waits.
+  virtual void run_ended(RunSlot& run) = 0;
+  /// The scheduler lets go of the slot: nothing of it is in flight.
+  virtual void run_released(RunSlot& run) = 0;
+  virtual void fence_reached(StateFence& fence) = 0;
+  /// Workers are lost: every run ends with this, now and later. Called once, before the runs are ended.
+  virtual void engine_failed(ErrorCode code, const char* message) = 0;
+};
+
+/// Sees every decision in the order of sending. Called on the scheduler thread; must not block or allocate.
+class DecisionSink {
+ public:
+  virtual ~DecisionSink() = default;
+  virtual void on_run_start(const RunSlot& run) = 0;
+  virtual void on_decision(const RunSlot& run, const Decision& decision, std::uint64_t now_ns) = 0;
+};
+
+/// All borrowed; must outlive the Copilot.
+struct CopilotSetup {
+  const PlanTables* tables = nullptr;
+  std::deque<RunSlot>* slots = nullptr;
+  std::deque<StateFence>* fences = nullptr;
+  Policy* policy = nullptr;
+  Device* device = nullptr;
+  SubmissionQueue* submissions = nullptr;
+  RunEvents* events = nullptr;
+  SchedulerStats* stats = nullptr;
+  DecisionSink* sinks[2] = {nullptr, nullptr};  // record, trace; null: none
+  wire::WorkerParams params{};
+  std::uint32_t states = 1;
+  bool stateful = false;         // runs of one state instance go one after the other
+  bool doorbells = false;        // DeviceInfo::workers_sleep
+};
+
+}  // namespace ccks::scheduler

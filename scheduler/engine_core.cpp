@@ -1,0 +1,219 @@
+#include "scheduler/engine_core.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "scheduler/decision_trace.hpp"
+#include "scheduler/policy_replay.hpp"
+#include "scheduler/record_file.hpp"
+#include "scheduler/tuning.hpp"
+
+namespace ccks::scheduler {
+
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Device> device, Program program,
+                                                       const EngineOptions& options) {
+  if (device == nullptr || !program.valid()) return {ErrorCode::invalid_argument, "an engine needs a device and a program"};
+  if (options.slots == 0 || options.slots > wire::kMaxSlots) {
+    return {ErrorCode::invalid_argument, fmt::format("slots must be 1 to {}", wire::kMaxSlots)};
+  }
+  if (options.states == 0) return {ErrorCode::invalid_argument, "an engine needs at least one state instance"};
+  if ((options.trace_records & (options.trace_records - 1)) != 0) {
+    return {ErrorCode::invalid_argument, "trace_records must be a power of two or 0"};
+  }
+  std::unique_ptr<EngineCore> core(new EngineCore(std::move(device), std::move(program), options));
+  CCKS_RETURN_IF_ERROR(core->set_up());
+  return core;
+}
+
+EngineCore::EngineCore(std::unique_ptr<Device> device, Program program, const EngineOptions& options)
+    : device_(std::move(device)), program_(std::move(program)), options_(options) {}
+
+EngineCore::~EngineCore() { shut_down(); }
+
+Status EngineCore::set_up() {
+  const std::uint32_t workers = device_->info().workers;
+  CCKS_RETURN_IF_ERROR(set_up_policy());
+  Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, policy_kind_ == PolicyKind::fixed);
+  if (!tables.ok()) return tables.status();
+  tables_ = std::move(*tables);
+  Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
+  if (!memory.ok()) return memory.status();
+  memory_ = std::move(*memory);
+  for (std::uint32_t i = 0; i < tables_.plan.tensors.size(); ++i) tensor_index_.emplace(tables_.plan.tensors[i].name, i);
+  weight_bound_.assign(tables_.plan.tensors.size(), false);
+  set_up_slots();
+  if (!options_.record_path.empty()) {
+    const RecordHeader header = make_record_header(tables_.plan.hash, workers, policy_kind_);
+    Result<std::unique_ptr<RecordFile>> record = RecordFile::create(options_.record_path, header);
+    if (!record.ok()) return record.status();
+    record_ = std::move(*record);
+  }
+  if (options_.trace_records > 0) decision_trace_ = std::make_unique<DecisionTrace>(options_.trace_records * std::size_t{workers});
+  if (policy_ == nullptr) policy_ = make_policy(policy_kind_, tables_, options_.slots);
+  start_thread();
+  return {};
+}
+
+// A replay is a policy of its own; what it replays decides whether the frames hold lists.
+Status EngineCore::set_up_policy() {
+  if (options_.replay_path.empty()) {
+    Result<PolicyKind> kind = parse_policy(options_.policy);
+    if (!kind.ok()) return kind.status();
+    policy_kind_ = *kind;
+    return {};
+  }
+  Result<Record> record = read_record(options_.replay_path);
+  if (!record.ok()) return record.status();
+  CCKS_RETURN_IF_ERROR(check_record(*record, program_.plan(), device_->info().workers));
+  policy_kind_ = record->policy;
+  policy_ = std::make_unique<ReplayPolicy>(tables_, std::move(*record));
+  return {};
+}
+
+void EngineCore::set_up_slots() {
+  const std::size_t slots = options_.slots;
+  const std::size_t fences = options_.states;
+  free_slots_ = std::make_unique<IndexQueue>(slots);
+  free_fences_ = std::make_unique<IndexQueue>(fences);
+  // Each slot and each fence is queued at most once, and a fence has two messages: this never fills.
+  submissions_ = std::make_unique<SubmissionQueue>(slots + 2 * fences);
+  slots_.resize(slots);
+  for (std::uint32_t i = 0; i < slots; ++i) {
+    RunSlot& run = slots_[i];
+    run.index = i;
+    run.memory = memory_.slots[i];
+    run.instance.reserve(tables_);
+    run.progress.reserve(tables_);
+    free_slots_->bounded_push(i);
+  }
+  fences_.resize(fences);
+  for (std::uint32_t i = 0; i < fences; ++i) free_fences_->bounded_push(i);
+}
+
+void EngineCore::start_thread() {
+  const DeviceInfo info = device_->info();
+  CopilotSetup setup;
+  setup.tables = &tables_;
+  setup.slots = &slots_;
+  setup.fences = &fences_;
+  setup.policy = policy_.get();
+  setup.device = device_.get();
+  setup.submissions = submissions_.get();
+  setup.events = this;
+  setup.stats = &stats_;
+  setup.sinks[0] = record_.get();
+  setup.sinks[1] = decision_trace_.get();
+  setup.params = memory_.params;
+  setup.states = options_.states;
+  setup.stateful = tables_.plan.state_bytes > 0;
+  setup.doorbells = info.workers_sleep;
+  SchedulerThreadOptions thread;
+  thread.pin = options_.pin_scheduler;
+  thread.busy_workers = info.kind == "host" ? info.workers : 0;
+  thread_ = std::make_unique<SchedulerThread>(setup, thread);
+}
+
+Status EngineCore::bind_weight(std::string_view name, std::span<const std::byte> bytes) {
+  Result<const plan::TensorDesc*> found = find_tensor(name);
+  if (!found.ok()) return found.status();
+  const plan::TensorDesc& tensor = **found;
+  if (tensor.kind != plan::TensorKind::weight) {
+    return {ErrorCode::invalid_argument, fmt::format("'{}' is not a weight", name)};
+  }
+  if (bytes.size() != tensor.max_bytes) return size_error(tensor, bytes.size(), tensor.max_bytes);
+  const std::lock_guard lock(setup_mutex_);
+  if (started_.load(std::memory_order_relaxed)) {  // relaxed: only stored under the lock
+    return {ErrorCode::invalid_argument, "weights are bound before start()"};
+  }
+  CCKS_RETURN_IF_ERROR(device_->write(memory_.weights + tensor.offset, bytes.data(), bytes.size()));
+  weight_bound_[static_cast<std::size_t>(&tensor - tables_.plan.tensors.data())] = true;
+  return {};
+}
+
+Status EngineCore::start() {
+  const std::lock_guard lock(setup_mutex_);
+  if (started_.load(std::memory_order_relaxed)) return {};  // relaxed: only stored under the lock
+  for (std::size_t i = 0; i < weight_bound_.size(); ++i) {
+    const plan::TensorDesc& tensor = tables_.plan.tensors[i];
+    if (tensor.kind == plan::TensorKind::weight && !weight_bound_[i] && tensor.max_bytes > 0) {
+      return {ErrorCode::invalid_argument, fmt::format("weight '{}' is not bound", tensor.name)};
+    }
+  }
+  CCKS_RETURN_IF_ERROR(device_->launch(program_.worker(), memory_.params));
+  started_.store(true, std::memory_order_release);  // [C3] release: pairs with [C4]
+  return {};
+}
+
+void EngineCore::shut_down() {
+  if (thread_ == nullptr) return;
+  stopping_.store(true, std::memory_order_relaxed);  // relaxed: submit() may race with it either way
+  for (RunSlot& run : slots_) {
+    if (run.state.peek() == static_cast<std::uint32_t>(RunState::queued)) run.cancel.store(true, std::memory_order_relaxed);
+  }
+  device_->wake_scheduler();
+  // A worker gives up waiting after spin_deadline; twice that and a second for long ops is beyond all hope.
+  const auto patience = 2 * static_cast<std::uint64_t>(options_.spin_deadline.count()) + 1'000'000'000u;
+  const bool drained = unfinished_.wait([](std::uint32_t left) { return left == 0; }, patience);
+  thread_->stop(!drained);
+  // relaxed: no other thread uses the core's lifecycle any more.
+  if (started_.load(std::memory_order_relaxed)) (void)device_->join(patience);
+  thread_.reset();
+  if (record_ != nullptr) (void)record_->finish();
+}
+
+void EngineCore::drop(EngineCore* core) {
+  // acq_rel: the last holder sees what all others did to the core.
+  if (core->holders_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete core;
+}
+
+Status EngineCore::failure() const {
+  if (!failed_.load(std::memory_order_acquire)) return {};  // [C2] pairs with [C1]
+  return {fail_code_, fail_message_};
+}
+
+Result<const plan::TensorDesc*> EngineCore::find_tensor(std::string_view name) const {
+  const auto found = tensor_index_.find(name);
+  if (found == tensor_index_.end()) {
+    return {ErrorCode::not_found, fmt::format("program '{}' has no tensor '{}'", tables_.plan.name, name)};
+  }
+  return &tables_.plan.tensors[found->second];
+}
+
+Status EngineCore::size_error(const plan::TensorDesc& tensor, std::uint64_t got, std::uint64_t want) {
+  return {ErrorCode::invalid_argument, fmt::format("'{}' has {} bytes, not {}", tensor.name, want, got)};
+}
+
+EngineStats EngineCore::stats() const {
+  EngineStats out;
+  out.runs_submitted = runs_submitted_.load(std::memory_order_relaxed);  // relaxed: a counter
+  out.runs_done = stats_.runs_done.get();
+  out.runs_failed = stats_.runs_failed.get();
+  out.runs_cancelled = stats_.runs_cancelled.get();
+  out.tasks_sent = stats_.tasks_sent.get();
+  out.decisions = stats_.decisions.get();
+  out.publications = stats_.publications.get();
+  out.records_received = stats_.records_received.get();
+  out.skipped_tiles = stats_.skipped_tiles.get();
+  out.scheduler_busy_ns = stats_.busy_ns.get();
+  return out;
+}
+
+Result<std::uint64_t> EngineCore::tasks_per_run(const DimValues& given) const {
+  std::vector<std::int64_t> symbols(tables_.plan.symbols.size());
+  std::vector<std::int64_t> dims(tables_.plan.dims.size());
+  CCKS_RETURN_IF_ERROR(bind_symbols(tables_.plan, given, symbols));
+  CCKS_RETURN_IF_ERROR(evaluate_plan(tables_.plan, symbols, dims));
+  Instance instance;
+  instance.reserve(tables_);
+  CCKS_RETURN_IF_ERROR(instance.rebuild(tables_, symbols, dims, SlotMemory{}, 0, 0, 0));
+  std::uint64_t tasks = 0;
+  if (tables_.with_lists) {
+    for (std::uint32_t w = 0; w < tables_.workers; ++w) tasks += instance.lists()[w].count;
+    return tasks;
+  }
+  for (const OpInstance& op : instance.ops()) tasks += (op.tiles + op.chunk - 1) / op.chunk;
+  return tasks;
+}
+
+}  // namespace ccks::scheduler

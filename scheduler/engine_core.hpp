@@ -1,0 +1,117 @@
+// EngineCore: what an Engine and its Run handles share. It lives until the last of them is gone.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "ccks/engine.hpp"
+#include "scheduler/copilot_setup.hpp"
+#include "scheduler/dims.hpp"
+#include "scheduler/memory_map.hpp"
+#include "scheduler/scheduler_thread.hpp"
+
+namespace ccks::scheduler {
+
+class RecordFile;
+class DecisionTrace;
+
+/// Locks are taken by client threads only, and never while the scheduler thread could wait for them.
+class EngineCore final : public RunEvents {
+ public:
+  static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Device> device, Program program,
+                                                    const EngineOptions& options);
+  ~EngineCore() override;
+
+  // ---- clients -----------------------------------------------------------------------------------------------------
+  Status bind_weight(std::string_view name, std::span<const std::byte> bytes);
+  Status start();
+  Result<RunSlot*> submit(RunRequest& request);
+  Status with_state(std::uint32_t state, const std::function<Status(std::uint64_t address)>& use);
+  Status write_state(std::uint32_t state, std::string_view name, std::span<const std::byte> bytes);
+  Status read_state(std::uint32_t state, std::string_view name, std::span<std::byte> bytes);
+  Status reset_state(std::uint32_t state);
+  Status drain(std::uint64_t timeout_ns);
+  /// Cancels what waits, drains, ends the thread, parks the workers. Handles may live on.
+  void shut_down();
+  EngineStats stats() const;
+  Result<std::uint64_t> tasks_per_run(const DimValues& dims) const;
+  std::vector<TraceEvent> trace() const;
+  Status write_trace(const std::string& path) const;
+  const plan::PlanView& plan() const { return tables_.plan; }
+  Device& device() { return *device_; }
+  const Device& device() const { return *device_; }
+
+  // ---- handles -----------------------------------------------------------------------------------------------------
+  Status wait(RunSlot& run, std::uint64_t timeout_ns);
+  void cancel(RunSlot& run);
+  Status read_output(const RunSlot& run, std::string_view name, std::span<std::byte> bytes) const;
+  Result<std::uint64_t> bytes_of(const RunSlot& run, std::string_view name) const;
+  Result<std::vector<double>> report(const RunSlot& run, std::string_view name) const;
+  void release(RunSlot& run);
+
+  /// The engine and each handle hold the core.
+  void hold() { holders_.fetch_add(1, std::memory_order_relaxed); }  // relaxed: the caller holds it already
+  /// Deletes the core with the last holder.
+  static void drop(EngineCore* core);
+
+  // ---- scheduler thread --------------------------------------------------------------------------------------------
+  void run_ended(RunSlot& run) override;
+  void run_released(RunSlot& run) override;
+  void fence_reached(StateFence& fence) override;
+  void engine_failed(ErrorCode code, const char* message) override;
+
+ private:
+  EngineCore(std::unique_ptr<Device> device, Program program, const EngineOptions& options);
+  Status set_up();
+  Status set_up_policy();
+  void set_up_slots();
+  void start_thread();
+  Status check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims) const;
+  Result<RunSlot*> acquire_slot();
+  Status prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
+                      std::span<const std::int64_t> dims);
+  Status ready_to_run() const;
+  void push(Submission submission);
+  Result<const plan::TensorDesc*> find_tensor(std::string_view name) const;
+  Status failure() const;
+  static Status size_error(const plan::TensorDesc& tensor, std::uint64_t got, std::uint64_t want);
+
+  std::unique_ptr<Device> device_;
+  Program program_;
+  EngineOptions options_;
+  PolicyKind policy_kind_ = PolicyKind::lookahead;
+  PlanTables tables_;
+  MemoryMap memory_;
+  std::unordered_map<std::string_view, std::uint32_t> tensor_index_;
+
+  std::deque<RunSlot> slots_;
+  std::deque<StateFence> fences_;
+  std::unique_ptr<SubmissionQueue> submissions_;
+  using IndexQueue = boost::lockfree::queue<std::uint32_t, boost::lockfree::fixed_sized<true>>;
+  std::unique_ptr<IndexQueue> free_slots_;
+  std::unique_ptr<IndexQueue> free_fences_;
+  WaitWord slot_freed_;       // counts releases: what submit() waits for
+  WaitWord unfinished_;       // runs the scheduler still holds
+
+  std::unique_ptr<Policy> policy_;
+  std::unique_ptr<RecordFile> record_;
+  std::unique_ptr<DecisionTrace> decision_trace_;
+  std::unique_ptr<SchedulerThread> thread_;
+  SchedulerStats stats_;
+  std::atomic<std::uint64_t> runs_submitted_{0};
+
+  mutable std::mutex setup_mutex_;    // weights and start
+  std::vector<bool> weight_bound_;
+  std::atomic<bool> started_{false};
+  std::atomic<bool> stopping_{false};
+  std::atomic<std::uint32_t> holders_{1};
+
+  ErrorCode fail_code_ = ErrorCode::ok;
+  char fail_message_[232] = {};
+  std::atomic<bool> failed_{false};   // [C1] release after the two above -> [C2] acquire
+};
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,258 @@
+// EngineCore: the life of a run, from submit to the last handle.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "scheduler/engine_core.hpp"
+#include "scheduler/record_file.hpp"
+#include "scheduler/tuning.hpp"
+
+namespace ccks::scheduler {
+
+// ---- submit ---------------------------------------------------------------------------------------------------------
+
+Status EngineCore::ready_to_run() const {
+  CCKS_RETURN_IF_ERROR(failure());
+  if (stopping_.load(std::memory_order_relaxed)) return {ErrorCode::cancelled, "the engine is stopping"};  // see shut_down
+  if (!started_.load(std::memory_order_acquire)) {  // [C4] pairs with [C3]
+    return {ErrorCode::invalid_argument, "the engine has not been started"};
+  }
+  return {};
+}
+
+Status EngineCore::check_request(const RunRequest& request, std::span<std::int64_t> symbols,
+                                 std::span<std::int64_t> dims) const {
+  if (request.state >= options_.states) {
+    return {ErrorCode::out_of_range, fmt::format("state {} of {}", request.state, options_.states)};
+  }
+  CCKS_RETURN_IF_ERROR(bind_symbols(tables_.plan, request.dims, symbols));
+  CCKS_RETURN_IF_ERROR(evaluate_plan(tables_.plan, symbols, dims));
+  for (const RunRequest::Input& input : request.inputs) {
+    Result<const plan::TensorDesc*> tensor = find_tensor(input.name);
+    if (!tensor.ok()) return tensor.status();
+    const plan::TensorKind kind = (*tensor)->kind;
+    if (kind != plan::TensorKind::input && kind != plan::TensorKind::output) {
+      return {ErrorCode::invalid_argument, fmt::format("'{}' is neither an input nor an output", input.name)};
+    }
+    const std::uint64_t want = tensor_bytes(**tensor, dims);
+    if (input.bytes.size() != want) return size_error(**tensor, input.bytes.size(), want);
+  }
+  return {};
+}
+
+Result<RunSlot*> EngineCore::acquire_slot() {
+  std::uint64_t held_since = 0;
+  for (;;) {
+    const std::uint32_t releases = slot_freed_.load();
+    std::uint32_t index = 0;
+    if (free_slots_->pop(index)) return &slots_[index];
+    CCKS_RETURN_IF_ERROR(ready_to_run());
+    slot_freed_.wait([releases](std::uint32_t now) { return now != releases; }, kIdleSleepNs);
+    if (unfinished_.peek() != 0) {
+      held_since = 0;
+    } else if (held_since == 0) {
+      held_since = now_ns();
+    } else if (now_ns() - held_since > kHeldSlotsPatienceNs) {
+      return {ErrorCode::deadline_exceeded,
+              fmt::format("all {} slots are held by runs that have ended: drop their handles, or ask for more slots", slots_.size())};
+    }
+  }
+}
+
+// The slot is ours: no task of it is in flight, so frame and arena may be written.
+Status EngineCore::prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
+                                std::span<const std::int64_t> dims) {
+  const std::uint64_t state = memory_.state(request.state);
+  if (!run.instance.matches(symbols)) {
+    CCKS_RETURN_IF_ERROR(
+        run.instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, state, run.next_epoch));
+    const std::span<const std::byte> frame = run.instance.frame();
+    CCKS_RETURN_IF_ERROR(device_->write(run.memory.frame, frame.data(), frame.size()));
+  } else if (run.instance.state() != state) {
+    run.instance.set_state(state);
+    CCKS_RETURN_IF_ERROR(device_->write(run.memory.frame + offsetof(wire::RunFrame, state), &state, sizeof(state)));
+  }
+  for (const RunRequest::Input& input : request.inputs) {
+    const plan::TensorDesc& tensor = *find_tensor(input.name).value();
+    CCKS_RETURN_IF_ERROR(device_->write(run.memory.arena + tensor.offset, input.bytes.data(), input.bytes.size()));
+  }
+  return {};
+}
+
+Result<RunSlot*> EngineCore::submit(RunRequest& request) {
+  const std::uint64_t submit_ns = now_ns();
+  CCKS_RETURN_IF_ERROR(ready_to_run());
+  std::vector<std::int64_t> symbols(tables_.plan.symbols.size());
+  std::vector<std::int64_t> dims(tables_.plan.dims.size());
+  CCKS_RETURN_IF_ERROR(check_request(request, symbols, dims));
+  Result<RunSlot*> slot = acquire_slot();
+  if (!slot.ok()) return slot.status();
+  RunSlot& run = **slot;
+  if (const Status status = prepare_slot(run, request, symbols, dims); !status.ok()) {
+    free_slots_->bounded_push(run.index);
+    slot_freed_.add(1);
+    return status;
+  }
+  run.state_id = request.state;
+  run.submit_ns = submit_ns;
+  run.deadline_ns = request.deadline.count() > 0 ? submit_ns + static_cast<std::uint64_t>(request.deadline.count()) : 0;
+  run.on_done = std::move(request.on_done);
+  run.code = ErrorCode::ok;
+  run.message[0] = 0;
+  run.end_ns = 0;
+  // Relaxed, all three: the queue orders them before the scheduler's look.
+  run.cancel.store(false, std::memory_order_relaxed);
+  run.state.reset(static_cast<std::uint32_t>(RunState::queued));
+  run.holders.store(2, std::memory_order_relaxed);
+  unfinished_.add(1);
+  runs_submitted_.fetch_add(1, std::memory_order_relaxed);
+  push({Submission::Kind::run, run.index});
+  if (record_ != nullptr) (void)record_->flush();  // a failure stays, and drain() reports it
+  return &run;
+}
+
+void EngineCore::push(Submission submission) {
+  submissions_->bounded_push(submission);
+  device_->wake_scheduler();
+}
+
+// ---- scheduler thread -----------------------------------------------------------------------------------------------
+
+void EngineCore::run_ended(RunSlot& run) {
+  const bool ok = run.code == ErrorCode::ok;
+  // First the state: the callback may read outputs. The scheduler's hold keeps the slot until it returns.
+  run.state.store(static_cast<std::uint32_t>(ok ? RunState::done : RunState::failed));
+  if (run.on_done) run.on_done(ok ? Status() : Status(run.code, run.message));
+}
+
+void EngineCore::run_released(RunSlot& run) {
+  release(run);
+  unfinished_.add(~std::uint32_t{0});
+}
+
+void EngineCore::release(RunSlot& run) {
+  // acq_rel: whoever frees the slot has seen what the other side did with it.
+  if (run.holders.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  run.on_done = nullptr;
+  free_slots_->bounded_push(run.index);
+  slot_freed_.add(1);
+}
+
+void EngineCore::fence_reached(StateFence& fence) { fence.reached.store(1); }
+
+void EngineCore::engine_failed(ErrorCode code, const char* message) {
+  fail_code_ = code;
+  std::strncpy(fail_message_, message, sizeof(fail_message_) - 1);
+  failed_.store(true, std::memory_order_release);  // [C1] pairs with [C2]
+}
+
+// ---- handles --------------------------------------------------------------------------------------------------------
+
+Status EngineCore::wait(RunSlot& run, std::uint64_t timeout_ns) {
+  const auto ended = [](std::uint32_t state) { return state >= static_cast<std::uint32_t>(RunState::done); };
+  if (!run.state.wait(ended, timeout_ns)) return {ErrorCode::deadline_exceeded, "the run has not ended yet"};
+  if (record_ != nullptr) (void)record_->flush();  // a failure stays, and drain() reports it
+  return run.code == ErrorCode::ok ? Status() : Status(run.code, run.message);
+}
+
+void EngineCore::cancel(RunSlot& run) {
+  run.cancel.store(true, std::memory_order_relaxed);  // relaxed: no data comes with it
+  device_->wake_scheduler();
+}
+
+Result<std::uint64_t> EngineCore::bytes_of(const RunSlot& run, std::string_view name) const {
+  Result<const plan::TensorDesc*> tensor = find_tensor(name);
+  if (!tensor.ok()) return tensor.status();
+  return tensor_bytes(**tensor, run.instance.dims());
+}
+
+Status EngineCore::read_output(const RunSlot& run, std::string_view name, std::span<std::byte> bytes) const {
+  const auto state = static_cast<RunState>(run.state.load());
+  if (state == RunState::failed) return {run.code, run.message};
+  if (state != RunState::done) return {ErrorCode::invalid_argument, "the run has not ended yet"};
+  Result<const plan::TensorDesc*> found = find_tensor(name);
+  if (!found.ok()) return found.status();
+  const plan::TensorDesc& tensor = **found;
+  if (tensor.kind != plan::TensorKind::output && tensor.kind != plan::TensorKind::state) {
+    return {ErrorCode::invalid_argument, fmt::format("'{}' is neither an output nor a state", name)};
+  }
+  const std::uint64_t want = tensor_bytes(tensor, run.instance.dims());
+  if (bytes.size() != want) return size_error(tensor, bytes.size(), want);
+  const bool in_state = tensor.space == wire::Space::state;
+  const std::uint64_t base = in_state ? memory_.state(run.state_id) : run.memory.arena;
+  return const_cast<Device&>(*device_).read(bytes.data(), base + tensor.offset, want);
+}
+
+Result<std::vector<double>> EngineCore::report(const RunSlot& run, std::string_view name) const {
+  if (static_cast<RunState>(run.state.load()) != RunState::done) return {ErrorCode::invalid_argument, "the run is not done"};
+  const auto reports = tables_.plan.reports;
+  const auto found = std::find_if(reports.begin(), reports.end(), [&](const auto& r) { return name == r.name; });
+  if (found == reports.end()) return {ErrorCode::not_found, fmt::format("the program has no report '{}'", name)};
+  if (!run.progress.report_seen(static_cast<std::uint32_t>(found - reports.begin()))) {
+    return {ErrorCode::not_found, fmt::format("report '{}' was not published: the condition of its op was false", name)};
+  }
+  const std::byte* from = run.instance.reports() + found->offset;
+  std::vector<double> values(static_cast<std::size_t>(run.instance.dims()[found->elements]));
+  for (double& value : values) {
+    std::int32_t word = 0;
+    std::memcpy(&word, from, sizeof(word));
+    float real = 0;
+    std::memcpy(&real, from, sizeof(real));
+    value = found->dtype == wire::Dtype::f32 ? static_cast<double>(real) : static_cast<double>(word);
+    from += sizeof(word);
+  }
+  return values;
+}
+
+Status EngineCore::drain(std::uint64_t timeout_ns) {
+  const bool drained = unfinished_.wait([](std::uint32_t left) { return left == 0; }, timeout_ns);
+  CCKS_RETURN_IF_ERROR(failure());
+  if (!drained) return {ErrorCode::deadline_exceeded, fmt::format("{} runs have not ended", unfinished_.peek())};
+  return record_ != nullptr ? record_->flush() : Status();
+}
+
+// ---- states ---------------------------------------------------------------------------------------------------------
+
+Status EngineCore::with_state(std::uint32_t state, const std::function<Status(std::uint64_t)>& use) {
+  if (state >= options_.states) return {ErrorCode::out_of_range, fmt::format("state {} of {}", state, options_.states)};
+  CCKS_RETURN_IF_ERROR(failure());
+  std::uint32_t index = 0;
+  // One fence for each state instance; further clients take turns.
+  while (!free_fences_->pop(index)) slot_freed_.wait([](std::uint32_t) { return false; }, 100'000);
+  StateFence& fence = fences_[index];
+  fence.state = state;
+  fence.reached.reset(0);
+  push({Submission::Kind::fence, index});
+  fence.reached.wait([](std::uint32_t reached) { return reached != 0; }, kForever);
+  const Status failed = failure();
+  const Status status = failed.ok() ? use(memory_.state(state)) : failed;
+  push({Submission::Kind::fence_end, state});
+  free_fences_->bounded_push(index);
+  return status;
+}
+
+Status EngineCore::reset_state(std::uint32_t state) {
+  if (memory_.state_stride == 0) return {};
+  return with_state(state, [&](std::uint64_t address) { return device_->fill_zero(address, memory_.state_stride); });
+}
+
+Status EngineCore::write_state(std::uint32_t state, std::string_view name, std::span<const std::byte> bytes) {
+  Result<const plan::TensorDesc*> found = find_tensor(name);
+  if (!found.ok()) return found.status();
+  const plan::TensorDesc& tensor = **found;
+  if (tensor.kind != plan::TensorKind::state) return {ErrorCode::invalid_argument, fmt::format("'{}' is not a state", name)};
+  if (bytes.size() > tensor.max_bytes) return size_error(tensor, bytes.size(), tensor.max_bytes);
+  return with_state(state, [&](std::uint64_t base) { return device_->write(base + tensor.offset, bytes.data(), bytes.size()); });
+}
+
+Status EngineCore::read_state(std::uint32_t state, std::string_view name, std::span<std::byte> bytes) {
+  Result<const plan::TensorDesc*> found = find_tensor(name);
+  if (!found.ok()) return found.status();
+  const plan::TensorDesc& tensor = **found;
+  if (tensor.kind != plan::TensorKind::state) return {ErrorCode::invalid_argument, fmt::format("'{}' is not a state", name)};
+  if (bytes.size() > tensor.max_bytes) return size_error(tensor, bytes.size(), tensor.max_bytes);
+  return with_state(state, [&](std::uint64_t base) { return device_->read(bytes.data(), base + tensor.offset, bytes.size()); });
+}
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,275 @@
+#include "scheduler/instance.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "scheduler/tuning.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+// FNV-1a over the symbol values: tells runs of different dims apart in record files.
+std::uint64_t hash_symbols(std::span<const std::int64_t> symbols) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const std::int64_t value : symbols) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      hash ^= static_cast<std::uint64_t>(value) >> shift & 0xff;
+      hash *= 0x100000001b3ull;
+    }
+  }
+  return hash;
+}
+
+// A rough time of one tile on one core of either kind of machine: 8 bytes or 16 operations a nanosecond, and what it
+// costs to start. Only ratios matter: the policies balance with it.
+std::uint32_t estimate_tile_cost(std::int64_t bytes, std::int64_t operations, std::uint32_t tiles) {
+  const std::int64_t whole = std::max(bytes / 8, operations / 16);
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(whole / std::max(tiles, 1u), 0, 1 << 24) + 100);
+}
+
+std::uint32_t choose_chunk(std::uint32_t tiles, std::uint32_t workers) {
+  const std::uint32_t tasks = workers * kTasksPerWorker;
+  return std::clamp<std::uint32_t>((tiles + tasks - 1) / tasks, 1, wire::kMaxTilesPerTask);
+}
+
+Status too_large(const plan::OpDesc& op, std::string_view what) {
+  return {ErrorCode::invalid_data, fmt::format("op '{}' has {} at these dims", op.name, what)};
+}
+
+}  // namespace
+
+void Instance::reserve(const PlanTables& tables) {
+  staging_.assign(tables.layout.max_bytes / 16, Block{});
+  symbols_.assign(tables.plan.symbols.size(), 0);
+  dims_.assign(tables.plan.dims.size(), 0);
+  ops_.assign(tables.plan.ops.size(), OpInstance{});
+  list_fill_.assign(tables.with_lists ? tables.workers : 0, 0);
+}
+
+bool Instance::matches(std::span<const std::int64_t> symbols) const {
+  return built_ && std::equal(symbols.begin(), symbols.end(), symbols_.begin(), symbols_.end());
+}
+
+Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t> symbols,
+                         std::span<const std::int64_t> dims, const SlotMemory& memory, std::uint64_t weights,
+                         std::uint64_t state, std::uint32_t epoch) {
+  if (built_) advance_bases(epoch);
+  built_ = false;
+  std::copy(symbols.begin(), symbols.end(), symbols_.begin());
+  std::copy(dims.begin(), dims.end(), dims_.begin());
+  dims_hash_ = hash_symbols(symbols);
+  fill_head(tables, memory, weights, state);
+  head().epoch0 = epoch;
+  fill_operands(tables.plan);
+  fill_waits(tables.plan);
+  fill_guards(tables.plan);
+  CCKS_RETURN_IF_ERROR(fill_signals(tables.plan));
+  for (std::uint32_t i = 0; i < tables.op_count(); ++i) CCKS_RETURN_IF_ERROR(fill_op(tables, i));
+  if (tables.with_lists) CCKS_RETURN_IF_ERROR(fill_lists(tables));
+  built_ = true;
+  return {};
+}
+
+// Every run of the old instance has added `total` to each of its events; events it did not use stand where they stood.
+void Instance::advance_bases(std::uint32_t epoch) {
+  const std::uint32_t runs = epoch - head().epoch0;
+  std::uint32_t* bases = table<std::uint32_t>(head().bases);
+  const std::uint32_t count = (head().guards - head().signals) / static_cast<std::uint32_t>(sizeof(wire::SignalParams));
+  for (std::uint32_t s = 0; s < count; ++s) {
+    const wire::SignalParams& signal = signals()[s];
+    for (std::uint32_t e = 0; e < signal.event_count; ++e) bases[signal.event_first + e] += runs * signal.total;
+  }
+}
+
+void Instance::fill_head(const PlanTables& tables, const SlotMemory& memory, std::uint64_t weights, std::uint64_t state) {
+  const FrameLayout& layout = tables.layout;
+  wire::RunFrame& frame = head();
+  frame.arena = memory.arena;
+  frame.weights = weights;
+  frame.state = state;
+  frame.events = memory.events;
+  frame.reports = memory.reports;
+  frame.op_count = tables.op_count();
+  frame.list_count = tables.with_lists ? tables.workers : 0;
+  frame.ops = layout.ops;
+  frame.operands = layout.operands;
+  frame.waits = layout.waits;
+  frame.signals = layout.signals;
+  frame.guards = layout.guards;
+  frame.code = layout.code;
+  frame.bases = layout.bases;
+  frame.lists = layout.lists;
+  frame.list_tasks = layout.list_tasks;
+  frame.frame_bytes = layout.list_tasks;
+  frame.event_count = tables.plan.event_count;
+  const auto code = tables.plan.code;
+  std::copy(code.begin(), code.end(), table<wire::ExprInstr>(layout.code));
+}
+
+void Instance::fill_operands(const plan::PlanView& plan) {
+  auto* out = table<wire::OperandParams>(head().operands);
+  for (const plan::OperandDesc& from : plan.operands) {
+    wire::OperandParams to{};
+    to.offset = static_cast<std::uint64_t>(dim(from.offset));
+    for (int i = 0; i < 4; ++i) {
+      to.dim[i] = from.dim[i] == plan::kNone ? 1 : dim32(from.dim[i]);
+      to.stride[i] = dim(from.stride[i]);
+    }
+    to.space = static_cast<std::uint8_t>(from.space);
+    to.dtype = static_cast<std::uint8_t>(from.dtype);
+    to.rank = from.rank;
+    to.flags = from.flags;
+    *out++ = to;
+  }
+}
+
+void Instance::fill_waits(const plan::PlanView& plan) {
+  auto* out = table<wire::WaitParams>(head().waits);
+  for (const plan::WaitDesc& from : plan.waits) {
+    const plan::SignalDesc& signal = plan.signals[from.signal];
+    wire::WaitParams to{};
+    to.event_first = signal.event_first;
+    to.total = static_cast<std::uint32_t>(dim(signal.total));
+    to.producer = from.producer;
+    for (int i = 0; i < 2; ++i) {
+      const plan::WaitAxisDesc& axis = from.axis[i];
+      to.axis[i] = {axis.grid_axis,     dim32(axis.step),  dim32(axis.offset), dim32(axis.length),
+                    dim32(axis.extent), dim32(axis.block), dim32(axis.stride), 0};
+      to.axis[i].block = std::max(to.axis[i].block, 1);
+    }
+    *out++ = to;
+  }
+}
+
+Status Instance::fill_signals(const plan::PlanView& plan) {
+  auto* out = table<wire::SignalParams>(head().signals);
+  for (const plan::SignalDesc& from : plan.signals) {
+    wire::SignalParams to{};
+    to.event_first = from.event_first;
+    to.total = static_cast<std::uint32_t>(dim(from.total));
+    to.event_count = static_cast<std::uint32_t>(dim(from.event_count));
+    for (int i = 0; i < 2; ++i) {
+      to.grid_axis[i] = from.grid_axis[i];
+      to.stride[i] = dim32(from.stride[i]);
+    }
+    if (to.event_count > from.event_max) return too_large(plan.ops[from.op], "more events than were reserved");
+    *out++ = to;
+  }
+  return {};
+}
+
+void Instance::fill_guards(const plan::PlanView& plan) {
+  auto* out = table<wire::GuardParams>(head().guards);
+  for (const plan::GuardDesc& from : plan.guards) {
+    wire::GuardParams to{};
+    to.offset = from.offset;
+    to.compare = from.compare;
+    to.is_float = from.is_float ? 1 : 0;
+    if (from.is_float) {
+      to.float_value = static_cast<float>(from.value);
+    } else {
+      to.int_value = static_cast<std::int32_t>(from.value);
+    }
+    *out++ = to;
+  }
+}
+
+Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
+  const plan::OpDesc& from = tables.plan.ops[index];
+  wire::OpParams to{};
+  to.kind = static_cast<std::uint8_t>(from.kind);
+  to.flags = from.flags;
+  to.body = from.body;
+  std::uint64_t tiles = 1;
+  for (int i = 0; i < 4; ++i) {
+    const std::int64_t extent = dim(from.grid[i]);
+    if (extent < 0 || extent > wire::kMaxTilesPerOp) return too_large(from, "a bad tile grid");
+    tiles = std::min<std::uint64_t>(tiles * static_cast<std::uint64_t>(extent), wire::kMaxTilesPerOp + 1ull);
+    to.grid[i] = static_cast<std::int32_t>(extent);
+    to.tile[i] = dim32(from.tile[i]);
+    to.scalars[i] = from.scalars[i];
+  }
+  if (tiles > wire::kMaxTilesPerOp) return too_large(from, "more than 2^24 tiles");
+  to.tile_count = static_cast<std::uint32_t>(tiles);
+  for (int i = 0; i < 8; ++i) to.dims[i] = dim32(from.dims[i]);
+  to.operand_first = from.operand_first;
+  to.input_count = from.input_count;
+  to.output_count = from.output_count;
+  to.wait_first = from.wait_first;
+  to.wait_count = static_cast<std::uint16_t>(from.wait_count);
+  to.signal_first = from.signal_first;
+  to.signal_count = static_cast<std::uint16_t>(from.signal_count);
+  to.guard_first = from.guard_first;
+  to.guard_count = static_cast<std::uint16_t>(from.guard_count);
+  to.code_first = from.code_first;
+  to.code_count = static_cast<std::uint16_t>(from.code_count);
+  to.report = -1;
+  if (from.report != plan::kNone) {
+    const plan::ReportDesc& report = tables.plan.reports[from.report];
+    to.report = static_cast<std::int32_t>(from.report);
+    to.report_operand = report.operand;
+    to.report_offset = report.offset;
+    to.report_bytes = static_cast<std::uint32_t>(dim(report.elements)) * wire::dtype_bytes(report.dtype);
+    if (to.report_bytes > report.max_bytes) return too_large(from, "a report larger than was reserved");
+  }
+  table<wire::OpParams>(head().ops)[index] = to;
+  OpInstance& op = ops_[index];
+  op.tiles = to.tile_count;
+  op.chunk = choose_chunk(op.tiles, tables.workers);
+  op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles);
+  op.affinity = static_cast<float>(tables.workers) / static_cast<float>(std::max(op.tiles, 1u));
+  return {};
+}
+
+namespace {
+
+// Calls sink(worker, first, count) for each list task, op by op in plan order, so that every list is in an order in
+// which producers come first. Few tiles go to one worker after the other; a chain of single tiles stays where it is.
+template <class Sink>
+void deal_tiles(const PlanTables& tables, std::span<const OpInstance> ops, Sink&& sink) {
+  const std::uint32_t workers = tables.workers;
+  std::uint32_t turn = 0;
+  for (std::uint32_t index = 0; index < ops.size(); ++index) {
+    const std::uint64_t tiles = ops[index].tiles;
+    const std::uint64_t shares = std::min<std::uint64_t>(tiles, workers);
+    for (std::uint64_t share = 0; share < shares; ++share) {
+      const std::uint32_t worker = static_cast<std::uint32_t>((turn + share) % workers);
+      std::uint32_t first = static_cast<std::uint32_t>(share * tiles / shares);
+      const std::uint32_t end = static_cast<std::uint32_t>((share + 1) * tiles / shares);
+      while (first < end) {
+        const std::uint32_t count = std::min(end - first, wire::kMaxTilesPerTask);
+        sink(index, worker, first, count);
+        first += count;
+      }
+    }
+    if (tiles < workers && tables.predecessors[index] == 0) turn = static_cast<std::uint32_t>((turn + tiles) % workers);
+  }
+}
+
+}  // namespace
+
+Status Instance::fill_lists(const PlanTables& tables) {
+  std::fill(list_fill_.begin(), list_fill_.end(), 0);
+  deal_tiles(tables, ops_, [&](auto, std::uint32_t worker, auto, auto) { ++list_fill_[worker]; });
+  auto* lists = table<wire::ListParams>(head().lists);
+  std::uint32_t total = 0;
+  for (std::uint32_t worker = 0; worker < tables.workers; ++worker) {
+    lists[worker] = {total, list_fill_[worker]};
+    total += list_fill_[worker];
+    list_fill_[worker] = lists[worker].first;
+  }
+  if (total > tables.plan.max_tasks) return {ErrorCode::invalid_data, "the lists hold more tasks than the plan reserves"};
+  auto* tasks = table<wire::Task>(head().list_tasks);
+  deal_tiles(tables, ops_, [&](std::uint32_t op, std::uint32_t worker, std::uint32_t first, std::uint32_t count) {
+    wire::Task task;
+    task.tile = wire::Task::pack_tiles(first, count);
+    task.op = static_cast<std::uint16_t>(op);
+    tasks[list_fill_[worker]++] = task;
+  });
+  head().frame_bytes = head().list_tasks + total * static_cast<std::uint32_t>(sizeof(wire::Task));
+  return {};
+}
+
+}  // namespace ccks::scheduler

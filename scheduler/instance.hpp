@@ -1,0 +1,92 @@
+// Instance: a plan at certain dims, for one run slot. Built on the client's thread, read by the policies.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ccks/result.hpp"
+#include "scheduler/plan_tables.hpp"
+
+namespace ccks::scheduler {
+
+/// How an op is cut into tasks at these dims.
+struct OpInstance {
+  std::uint32_t tiles = 0;
+  std::uint32_t chunk = 1;         // tiles of a task
+  std::uint32_t tile_cost = 1;     // estimate, about nanoseconds on one worker
+  float affinity = 0;              // workers / tiles: which worker holds the neighbourhood of a tile
+};
+
+/// Addresses of a slot's memory, on the device.
+struct SlotMemory {
+  std::uint64_t arena = 0;
+  std::uint64_t events = 0;
+  std::uint64_t reports = 0;  // link memory: host address too
+  std::uint64_t frame = 0;
+};
+
+/// Instance owns a slot's staging frame. All memory is reserved by reserve(); nothing below allocates after it.
+/// Roles  written by the client that owns the slot, while no run of it is in flight; read by the scheduler after it
+///        has taken the run from the submission queue.
+class Instance {
+ public:
+  void reserve(const PlanTables& tables);
+
+  /// True if the instance was built for these symbols, so that its frame can be used again as it stands.
+  bool matches(std::span<const std::int64_t> symbols) const;
+
+  /// rebuild resolves the plan at `symbols`; `dims` are its evaluated nodes. `epoch` is the next run of the slot.
+  /// Fails with invalid_data where the plan does not fit its own bounds.
+  Status rebuild(const PlanTables& tables, std::span<const std::int64_t> symbols, std::span<const std::int64_t> dims,
+                 const SlotMemory& memory, std::uint64_t weights, std::uint64_t state, std::uint32_t epoch);
+
+  void set_state(std::uint64_t state) { head().state = state; }
+  std::uint64_t state() const { return head().state; }
+
+  std::span<const std::byte> frame() const { return {bytes(), head().frame_bytes}; }
+  std::span<const std::int64_t> symbols() const { return symbols_; }
+  std::span<const std::int64_t> dims() const { return dims_; }
+  std::span<const OpInstance> ops() const { return ops_; }
+  std::uint64_t dims_hash() const { return dims_hash_; }
+  const wire::OpParams& op(std::uint32_t index) const { return table<wire::OpParams>(head().ops)[index]; }
+  const wire::WaitParams* waits() const { return table<wire::WaitParams>(head().waits); }
+  const wire::SignalParams* signals() const { return table<wire::SignalParams>(head().signals); }
+  const wire::GuardParams* guards() const { return table<wire::GuardParams>(head().guards); }
+  /// The slot's report area, on the host.
+  const std::byte* reports() const { return reinterpret_cast<const std::byte*>(head().reports); }
+  const wire::ListParams* lists() const { return table<wire::ListParams>(head().lists); }
+
+ private:
+  template <class T>
+  T* table(std::uint32_t offset) { return reinterpret_cast<T*>(bytes() + offset); }
+  template <class T>
+  const T* table(std::uint32_t offset) const { return reinterpret_cast<const T*>(bytes() + offset); }
+  std::byte* bytes() { return reinterpret_cast<std::byte*>(staging_.data()); }
+  const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(staging_.data()); }
+  wire::RunFrame& head() { return *table<wire::RunFrame>(0); }
+  const wire::RunFrame& head() const { return *table<wire::RunFrame>(0); }
+
+  void advance_bases(std::uint32_t epoch);
+  void fill_head(const PlanTables& tables, const SlotMemory& memory, std::uint64_t weights, std::uint64_t state);
+  void fill_operands(const plan::PlanView& plan);
+  void fill_waits(const plan::PlanView& plan);
+  Status fill_signals(const plan::PlanView& plan);
+  void fill_guards(const plan::PlanView& plan);
+  Status fill_op(const PlanTables& tables, std::uint32_t index);
+  Status fill_lists(const PlanTables& tables);
+  std::int64_t dim(plan::DimId id) const { return id == plan::kNone ? 0 : dims_[id]; }
+  std::int32_t dim32(plan::DimId id) const { return static_cast<std::int32_t>(dim(id)); }
+
+  struct alignas(16) Block { std::byte bytes[16]; };
+  std::vector<Block> staging_;
+  std::vector<std::int64_t> symbols_;
+  std::vector<std::int64_t> dims_;
+  std::vector<OpInstance> ops_;
+  std::vector<std::uint32_t> list_fill_;  // per worker, while lists are built
+  std::uint64_t dims_hash_ = 0;
+  bool built_ = false;
+};
+
+}  // namespace ccks::scheduler

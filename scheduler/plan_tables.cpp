@@ -1,0 +1,142 @@
+#include "scheduler/plan_tables.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace ccks::scheduler {
+namespace {
+
+Status bad_plan(const plan::PlanView& plan, std::string_view what) {
+  return {ErrorCode::invalid_data, fmt::format("plan '{}': {}", plan.name, what)};
+}
+
+bool inside(std::uint64_t first, std::uint64_t count, std::size_t size) { return first + count <= size; }
+
+Status check_op(const plan::PlanView& plan, const plan::OpDesc& op, std::uint32_t index) {
+  const bool ranges = inside(op.operand_first, std::uint64_t{op.input_count} + op.output_count, plan.operands.size()) &&
+                      inside(op.wait_first, op.wait_count, plan.waits.size()) &&
+                      inside(op.signal_first, op.signal_count, plan.signals.size()) &&
+                      inside(op.guard_first, op.guard_count, plan.guards.size()) &&
+                      inside(op.code_first, op.code_count, plan.code.size());
+  if (!ranges) return bad_plan(plan, fmt::format("op '{}' refers outside the tables", op.name));
+  const bool counts = op.wait_count <= 0xffff && op.signal_count <= 0xffff && op.guard_count <= 0xffff && op.code_count <= 0xffff;
+  if (!counts) return bad_plan(plan, fmt::format("op '{}' has too many waits, signals, guards or instructions", op.name));
+  for (const plan::DimId dim : op.grid) {
+    if (dim >= plan.dims.size()) return bad_plan(plan, fmt::format("op '{}' has no tile grid", op.name));
+  }
+  const std::size_t reports = plan.reports.size();
+  if ((op.report != plan::kNone && op.report >= reports) ||
+      (op.dynamic_report != plan::kNone && op.dynamic_report >= reports)) {
+    return bad_plan(plan, fmt::format("op '{}' names an unknown report", op.name));
+  }
+  for (std::uint32_t w = 0; w < op.wait_count; ++w) {
+    const plan::WaitDesc& wait = plan.waits[op.wait_first + w];
+    if (wait.signal >= plan.signals.size()) return bad_plan(plan, fmt::format("op '{}' waits for an unknown signal", op.name));
+    if (wait.producer >= index) return bad_plan(plan, fmt::format("op '{}' waits for an op that comes later", op.name));
+  }
+  return {};
+}
+
+Status check_plan(const plan::PlanView& plan) {
+  if (plan.ops.size() >= wire::kMaxOps) return bad_plan(plan, "too many ops");
+  for (std::size_t i = 0; i < plan.dims.size(); ++i) {
+    const plan::DimNode& node = plan.dims[i];
+    const bool leaf = node.op == plan::DimOp::constant || node.op == plan::DimOp::symbol;
+    if (!leaf && (node.a >= i || node.b >= i)) return bad_plan(plan, "a dim refers to a later one");
+  }
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    CCKS_RETURN_IF_ERROR(check_op(plan, plan.ops[i], static_cast<std::uint32_t>(i)));
+  }
+  for (const plan::SignalDesc& signal : plan.signals) {
+    if (!inside(signal.event_first, signal.event_max, plan.event_count)) return bad_plan(plan, "a signal has no event");
+  }
+  for (const plan::ReportDesc& report : plan.reports) {
+    if (!inside(report.offset, report.max_bytes, plan.report_bytes)) return bad_plan(plan, "a report lies outside its area");
+  }
+  for (const plan::GuardDesc& guard : plan.guards) {
+    if (guard.report >= plan.reports.size()) return bad_plan(plan, "a guard names an unknown report");
+  }
+  return {};
+}
+
+std::vector<std::uint32_t> producers_of(const plan::PlanView& plan, const plan::OpDesc& op) {
+  std::vector<std::uint32_t> producers;
+  for (std::uint32_t w = 0; w < op.wait_count; ++w) producers.push_back(plan.waits[op.wait_first + w].producer);
+  std::sort(producers.begin(), producers.end());
+  producers.erase(std::unique(producers.begin(), producers.end()), producers.end());
+  return producers;
+}
+
+void build_graph(PlanTables& tables) {
+  const plan::PlanView& plan = tables.plan;
+  std::vector<std::vector<std::uint32_t>> successors(plan.ops.size());
+  tables.predecessors.assign(plan.ops.size(), 0);
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    for (const std::uint32_t producer : producers_of(plan, plan.ops[i])) {
+      successors[producer].push_back(static_cast<std::uint32_t>(i));
+      ++tables.predecessors[i];
+    }
+  }
+  tables.successor_first.assign(1, 0);
+  for (const auto& list : successors) {
+    tables.successors.insert(tables.successors.end(), list.begin(), list.end());
+    tables.successor_first.push_back(static_cast<std::uint32_t>(tables.successors.size()));
+  }
+}
+
+void build_held(PlanTables& tables) {
+  const plan::PlanView& plan = tables.plan;
+  tables.op_held.assign(plan.ops.size(), 0);
+  tables.held_first.assign(1, 0);
+  for (std::uint32_t report = 0; report < plan.reports.size(); ++report) {
+    for (std::uint32_t i = 0; i < plan.ops.size(); ++i) {
+      const plan::OpDesc& op = plan.ops[i];
+      if (!(op.flags & wire::kOpDynamic) || op.dynamic_report != report) continue;
+      tables.held.push_back(i);
+      tables.op_held[i] = 1;
+    }
+    tables.held_first.push_back(static_cast<std::uint32_t>(tables.held.size()));
+  }
+}
+
+Result<FrameLayout> build_layout(const PlanTables& tables) {
+  const plan::PlanView& plan = tables.plan;
+  std::uint64_t at = sizeof(wire::RunFrame);
+  const auto place = [&at](std::uint64_t count, std::uint64_t bytes) {
+    const std::uint64_t offset = (at + 15) / 16 * 16;
+    at = offset + count * bytes;
+    return static_cast<std::uint32_t>(offset);
+  };
+  FrameLayout layout{};
+  layout.ops = place(plan.ops.size(), sizeof(wire::OpParams));
+  layout.operands = place(plan.operands.size(), sizeof(wire::OperandParams));
+  layout.waits = place(plan.waits.size(), sizeof(wire::WaitParams));
+  layout.signals = place(plan.signals.size(), sizeof(wire::SignalParams));
+  layout.guards = place(plan.guards.size(), sizeof(wire::GuardParams));
+  layout.code = place(plan.code.size(), sizeof(wire::ExprInstr));
+  layout.bases = place(plan.event_count, sizeof(std::uint32_t));
+  layout.lists = place(tables.with_lists ? tables.workers : 0, sizeof(wire::ListParams));
+  layout.list_tasks = place(tables.with_lists ? plan.max_tasks : 0, sizeof(wire::Task));
+  if (at > 0xffffffffull) return bad_plan(plan, "its run frame would be larger than 4 GiB");
+  layout.max_bytes = static_cast<std::uint32_t>((at + 15) / 16 * 16);
+  return layout;
+}
+
+}  // namespace
+
+Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, bool with_lists) {
+  CCKS_RETURN_IF_ERROR(check_plan(plan));
+  PlanTables tables;
+  tables.plan = plan;
+  tables.workers = workers;
+  tables.with_lists = with_lists;
+  build_graph(tables);
+  build_held(tables);
+  Result<FrameLayout> layout = build_layout(tables);
+  if (!layout.ok()) return layout.status();
+  tables.layout = *layout;
+  return tables;
+}
+
+}  // namespace ccks::scheduler

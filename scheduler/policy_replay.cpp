@@ -1,0 +1,98 @@
+#include "scheduler/policy_replay.hpp"
+
+#include <fmt/format.h>
+
+#include "scheduler/guards.hpp"
+#include "scheduler/policy_lookahead.hpp"
+
+namespace ccks::scheduler {
+
+// Starts of runs are taken out: they say what a run must look like, not when it starts.
+ReplayPolicy::ReplayPolicy(const PlanTables& tables, Record record) : tables_(tables), record_(std::move(record)) {
+  std::vector<RecordEntry> decisions;
+  for (const RecordEntry& entry : record_.entries) {
+    if (entry.kind == EntryKind::run_start) {
+      dims_hash_.push_back(entry.tile | std::uint64_t{entry.amount} << 32);
+    } else {
+      decisions.push_back(entry);
+    }
+  }
+  record_.entries = std::move(decisions);
+}
+
+ReplayPolicy::Step ReplayPolicy::diverged(const RunSlot& run, const char* what) {
+  failed_ = true;
+  fmt::format_to_n(message_.begin(), message_.size() - 1, "replay has diverged at decision {}, run {}: {}", at_, run.ordinal, what);
+  return Step::wait;
+}
+
+void ReplayPolicy::on_start(RunSlot& run) {
+  run.cursor = 0;
+  if (run.ordinal >= dims_hash_.size()) {
+    diverged(run, "the record holds fewer runs");
+  } else if (dims_hash_[run.ordinal] != run.instance.dims_hash()) {
+    diverged(run, "its dims are others than recorded");
+  }
+}
+
+bool ReplayPolicy::is_all_sent(const RunSlot& run) const {
+  if (!tables_.with_lists) return run.progress.all_sent();
+  std::uint32_t worker = run.cursor;
+  while (worker < tables_.workers && run.instance.lists()[worker].count == 0) ++worker;
+  return worker == tables_.workers;
+}
+
+std::uint32_t ReplayPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) {
+  std::uint32_t sent = 0;
+  while (sent < budget && !batch.full() && !failed_ && !(run.all_sent = is_all_sent(run))) {
+    if (at_ == record_.entries.size()) {
+      diverged(run, "the record ends before the run");
+      break;
+    }
+    const RecordEntry& entry = record_.entries[at_];
+    if (entry.run != run.ordinal) break;
+    const bool list = entry.kind == EntryKind::list;
+    if ((list ? replay_list(run, entry, batch, loads) : replay_piece(run, entry, batch, loads)) != Step::sent) break;
+    ++at_;
+    ++sent;
+  }
+  return sent;
+}
+
+ReplayPolicy::Step ReplayPolicy::replay_list(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads) {
+  const bool known = tables_.with_lists && entry.tile < tables_.workers && entry.worker == entry.tile;
+  bool skipped = false;
+  for (std::uint32_t w = run.cursor; known && w < entry.tile; ++w) skipped |= run.instance.lists()[w].count > 0;
+  if (!known || skipped || entry.tile < run.cursor) return diverged(run, "it starts another list than the run needs");
+  if (!loads.has_room(entry.worker, loads.inbox_slots())) return Step::wait;
+  batch.items[batch.count++] = list_start(run, entry.worker);
+  loads.add(entry.worker, batch.items[batch.count - 1].cost);
+  run.cursor = entry.tile + 1;
+  return Step::sent;
+}
+
+ReplayPolicy::Step ReplayPolicy::replay_piece(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads) {
+  Progress& progress = run.progress;
+  if (tables_.with_lists || entry.op >= tables_.op_count()) return diverged(run, "no such op");
+  const OpInstance& info = run.instance.ops()[entry.op];
+  if (progress.next_tile(entry.op) == info.tiles) return diverged(run, "all tiles of the op have been sent");
+  if (!progress.is_open(entry.op) || !loads.has_room(entry.worker, loads.inbox_slots())) return Step::wait;
+  const bool credit = entry.kind != EntryKind::tiles;
+  if (credit && progress.next_tile(entry.op) == 0 && guards_known_false(tables_.plan, run, entry.op)) progress.drop_tiles(entry.op);
+  Piece piece = progress.peek(entry.op);
+  if (entry.kind == EntryKind::signal) {
+    const bool same = piece.kind == Piece::Kind::signal && piece.first == entry.tile && piece.count == entry.amount;
+    if (!same) return diverged(run, "other tiles exist than recorded");
+  } else {
+    const wire::Task task{entry.tile, 0, 0, 0, 0};
+    const std::uint32_t limit = credit ? info.tiles : progress.existing_tiles(entry.op);
+    const bool allowed = !credit || progress.skipping() || task.first_tile() >= progress.existing_tiles(entry.op);
+    const bool fits = task.first_tile() == progress.next_tile(entry.op) && task.tile_count() <= limit - task.first_tile();
+    if (!allowed || !fits) return diverged(run, "other tiles exist than recorded, or the run was cancelled");
+    piece = {credit ? Piece::Kind::skip : Piece::Kind::tiles, task.first_tile(), task.tile_count()};
+  }
+  append(run, entry.op, piece, entry.worker, piece_cost(info, piece), batch, loads);
+  return Step::sent;
+}
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,194 @@
+#include "scheduler/progress.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace ccks::scheduler {
+
+void Progress::reserve(const PlanTables& tables) {
+  const std::size_t ops = tables.op_count();
+  waiting_.assign(ops, 0);
+  next_tile_.assign(ops, 0);
+  existing_.assign(ops, 0);
+  credited_.assign(ops, 0);
+  open_.assign((ops + 63) / 64, 0);
+  seen_.assign(tables.report_count(), kUnknown);
+}
+
+void Progress::start(const PlanTables& tables, const Instance& instance) {
+  tables_ = &tables;
+  instance_ = &instance;
+  ops_left_ = tables.op_count();
+  skipped_tiles_ = 0;
+  skip_ = false;
+  std::fill(next_tile_.begin(), next_tile_.end(), 0);
+  std::fill(credited_.begin(), credited_.end(), 0);
+  std::fill(open_.begin(), open_.end(), 0);
+  std::fill(seen_.begin(), seen_.end(), kUnknown);
+  for (std::uint32_t op = 0; op < ops_left_; ++op) {
+    existing_[op] = instance.ops()[op].tiles;
+    waiting_[op] = tables.predecessors[op] + tables.op_held[op];
+  }
+  open_ready();
+}
+
+// Opens what waits for nothing. An op without tiles closes at once and may release ops behind it, which release() opens
+// itself; those still have waiting_ zero here, so openness is checked before.
+void Progress::open_ready() {
+  for (std::uint32_t op = 0; op < tables_->op_count(); ++op) {
+    if (tables_->predecessors[op] == 0 && tables_->op_held[op] == 0) open(op);
+  }
+}
+
+void Progress::open(std::uint32_t op) {
+  open_[op / 64] |= std::uint64_t{1} << (op % 64);
+  if (instance_->ops()[op].tiles == 0) close(op);
+}
+
+void Progress::close(std::uint32_t op) {
+  open_[op / 64] &= ~(std::uint64_t{1} << (op % 64));
+  --ops_left_;
+  for (const std::uint32_t next : tables_->successors_of(op)) release(next);
+}
+
+void Progress::release(std::uint32_t op) {
+  if (--waiting_[op] == 0) open(op);
+}
+
+std::uint32_t Progress::next_open(std::uint32_t from) const {
+  std::size_t word = from / 64;
+  if (word >= open_.size()) return plan::kNone;
+  std::uint64_t bits = open_[word] & ~std::uint64_t{0} << (from % 64);
+  while (bits == 0) {
+    if (++word == open_.size()) return plan::kNone;
+    bits = open_[word];
+  }
+  return static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+}
+
+Piece Progress::peek(std::uint32_t op) const {
+  const OpInstance& info = instance_->ops()[op];
+  const std::uint32_t first = next_tile_[op];
+  if (skip_ && credited_[op] == 0) {
+    return {Piece::Kind::skip, first, std::min(info.tiles - first, wire::kMaxTilesPerTask)};
+  }
+  if (first < existing_[op]) return {Piece::Kind::tiles, first, std::min(existing_[op] - first, info.chunk)};
+  return credit_piece(op);
+}
+
+void Progress::take(std::uint32_t op, const Piece& piece) {
+  const std::uint32_t tiles = instance_->ops()[op].tiles;
+  if (piece.kind == Piece::Kind::signal) {
+    if (++credited_[op] == signals_to_credit(op)) {
+      skipped_tiles_ += tiles - next_tile_[op];
+      next_tile_[op] = tiles;
+    }
+  } else {
+    next_tile_[op] += piece.count;
+    if (piece.kind == Piece::Kind::skip) skipped_tiles_ += piece.count;
+  }
+  if (next_tile_[op] == tiles) close(op);
+}
+
+// Missing tiles are credited by adding to their events, or by skipped tasks where that takes fewer messages.
+Piece Progress::credit_piece(std::uint32_t op) const {
+  const std::uint32_t missing = instance_->ops()[op].tiles - next_tile_[op];
+  const std::uint32_t skips = (missing + wire::kMaxTilesPerTask - 1) / wire::kMaxTilesPerTask;
+  const std::uint32_t signals = signals_to_credit(op);
+  if (signals == 0 || (signals > 2 * skips && credited_[op] == 0)) {
+    return {Piece::Kind::skip, next_tile_[op], std::min(missing, wire::kMaxTilesPerTask)};
+  }
+  return signal_at(op, credited_[op]);
+}
+
+namespace {
+
+// The missing tiles are rows [first_row, grid[2]) of the grid, in whole: limit_tiles() sees to that.
+struct MissingBox {
+  std::uint32_t lo[4];
+  std::uint32_t count[4];
+};
+
+MissingBox missing_box(const wire::OpParams& op, std::uint32_t next_tile) {
+  MissingBox box{};
+  for (int axis = 0; axis < 4; ++axis) box.count[axis] = static_cast<std::uint32_t>(op.grid[axis]);
+  if (next_tile > 0) {
+    box.lo[2] = next_tile / static_cast<std::uint32_t>(op.grid[3]);
+    box.count[2] -= box.lo[2];
+  }
+  return box;
+}
+
+std::uint32_t axis_events(const wire::SignalParams& signal, const MissingBox& box, int i) {
+  return signal.grid_axis[i] < 0 ? 1 : box.count[signal.grid_axis[i]];
+}
+
+}  // namespace
+
+std::uint32_t Progress::signals_to_credit(std::uint32_t op) const {
+  const wire::OpParams& params = instance_->op(op);
+  const MissingBox box = missing_box(params, next_tile_[op]);
+  std::uint32_t total = 0;
+  for (std::uint32_t s = 0; s < params.signal_count; ++s) {
+    const wire::SignalParams& signal = instance_->signals()[params.signal_first + s];
+    total += axis_events(signal, box, 0) * axis_events(signal, box, 1);
+  }
+  return total;
+}
+
+Piece Progress::signal_at(std::uint32_t op, std::uint32_t index) const {
+  const wire::OpParams& params = instance_->op(op);
+  const MissingBox box = missing_box(params, next_tile_[op]);
+  const std::uint32_t missing = box.count[0] * box.count[1] * box.count[2] * box.count[3];
+  for (std::uint32_t s = 0; s < params.signal_count; ++s) {
+    const wire::SignalParams& signal = instance_->signals()[params.signal_first + s];
+    const std::uint32_t width = axis_events(signal, box, 1);
+    const std::uint32_t events = axis_events(signal, box, 0) * width;
+    if (index >= events) {
+      index -= events;
+      continue;
+    }
+    const std::uint32_t at[2] = {index / width, index % width};
+    std::uint32_t event = signal.event_first;
+    for (int i = 0; i < 2; ++i) {
+      if (signal.grid_axis[i] < 0) continue;
+      event += (box.lo[signal.grid_axis[i]] + at[i]) * static_cast<std::uint32_t>(signal.stride[i]);
+    }
+    return {Piece::Kind::signal, event, missing / events};
+  }
+  return {};
+}
+
+void Progress::report_arrived(std::uint32_t report) {
+  if (seen_[report] != kUnknown) return;
+  seen_[report] = kArrived;
+  for (const std::uint32_t op : tables_->held_by(report)) {
+    limit_tiles(op, report);
+    release(op);
+  }
+}
+
+void Progress::report_absent(std::uint32_t report) {
+  if (seen_[report] != kUnknown) return;
+  seen_[report] = kAbsent;
+  for (const std::uint32_t op : tables_->held_by(report)) release(op);
+}
+
+// Expert matmul: row tiles of all experts, expert by expert, ceil(count / tile) each (op_layout.hpp). Counts are values
+// from the device: negative or huge ones must not lead outside the grid.
+void Progress::limit_tiles(std::uint32_t op, std::uint32_t report) {
+  const wire::OpParams& params = instance_->op(op);
+  const plan::ReportDesc& desc = tables_->plan.reports[report];
+  if (params.grid[0] != 1 || params.grid[1] != 1 || params.tile[2] <= 0 || desc.dtype != wire::Dtype::i32) return;
+  const auto experts = static_cast<std::uint32_t>(instance_->dims()[desc.elements]);
+  const auto* counts = reinterpret_cast<const std::int32_t*>(instance_->reports() + desc.offset);
+  std::uint64_t rows = 0;
+  for (std::uint32_t e = 0; e < experts; ++e) {
+    const std::int64_t count = std::max(counts[e], 0);
+    rows += static_cast<std::uint64_t>((count + params.tile[2] - 1) / params.tile[2]);
+  }
+  rows = std::min<std::uint64_t>(rows, static_cast<std::uint64_t>(params.grid[2]));
+  existing_[op] = static_cast<std::uint32_t>(rows) * static_cast<std::uint32_t>(params.grid[3]);
+}
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,74 @@
+#include "scheduler/scheduler_thread.hpp"
+
+#include <pthread.h>
+
+#include "scheduler/copilot.hpp"
+#include "scheduler/pin.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+struct SteadyClock {
+  std::uint64_t now_ns() const { return scheduler::now_ns(); }
+};
+
+void pause_core() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+enum Stop : std::uint32_t { kGoOn = 0, kPark = 1, kAbandon = 2 };
+
+}  // namespace
+
+struct SchedulerThread::State {
+  State(const CopilotSetup& s, const SchedulerThreadOptions& o) : setup(s), options(o), copilot(s) {}
+  CopilotSetup setup;
+  SchedulerThreadOptions options;
+  Copilot<wire::HostAtoms, SteadyClock> copilot;
+  // Relaxed on both sides: the word says only "leave", and joining the thread orders the rest.
+  std::atomic<std::uint32_t> stop{kGoOn};
+};
+
+SchedulerThread::SchedulerThread(const CopilotSetup& setup, const SchedulerThreadOptions& options)
+    : state_(std::make_unique<State>(setup, options)), thread_([this] { main(); }) {}
+
+SchedulerThread::~SchedulerThread() { stop(true); }
+
+void SchedulerThread::stop(bool abandon) {
+  if (!thread_.joinable()) return;
+  state_->stop.store(abandon ? kAbandon : kPark, std::memory_order_relaxed);
+  state_->setup.device->wake_scheduler();
+  thread_.join();
+}
+
+void SchedulerThread::main() {
+  pthread_setname_np(pthread_self(), "ccks-scheduler");
+  State& state = *state_;
+  if (state.options.pin) pin_scheduler_thread(state.options.busy_workers);
+  std::uint32_t idle = 0;
+  std::uint32_t stop = kGoOn;
+  while ((stop = state.stop.load(std::memory_order_relaxed)) == kGoOn) {
+    if (state.copilot.step()) {
+      idle = 0;
+      continue;
+    }
+    ++idle;
+    // Where workers sleep, cores are few and every spin is taken from one of them.
+    const bool sleepy = state.setup.doorbells ? idle > kSpinsBeforeSleep : idle > kSpinsBeforeYield && !state.copilot.in_flight();
+    if (sleepy) {
+      state.setup.device->scheduler_wait(state.copilot.sleep_ns());
+    } else {
+      pause_core();
+    }
+  }
+  if (stop == kAbandon) state.copilot.fail_all(ErrorCode::cancelled, "the engine was stopped");
+  for (std::uint32_t w = 0; w < state.setup.params.workers; ++w) {
+    state.copilot.park(w, stop == kAbandon ? wire::kParkAbandon : wire::kParkAfterTask);
+  }
+}
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,54 @@
+// RunSlot: one of the places where runs live, from submit to the last handle.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "ccks/engine.hpp"
+#include "scheduler/futex.hpp"
+#include "scheduler/instance.hpp"
+#include "scheduler/progress.hpp"
+
+namespace ccks::scheduler {
+
+/// Roles
+///   setup    written by the client that owns the slot, before it queues the run; then read by the scheduler
+///   running  scheduler thread only
+///   outcome  written by the scheduler before it stores `state` [Q1]; read by clients that have loaded it [Q4]
+///   shared   atomics
+/// A slot belongs to one client from acquire to queue, to the scheduler until the run has drained, and is free once the
+/// scheduler and the handle have both let go (`holders` zero).
+struct RunSlot {
+  std::uint32_t index = 0;
+  SlotMemory memory;
+
+  // setup
+  Instance instance;
+  std::uint32_t next_epoch = 0;   // of the slot; the scheduler advances it for each run that was sent
+  std::uint32_t state_id = 0;
+  std::uint64_t submit_ns = 0;
+  std::uint64_t deadline_ns = 0;  // host clock; 0: none
+  std::function<void(const Status&)> on_done;
+
+  // running
+  Progress progress;
+  std::uint32_t epoch = 0;
+  std::uint32_t ordinal = 0;      // of the run among all that were started
+  std::uint32_t outstanding = 0;  // tasks sent and not yet done
+  std::uint32_t cursor = 0;       // policy: op or list it stands at
+  std::uint32_t worker_base = 0;  // policy: where this run's tiles begin
+  bool all_sent = false;
+
+  // outcome
+  ErrorCode code = ErrorCode::ok;
+  char message[232] = {};         // of a failed run; preallocated because runs fail on the scheduler thread
+  std::uint64_t end_ns = 0;
+
+  // shared
+  WaitWord state;                           // RunState
+  std::atomic<std::uint32_t> holders{0};    // scheduler and handle
+  std::atomic<bool> cancel{false};
+};
+
+}  // namespace ccks::scheduler

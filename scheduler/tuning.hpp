@@ -1,0 +1,53 @@
+// Every constant of the scheduler that is a choice and not a layout, with its reason.
+#pragma once
+
+#include <cstdint>
+
+namespace ccks::scheduler {
+
+/// Tasks per worker that an op is cut into: enough to even out unequal workers, few enough that a decision stays
+/// far below the time of the task it decides about.
+inline constexpr std::uint32_t kTasksPerWorker = 4;
+
+/// Tasks the lookahead policy keeps in front of one worker. A task of a microsecond and a link of two need four; the
+/// rest covers a scheduler thread that loses its core for a while. More would only bind choices too early.
+inline constexpr std::uint32_t kLookaheadWindow = 64;
+
+/// Slots of an inbox: the credit a worker grants. The reactive and static policies never come near it.
+inline constexpr std::uint32_t kInboxSlots = 256;
+
+/// Slots of an outbox: every inbox task may bring one record and its ops a report each; lists bring more reports.
+inline constexpr std::uint32_t kOutboxSlots = 1024;
+
+/// Decisions of one publication. Larger batches keep other runs and done records waiting.
+inline constexpr std::uint32_t kBatchDecisions = 128;
+
+/// Decisions for one run before the next run has its turn.
+inline constexpr std::uint32_t kRunTurn = 32;
+
+/// Records taken from one outbox in one step.
+inline constexpr std::uint32_t kRecordsPerTurn = 64;
+
+/// Runs taken from the submission queue in one step.
+inline constexpr std::uint32_t kIntakePerStep = 16;
+
+/// How often the heartbeat is written and health, deadlines of waiting runs and worker lines are looked at.
+inline constexpr std::uint64_t kTickNs = 1'000'000;
+
+/// A resident GPU worker leaves when the heartbeat has stood still for so long: the process is stopped or dead.
+inline constexpr std::uint64_t kHeartbeatLimitNs = 10'000'000'000;
+
+/// Empty steps before the scheduler thread sleeps where workers sleep too (few cores), and where they never do.
+inline constexpr std::uint32_t kSpinsBeforeSleep = 64;
+inline constexpr std::uint32_t kSpinsBeforeYield = 20'000;
+
+/// Longest sleep of an idle scheduler thread: the heartbeat must go on.
+inline constexpr std::uint64_t kIdleSleepNs = 20'000'000;
+
+/// Runs without a task on its way for so long are stuck: no policy waits for a clock.
+inline constexpr std::uint64_t kStallNs = 10'000'000'000;
+
+/// submit() gives up when every slot has been held this long by runs that have ended but whose handles live.
+inline constexpr std::uint64_t kHeldSlotsPatienceNs = 5'000'000'000;
+
+}  // namespace ccks::scheduler
