@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "ccks/device.hpp"
-#include "gpu/host/bell.hpp"
+#include "gpu/bell.hpp"
 #include "gpu/host/topology.hpp"
 #include "gpu/transport.hpp"
 #include "ccks/worker/platform_host.hpp"

@@ -1,4 +1,4 @@
-// HostPlatform: a worker that is one thread. Sleeping and waking belong to the device (gpu/host/bell.hpp), which hands
+// HostPlatform: a worker that is one thread. Sleeping and waking belong to the device (gpu/bell.hpp), which hands
 // them over as plain functions, so that generated workers in other modules need nothing else from the library.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Sleeping and waking on the host device. Two kinds of sleeper: a worker with an empty inbox, and the scheduler thread
+// Sleeping and waking. Two kinds of sleeper: a host worker with an empty inbox, and the scheduler thread
 // with nothing to do. Nobody takes a lock; a wake-up that finds nobody asleep costs one uncontended atomic add and a load.
 //
 // Memory ordering: both are the same Dekker race, so all four accesses are seq_cst and nothing weaker will do.
@@ -45,7 +45,7 @@ class alignas(wire::kCacheLineBytes) Sleeper {
   std::atomic<std::uint32_t> asleep_{0};
 };
 
-/// Bells of one host device: a sleeper for each worker and one for the scheduler.
+/// Bells of one device: a sleeper for each worker that is a thread, and one for the scheduler.
 class Bells {
  public:
   explicit Bells(std::uint32_t workers);

@@ -1,4 +1,4 @@
-#include "gpu/host/bell.hpp"
+#include "gpu/bell.hpp"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>

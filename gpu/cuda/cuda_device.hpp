@@ -1,0 +1,104 @@
+// CudaDevice: workers are the blocks of one cooperative grid that stays resident. Driver API only.
+//
+// Who may call CUDA. open, allocate, write, read, launch, join and the destructor do; health, doorbell, scheduler_wait and
+// wake_scheduler never: they are for the scheduler thread. While workers are resident, a watch thread asks the driver every
+// few milliseconds whether the grid is alive and leaves its answer for health() to read.
+//
+// While workers are resident no module is loaded and nothing is freed: both would wait for them to leave.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ccks/device.hpp"
+#include "gpu/bell.hpp"
+#include "gpu/cuda/cuda_memory.hpp"
+
+namespace ccks::gpu {
+
+/// Opens GPU `options.ordinal`. `unavailable` where there is no driver or GPU.
+Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options);
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const Driver& driver) : driver_(driver), bells_{0} {}
+  ~CudaDevice() override;
+  Status open(const DeviceOptions& options);
+
+  DeviceInfo info() const override;
+  Result<std::uint64_t> allocate(std::uint64_t bytes, MemoryKind kind) override;
+  Status write(std::uint64_t to, const void* from, std::uint64_t bytes) override;
+  Status read(void* to, std::uint64_t from, std::uint64_t bytes) override;
+  Status fill_zero(std::uint64_t to, std::uint64_t bytes) override;
+  Status launch(const WorkerImage& image, const wire::WorkerParams& params) override;
+  Status join(std::uint64_t timeout_ns) override;
+  Status health() override;
+  std::uint64_t clock_pair(std::uint64_t& host_ns) override;
+  void scheduler_wait(std::uint64_t timeout_ns) override;
+  void wake_scheduler() override { bells_.ring_scheduler(); }
+
+ private:
+  struct Kernel {
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    unsigned threads = 0;
+    unsigned static_shared_bytes = 0;
+  };
+
+  Status open_context(const DeviceOptions& options);
+  Status choose_transport(const std::string& wanted);
+  Status describe(const DeviceOptions& options);
+  Result<int> attribute(CUdevice_attribute which) const;
+
+  Result<Kernel> load_kernel(const void* image, const char* name);
+  Status fit_kernel(const Kernel& kernel, std::uint32_t scratch_bytes, unsigned& shared_bytes);
+  Status start_grid(const Kernel& kernel, unsigned shared_bytes);
+  Status wait_until_running();
+  Status sample_clock();
+  Status ask_clock(wire::u32* box);
+
+  bool resident() const { return resident_; }
+  Result<bool> grid_left();           // asks the driver about the workers' stream
+  Status wait_until_left(std::uint64_t timeout_ns);
+  void watch();
+  void stop_watch();
+  void set_failure(const Status& status);
+
+  const Driver& driver_;
+  CUdevice device_ = 0;
+  CUcontext context_ = nullptr;
+  CUstream worker_stream_ = nullptr;
+  std::unique_ptr<Transport> transport_;
+  CopyEngine copies_;
+  DeviceInfo info_;                         // fixed once open, but for lanes
+  std::atomic<std::uint32_t> lanes_{256};   // threads of a block: of the generic worker, then of the last one launched
+  Bells bells_;
+  int max_shared_bytes_ = 0;   // of a block, with opt-in
+  int processors_ = 0;
+
+  std::mutex memory_mutex_;  // guards the two lists
+  std::vector<Block> link_blocks_;
+  std::vector<CUdeviceptr> device_blocks_;
+
+  std::mutex launch_mutex_;  // guards launch, join and what follows against each other
+  std::map<const void*, Kernel> kernels_;
+  wire::WorkerParams params_{};
+  bool resident_ = false;
+  std::uint64_t clock_device_ns_ = 0, clock_host_ns_ = 0;  // of the last launch
+
+  std::atomic<bool> launched_{false};  // params_ may be read by health()
+  std::atomic<bool> failed_{false};    // failure_ is set, once
+  std::mutex failure_mutex_;
+  Status failure_;
+
+  std::thread watcher_;
+  std::mutex watch_mutex_;
+  std::condition_variable watch_wake_;
+  bool watch_stop_ = false;
+};
+
+}  // namespace ccks::gpu

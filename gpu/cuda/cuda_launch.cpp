@@ -1,0 +1,218 @@
+// Launch, handshake, watch and join of the workers' grid, and the clock sample that goes with a launch.
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "ccks/wire/atoms.hpp"
+#include "ccks/worker/tile_hints.hpp"
+#include "gpu/cuda/cuda_device.hpp"
+#include "gpu/cuda/kernels.hpp"
+#include "gpu/line_status.hpp"
+
+namespace ccks::gpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kStartTimeout{20};       // a first launch may still build PTX or wait for other work
+constexpr std::chrono::milliseconds kWatchPeriod{5};
+constexpr std::chrono::microseconds kQueryPeriod{200};  // device threads need not start while the host only spins
+constexpr wire::u32 kClockRounds = 16;
+
+std::uint64_t steady_ns() {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count());
+}
+
+}  // namespace
+
+Result<CudaDevice::Kernel> CudaDevice::load_kernel(const void* image, const char* name) {
+  const auto known = kernels_.find(image);
+  if (known != kernels_.end() && known->second.function != nullptr) return known->second;
+  Kernel kernel;
+  if (known != kernels_.end()) {
+    kernel.module = known->second.module;  // loaded before, but without such a kernel: says so again below
+  } else {
+    CCKS_CU(driver_, cuModuleLoadData(&kernel.module, image));
+  }
+  kernels_[image] = kernel;  // from here on the destructor unloads it
+  CCKS_CU(driver_, cuModuleGetFunction(&kernel.function, kernel.module, name));
+  int threads = 0, shared = 0;
+  CCKS_CU(driver_, cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel.function));
+  CCKS_CU(driver_, cuFuncGetAttribute(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel.function));
+  kernel.threads = static_cast<unsigned>(threads);
+  kernel.static_shared_bytes = static_cast<unsigned>(shared);
+  kernels_[image] = kernel;
+  return kernel;
+}
+
+Status CudaDevice::fit_kernel(const Kernel& kernel, std::uint32_t scratch_bytes, unsigned& shared_bytes) {
+  shared_bytes = scratch_bytes != 0 ? scratch_bytes : worker::kCudaScratchBytes;
+  if (kernel.static_shared_bytes + shared_bytes > static_cast<unsigned>(max_shared_bytes_)) {
+    return {ErrorCode::unsupported,
+            fmt::format("the plan wants {} bytes of scratch a worker; {} has {} a block, of which the worker uses {}",
+                        shared_bytes, info_.name, max_shared_bytes_, kernel.static_shared_bytes)};
+  }
+  CCKS_CU(driver_, cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                      static_cast<int>(shared_bytes)));
+  int blocks = 0;
+  CCKS_CU(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function,
+                                                               static_cast<int>(kernel.threads), shared_bytes));
+  const std::uint32_t fit = static_cast<std::uint32_t>(blocks) * static_cast<std::uint32_t>(processors_);
+  if (fit < params_.workers) {
+    return {ErrorCode::invalid_argument, fmt::format("{} workers asked for, but only {} of {} threads fit on {}",
+                                                     params_.workers, fit, kernel.threads, info_.name)};
+  }
+  return {};
+}
+
+Status CudaDevice::launch(const WorkerImage& image, const wire::WorkerParams& params) {
+  const std::lock_guard lock(launch_mutex_);
+  CCKS_RETURN_IF_ERROR(check_params(params, info_.workers));
+  if (resident()) return {ErrorCode::invalid_argument, "launch while workers are resident: join them first"};
+  const ScopedContext current(driver_, context_);
+  params_ = params;
+  auto kernel = load_kernel(image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker, "ccks_worker");
+  if (!kernel.ok()) return kernel.status();
+  unsigned shared_bytes = 0;
+  CCKS_RETURN_IF_ERROR(fit_kernel(kernel.value(), params.scratch_bytes, shared_bytes));
+  CCKS_RETURN_IF_ERROR(sample_clock());
+  set_park(params_, wire::kParkNo);
+  clear_states(params_);
+  lanes_.store(kernel.value().threads, std::memory_order_relaxed);  // relaxed: a number for people, alone
+  CCKS_RETURN_IF_ERROR(start_grid(kernel.value(), shared_bytes));
+  const Status started = wait_until_running();
+  if (started.ok()) return started;
+  set_park(params_, wire::kParkAbandon);
+  if (wait_until_left(static_cast<std::uint64_t>(std::chrono::nanoseconds(kStartTimeout).count())).ok()) stop_watch();
+  return started;
+}
+
+Status CudaDevice::start_grid(const Kernel& kernel, unsigned shared_bytes) {
+  void* arguments[] = {&params_};
+  CCKS_CU(driver_, cuLaunchCooperativeKernel(kernel.function, params_.workers, 1, 1, kernel.threads, 1, 1, shared_bytes,
+                                             worker_stream_, arguments));
+  resident_ = true;
+  launched_.store(true, std::memory_order_release);  // [C3] pairs with [C4]: params_ is set
+  watch_stop_ = false;
+  watcher_ = std::thread([this] { watch(); });
+  return {};
+}
+
+Status CudaDevice::wait_until_running() {
+  const wire::WorkerLine* lines = reinterpret_cast<const wire::WorkerLine*>(params_.worker_lines);
+  const auto deadline = Clock::now() + kStartTimeout;
+  auto next_query = Clock::now();
+  for (std::uint32_t i = 0; i < params_.workers;) {
+    if (line_state(&lines[i]) != static_cast<wire::u32>(wire::WorkerState::absent)) {
+      ++i;
+      continue;
+    }
+    const auto now = Clock::now();
+    if (now < next_query) continue;
+    next_query = now + kQueryPeriod;
+    const auto left = grid_left();
+    if (!left.ok()) return left.status();
+    if (now > deadline) {
+      return {ErrorCode::deadline_exceeded, fmt::format("worker {} of {} did not start within {} s: is the GPU busy?", i,
+                                                        params_.workers, kStartTimeout.count())};
+    }
+  }
+  return {};
+}
+
+Result<bool> CudaDevice::grid_left() {
+  const CUresult result = driver_.cuStreamQuery(worker_stream_);
+  if (result == CUDA_ERROR_NOT_READY) return false;
+  if (result == CUDA_SUCCESS) return true;
+  const Status status = driver_error(driver_, result, "cuStreamQuery(worker_stream_)", __FILE__, __LINE__);
+  set_failure(status);
+  return status;
+}
+
+Status CudaDevice::wait_until_left(std::uint64_t timeout_ns) {
+  const ScopedContext current(driver_, context_);
+  const std::uint64_t since = steady_ns();
+  for (;;) {
+    const auto left = grid_left();
+    if (!left.ok()) return left.status();
+    if (left.value()) return {};
+    const std::uint64_t waited = steady_ns() - since;
+    if (waited > timeout_ns) {
+      return {ErrorCode::deadline_exceeded,
+              fmt::format("workers are still resident after {} ms", timeout_ns / 1'000'000)};
+    }
+    if (waited > 100'000) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
+Status CudaDevice::join(std::uint64_t timeout_ns) {
+  const std::lock_guard lock(launch_mutex_);
+  if (!resident()) return {};
+  const Status status = wait_until_left(timeout_ns);
+  if (status.code() == ErrorCode::deadline_exceeded) return status;
+  stop_watch();
+  return status;
+}
+
+void CudaDevice::watch() {
+  const ScopedContext current(driver_, context_);
+  std::unique_lock lock(watch_mutex_);
+  while (!watch_stop_) {
+    const auto left = grid_left();
+    if (!left.ok() || left.value()) return;
+    watch_wake_.wait_for(lock, kWatchPeriod);
+  }
+}
+
+void CudaDevice::stop_watch() {
+  {
+    const std::lock_guard lock(watch_mutex_);
+    watch_stop_ = true;
+  }
+  watch_wake_.notify_all();
+  if (watcher_.joinable()) watcher_.join();
+  resident_ = false;
+}
+
+Status CudaDevice::sample_clock() {
+  auto kernel = load_kernel(ccks_image_clock, "ccks_clock");
+  if (!kernel.ok()) return kernel.status();
+  auto block = transport_->allocate(4 * sizeof(wire::u32));
+  if (!block.ok()) return block.status();
+  wire::u32* box = static_cast<wire::u32*>(block.value().address);
+  wire::u32 rounds = kClockRounds;
+  void* arguments[] = {&box, &rounds};
+  const CUresult result =
+      driver_.cuLaunchKernel(kernel.value().function, 1, 1, 1, 1, 1, 1, 0, worker_stream_, arguments, nullptr);
+  Status status = result == CUDA_SUCCESS ? ask_clock(box)
+                                         : driver_error(driver_, result, "cuLaunchKernel(ccks_clock)", __FILE__, __LINE__);
+  const CUresult finished = driver_.cuStreamSynchronize(worker_stream_);
+  if (status.ok() && finished != CUDA_SUCCESS) {
+    status = driver_error(driver_, finished, "cuStreamSynchronize(worker_stream_)", __FILE__, __LINE__);
+  }
+  transport_->release(block.value());
+  return status;
+}
+
+Status CudaDevice::ask_clock(wire::u32* box) {
+  std::uint64_t best = UINT64_MAX;
+  const auto deadline = Clock::now() + kStartTimeout;
+  for (wire::u32 round = 1; round <= kClockRounds; ++round) {
+    const std::uint64_t before = steady_ns();
+    wire::HostAtoms::link_store_release(&box[0], round);  // [K1] pairs with [K2]
+    while (wire::HostAtoms::link_load_acquire(&box[1]) != round) {  // [K4] pairs with [K3]
+      const auto left = grid_left();
+      if (!left.ok()) return left.status();
+      if (Clock::now() > deadline) return {ErrorCode::deadline_exceeded, "the GPU did not answer with its clock"};
+    }
+    const std::uint64_t after = steady_ns();
+    if (after - before >= best) continue;
+    best = after - before;
+    clock_host_ns_ = before + (after - before) / 2;
+    // Relaxed: published by [K3].
+    clock_device_ns_ = wire::HostAtoms::link_load_relaxed(reinterpret_cast<const wire::u64*>(box + 2));
+  }
+  return {};
+}
+
+}  // namespace ccks::gpu
