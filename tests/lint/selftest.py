@@ -54,6 +54,10 @@ CASES = [
     ("memory_order", {"gpu/a.cpp": GOOD_ORDER.replace("order_acquire", "order_seq_cst").replace("Roles", "The race")}, None),
     ("memory_order", {"gpu/a.cpp": "std::atomic<int> n;\nint f() { return n.load(std::memory_order_relaxed); }\n"},
      "relaxed says why"),
+    ("memory_order", {"gpu/a.cpp": "// Relaxed: counts only.\nstd::atomic<int> n;\n" + "\n" * 20 +
+                      "int f() { return n.load(std::memory_order_relaxed); }\n"}, None),
+    ("memory_order", {"gpu/a.cpp": "std::atomic<int> n;\nint f() { return n.fetch_sub(1, std::memory_order_acq_rel); }\n"},
+     "acq_rel without a tag"),
     ("memory_order", {"scheduler/a.cpp": "volatile int n;\n"}, "volatile orders nothing"),
     ("memory_order", {"scheduler/a.cpp": "// not volatile\nconst char* s = \"volatile\";\n"}, None),
     ("memory_order", {"scheduler/a.cpp": "void f() { std::atomic_thread_fence(std::memory_order_acquire); }\n"}, "bare fence"),

@@ -8,6 +8,8 @@ namespace ccks::wire {
 /// Element type of a tensor. The values are part of the plan image.
 enum class Dtype : u8 { f32 = 0, f16 = 1, bf16 = 2, i32 = 3, i64 = 4, boolean = 5 };
 
+inline namespace CCKS_ISA {
+
 /// Bytes of one element; `boolean` is one byte, 0 or 1.
 CCKS_HD constexpr u32 dtype_bytes(Dtype t) {
   return t == Dtype::f32 || t == Dtype::i32 ? 4u : t == Dtype::i64 ? 8u : t == Dtype::boolean ? 1u : 2u;
@@ -20,4 +22,5 @@ CCKS_HD constexpr const char* dtype_name(Dtype t) {
   return kNames[static_cast<u8>(t)];
 }
 
+}  // namespace CCKS_ISA
 }  // namespace ccks::wire
