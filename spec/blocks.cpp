@@ -68,7 +68,7 @@ void read_repeat(Builder& b, const Yaml& node) {
   const auto range = read_range(b, *node.find("repeat"));
   if (!range || !enter_block(b, node)) return;
   for (std::int64_t i = range->from; i < range->to; ++i) {
-    if (b.diagnostics.full() || !b.count_work(node.span)) return;
+    if (b.diagnostics.full() || b.exhausted() || !b.count_work(node.span)) return;
     // The first faulty pass has said what there is to say; thousands more would only repeat it.
     const std::size_t errors = b.diagnostics.errors();
     b.scopes.push(Scope::Kind::repeat);

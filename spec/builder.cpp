@@ -28,36 +28,77 @@ std::string Builder::print(const Shape& s) const {
 
 std::string Builder::print_shape(const View& v) const { return print(shape_of(v)); }
 
-void Builder::add_check(RuntimeCheck check) {
+namespace {
+
+// A 126-layer model of 20 ops a layer takes 1 M; the whole budget takes about a second.
+constexpr std::size_t kMaxEffort = 5'000'000;
+constexpr std::size_t kEffortPerNode = 8;  // a proof visits each node a few times
+constexpr std::size_t kBytesPerOp = 1000;
+constexpr std::size_t kBytesPerExpr = 100;
+
+std::size_t bytes_of(const View& v) { return sizeof(View) + v.dims.size() * (sizeof(ViewDim) + kBytesPerExpr); }
+
+std::size_t bytes_of(const Op& op) {
+  std::size_t n = sizeof(Op) + 3 * op.name.size();
+  for (const View& v : op.inputs) n += bytes_of(v);
+  for (const View& v : op.outputs) n += bytes_of(v);
+  if (const auto* map = std::get_if<MapAttrs>(&op.attrs)) n += map->expr.nodes.size() * sizeof(ExprNode);
+  if (const auto* matmul = std::get_if<MatmulAttrs>(&op.attrs)) n += matmul->epilogue.nodes.size() * sizeof(ExprNode);
+  if (const auto* conv = std::get_if<Conv2dAttrs>(&op.attrs)) n += conv->epilogue.nodes.size() * sizeof(ExprNode);
+  if (const auto* experts = std::get_if<ExpertMatmulAttrs>(&op.attrs)) n += experts->epilogue.nodes.size() * sizeof(ExprNode);
+  if (const auto* custom = std::get_if<CustomAttrs>(&op.attrs)) n += custom->code.size();
+  return n;
+}
+
+}  // namespace
+
+bool Builder::spend(std::size_t effort, std::size_t bytes, const Span& where) {
+  effort_ += effort;
+  bytes_ += bytes;
+  if (exhausted_) return false;
+  if (effort_ <= kMaxEffort && bytes_ <= options.max_ops * kBytesPerOp) return true;
+  exhausted_ = true;
+  diagnostics.error(code::kTooManyOps, where, "the program grows too large", "look at the bounds of 'repeat'");
+  return false;
+}
+
+void Builder::add_check(RuntimeCheck check, const Span& where) {
   const std::size_t key = check.lhs.hash() * 31 + check.rhs.hash() + static_cast<std::size_t>(check.relation);
   const auto [begin, end] = checks_by_hash_.equal_range(key);
   for (auto it = begin; it != end; ++it) {
     const RuntimeCheck& known = program.checks[it->second];
     if (known.relation == check.relation && known.lhs == check.lhs && known.rhs == check.rhs) return;
   }
+  const std::size_t nodes = check.lhs.weight() + check.rhs.weight();
+  if (!spend(0, sizeof check + check.message.size() + nodes * kBytesPerExpr, where)) return;
   checks_by_hash_.emplace(key, program.checks.size());
   program.checks.push_back(std::move(check));
 }
 
 bool Builder::require_equal(const Expr& a, const Expr& b, Code code, const Span& where, const std::string& message) {
+  if (a == b) return true;
+  if (!spend((a.weight() + b.weight()) * kEffortPerNode, 0, where)) return false;
   const Truth truth = equal(a, b);
   if (truth == Truth::unknown)
-    add_check({RuntimeCheck::Relation::equal, a, b, message, where.location});
+    add_check({RuntimeCheck::Relation::equal, a, b, message, where.location}, where);
   else if (truth == Truth::no)
     diagnostics.error(code, where, fmt::format("{}: {} is not {}", message, print(a), print(b)));
   return truth != Truth::no;
 }
 
 bool Builder::require_less_equal(const Expr& a, const Expr& b, Code code, const Span& where, const std::string& message) {
+  if (a == b) return true;
+  if (!spend((a.weight() + b.weight()) * kEffortPerNode, 0, where)) return false;
   const Truth truth = prove_less_equal(a, b, program.symbols);
   if (truth == Truth::unknown)
-    add_check({RuntimeCheck::Relation::less_equal, a, b, message, where.location});
+    add_check({RuntimeCheck::Relation::less_equal, a, b, message, where.location}, where);
   else if (truth == Truth::no)
     diagnostics.error(code, where, fmt::format("{}: {} is more than {}", message, print(a), print(b)));
   return truth != Truth::no;
 }
 
 TensorId Builder::add_tensor(Tensor tensor) {
+  bytes_ += sizeof(Tensor) + 3 * tensor.name.size() + tensor.from.size() + tensor.shape.size() * kBytesPerExpr;
   tensor_names_.insert(tensor.name);
   program.tensors.push_back(std::move(tensor));
   return static_cast<TensorId>(program.tensors.size() - 1);
@@ -110,7 +151,7 @@ bool Builder::check_in_place(const Op& op, const Span& where) {
 }
 
 bool Builder::emit(Op op, const std::string& wanted, const Span& where) {
-  if (!check_in_place(op, where)) return false;
+  if (!check_in_place(op, where) || !spend(0, bytes_of(op), where)) return false;
   op.location = where.location;
   op.condition = scopes.top().condition;
   op.name = wanted;
@@ -125,7 +166,9 @@ bool Builder::emit(Op op, const std::string& wanted, const Span& where) {
 }
 
 bool Builder::count_work(const Span& where) {
+  if (!spend(0, 0, where)) return false;
   if (++work_ <= options.max_ops && program.ops.size() <= options.max_ops) return true;
+  exhausted_ = true;
   diagnostics.error(code::kTooManyOps, where, fmt::format("the program grows past {} ops", options.max_ops),
                     "look at the bounds of 'repeat'");
   return false;

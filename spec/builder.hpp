@@ -75,6 +75,10 @@ class Builder : public DimNames {
   bool emit(Op op, const std::string& wanted, const Span& where);
   /// False, with one complaint, once the program grows past what options allow.
   bool count_work(const Span& where);
+  /// Counts effort (characters parsed, nodes of proofs) and memory, which a small text with `repeat` can multiply.
+  /// False, with one complaint, once it is more than any real program needs.
+  bool spend(std::size_t effort, std::size_t bytes, const Span& where);
+  bool exhausted() const { return exhausted_; }
 
   ParseResult& result;
   Program& program;
@@ -89,7 +93,7 @@ class Builder : public DimNames {
   std::vector<std::string> include_stack;
 
  private:
-  void add_check(RuntimeCheck check);
+  void add_check(RuntimeCheck check, const Span& where);
   bool check_in_place(const Op& op, const Span& where);
 
   std::set<std::string, std::less<>> tensor_names_;
@@ -98,6 +102,9 @@ class Builder : public DimNames {
   std::unordered_multimap<std::size_t, std::size_t> checks_by_hash_;
   std::set<TensorId> read_, written_, always_written_;
   std::size_t work_ = 0;
+  std::size_t effort_ = 0;
+  std::size_t bytes_ = 0;
+  bool exhausted_ = false;
 };
 
 Shape shape_of(const View& v);

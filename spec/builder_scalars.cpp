@@ -52,6 +52,8 @@ std::optional<Text> Builder::text(const Yaml& node) {
     diagnostics.error(code::kTooLarge, node.span, "this text is too long", "at most 4096 characters");
     return std::nullopt;
   }
+  // Long sums are normalised term by term: the cost of an expression grows with the square of its length.
+  if (!spend(node.text.size() + node.text.size() * node.text.size() / 256, 0, node.span)) return std::nullopt;
   Text plain = node.as_text();
   if (node.text.find_first_of("{}") == std::string::npos) return plain;
   Text out{"", node.span, false, true};

@@ -10,7 +10,9 @@ namespace {
 using Wide = __int128;
 constexpr std::int64_t kLowest = INT64_MIN;
 constexpr std::int64_t kHighest = INT64_MAX;
-constexpr int kMaxSplits = 4;  // min/max cases tried in one proof: 2^4 polynomials
+
+/// Cases tried in one proof, each level doubling the work. Shapes have a dozen nodes; only hostile text has hundreds.
+int allowed_splits(std::size_t weight) { return weight <= 64 ? 4 : weight <= 200 ? 1 : 0; }
 
 std::int64_t clamp(Wide v) {
   return v < kLowest ? kLowest : v > kHighest ? kHighest : static_cast<std::int64_t>(v);
@@ -244,8 +246,9 @@ Interval refined_bounds(const Expr& e, Symbols symbols, int splits) {
 }
 
 Interval difference_bounds(const Expr& d, Symbols symbols) {
-  const Interval plain = refined_bounds(d, symbols, kMaxSplits);
-  return intersect(plain, refined_bounds(expand_divisions(d), symbols, kMaxSplits));
+  const Interval plain = refined_bounds(d, symbols, allowed_splits(d.weight()));
+  const Expr expanded = expand_divisions(d);
+  return intersect(plain, refined_bounds(expanded, symbols, allowed_splits(expanded.weight())));
 }
 
 /// True where no integer values of the atoms make `d` zero: a common factor of all terms does not divide the constant.

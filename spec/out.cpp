@@ -35,7 +35,8 @@ std::optional<View> write_declared(Builder& b, const OutTarget& target, const Sh
     return std::nullopt;
   }
   for (std::size_t i = 0; i < shape.size(); ++i)
-    if (!b.require_equal(shape[i], v.dims[i].extent, code::kShapeMismatch, target.where,
+    if (!(shape[i] == v.dims[i].extent) &&
+        !b.require_equal(shape[i], v.dims[i].extent, code::kShapeMismatch, target.where,
                          fmt::format("the result has shape {}, but '{}' has {}", b.print(shape), target.name, b.print_shape(v))))
       return std::nullopt;
   const Dtype declared = b.dtype_of(v);

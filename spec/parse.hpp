@@ -24,7 +24,7 @@ struct Diagnostic {
 struct ParseOptions {
   bool allow_inline = false;                   // accept op `custom`
   std::size_t max_bytes = 4u << 20;            // of one file; larger is refused
-  std::size_t max_ops = 100'000;               // after expanding `repeat`
+  std::size_t max_ops = 40'000;                // after expanding `repeat`; also bounds the memory of the program, at 1 KB each
   std::vector<std::pair<std::string, std::int64_t>> constants;  // override a constant dim by name ("layers=2"), or fix a symbol's preset
 };
 

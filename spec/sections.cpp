@@ -229,7 +229,7 @@ void read_tensors(Builder& b, const Yaml& tensors) {
 void read_ops(Builder& b, const Yaml& ops) {
   if (ops.is_null() || !b.expect(ops, Yaml::Kind::sequence, "'ops'")) return;
   for (const Yaml& item : ops.children) {
-    if (b.diagnostics.full() || !b.count_work(item.span)) return;
+    if (b.diagnostics.full() || b.exhausted() || !b.count_work(item.span)) return;
     if (!b.expect(item, Yaml::Kind::mapping, "an op")) continue;
     if (item.find("op")) read_op(b, item);
     else if (item.find("repeat")) read_repeat(b, item);

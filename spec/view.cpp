@@ -81,7 +81,11 @@ std::optional<View> broadcast(Builder& b, const View& v, const Shape& target, co
       continue;
     }
     const ViewDim& source = v.dims[i - lead];
-    const bool repeats = source.extent == Expr(1) && !(target[i] == Expr(1));
+    if (source.extent == target[i]) {
+      d = source;
+      continue;
+    }
+    const bool repeats = source.extent == Expr(1);
     if (!repeats) {
       if (!b.require_equal(source.extent, target[i], code::kShapeMismatch, where,
                            fmt::format("{} of shape {} does not broadcast to {}", what, b.print_shape(v), b.print(target))))
@@ -102,7 +106,7 @@ std::optional<Shape> broadcast_shapes(Builder& b, const Shape& x, const Shape& y
   const std::size_t lead = longer.size() - shorter.size();
   for (std::size_t i = 0; i < shorter.size(); ++i) {
     Expr& e = out[lead + i];
-    if (shorter[i] == Expr(1)) continue;
+    if (shorter[i] == Expr(1) || shorter[i] == e) continue;
     if (e == Expr(1)) {
       e = shorter[i];
       continue;
