@@ -1,0 +1,281 @@
+#include "tests/support/engine_graph.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ccks/worker/host_entry.hpp"
+
+namespace ccks::test {
+namespace {
+
+std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
+  std::uint64_t x = a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2));
+  x ^= x >> 31;
+  x *= 0xbf58476d1ce4e5b9ull;
+  return x ^ x >> 29;
+}
+
+// What a report publishes: how many rows of its dynamic consumers exist, or whether its guards hold.
+std::int32_t report_value(std::uint64_t hash) { return static_cast<std::int32_t>(hash % 4); }
+
+constexpr std::uint64_t kSeedBytes = 256;
+
+// Operands of a graph op: 0 the seed word, 1 the op's own output, 2 its report words, 3 the state word, then one for
+// each edge. dims: [0] op number, [1] edges, [2 + i] tiles of producer i or 0 for "same tile", at most six edges.
+struct GraphOps {
+  template <class Lanes>
+  static void run(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tile) {
+    if (lanes.lane() != 0) return;
+    const auto* operands = reinterpret_cast<const wire::OperandParams*>(reinterpret_cast<const char*>(&frame) + frame.operands) + op.operand_first;
+    const auto words = [&](wire::u32 i) {
+      const bool state = operands[i].space == static_cast<wire::u8>(wire::Space::state);
+      return reinterpret_cast<std::uint64_t*>((state ? frame.state : frame.arena) + operands[i].offset);
+    };
+    if (operands[1].dim[0] > 0 && missing(frame, operands, op, tile)) return;
+    std::uint64_t value = mix(words(0)[0], (static_cast<std::uint64_t>(op.dims[0]) << 32) + tile);
+    for (int e = 0; e < op.dims[1]; ++e) {
+      const std::uint64_t* in = words(4 + static_cast<wire::u32>(e));
+      const int count = op.dims[2 + e];
+      for (int i = 0; i < count; ++i) value = mix(value, in[i]);
+      if (count == 0) value = mix(value, in[tile]);
+    }
+    if (operands[3].space == static_cast<wire::u8>(wire::Space::state)) value = words(3)[0] = mix(words(3)[0], value);
+    words(1)[tile] = value;
+    if (op.report < 0 || tile != 0) return;
+    auto* report = reinterpret_cast<std::int32_t*>(words(2));
+    const auto count = op.report_bytes / sizeof(std::int32_t);
+    for (std::size_t i = 0; i < count; ++i) report[i] = report_value(value >> i);
+  }
+
+  // Dynamic ops: operand 2 points at the report they count with; one row is one tile.
+  static bool missing(const wire::RunFrame& frame, const wire::OperandParams* operands, const wire::OpParams& op, wire::u32 tile) {
+    if ((op.flags & wire::kOpDynamic) == 0) return false;
+    const auto* counts = reinterpret_cast<const std::int32_t*>(frame.arena + operands[2].offset);
+    std::uint32_t rows = 0;
+    for (int i = 0; i < operands[2].dim[3]; ++i) rows += static_cast<std::uint32_t>(counts[i]);
+    return tile / static_cast<std::uint32_t>(op.grid[3]) >= rows;
+  }
+};
+
+void graph_entry(const wire::WorkerParams* params, std::uint32_t index, void* context) {
+  worker::host_worker_main<GraphOps>(params, index, context);
+}
+
+}  // namespace
+
+WorkerImage graph_worker() {
+  WorkerImage image;
+  image.host = graph_entry;
+  return image;
+}
+
+plan::DimId GraphPlan::constant(std::int64_t value) {
+  dims_.push_back({plan::DimOp::constant, 0, 0, value});
+  return static_cast<plan::DimId>(dims_.size()) - 1;
+}
+
+GraphPlan::GraphPlan(std::vector<GraphOp> ops, std::uint32_t max_n) : ops_(std::move(ops)) {
+  symbols_.push_back({"n", 1, max_n, 1, true});
+  dims_.push_back({plan::DimOp::symbol, 0, 0, 0});
+  arena_ = kSeedBytes;
+  plan::TensorDesc seed{};
+  seed.name = "seed";
+  seed.dtype = wire::Dtype::i64;
+  seed.kind = plan::TensorKind::input;
+  seed.rank = 1;
+  seed.shape[0] = constant(1);
+  seed.max_bytes = 8;
+  tensors_.push_back(seed);
+  for (std::uint32_t i = 0; i < ops_.size(); ++i) add_op(i, max_n);
+  finish(max_n);
+}
+
+void GraphPlan::add_op(std::uint32_t index, std::uint32_t max_n) {
+  const GraphOp& op = ops_[index];
+  const plan::DimId base = constant(op.tiles);
+  plan::DimId tiles = base;
+  if (op.scaled) {
+    dims_.push_back({plan::DimOp::mul, 0, base, 0});
+    tiles = static_cast<plan::DimId>(dims_.size()) - 1;
+  }
+  tile_dims_.push_back(tiles);
+  const plan::DimId one = constant(1);
+  const std::uint64_t max_tiles = std::uint64_t{op.tiles} * (op.scaled ? max_n : 1);
+  names_.push_back(output(index));
+  plan::TensorDesc tensor{};
+  tensor.name = names_.back().c_str();
+  tensor.dtype = wire::Dtype::i64;
+  tensor.kind = plan::TensorKind::output;
+  tensor.rank = 1;
+  tensor.shape[0] = tiles;
+  tensor.offset = arena_;
+  tensor.max_bytes = max_tiles * 8;
+  tensors_.push_back(tensor);
+  arena_ += (tensor.max_bytes + 255) / 256 * 256;
+
+  plan::OpDesc desc{};
+  names_.push_back("op" + std::to_string(index));
+  desc.name = names_.back().c_str();
+  desc.kind = wire::OpCode::map;
+  for (plan::DimId& g : desc.grid) g = one;
+  desc.grid[op.dynamic_report >= 0 ? 2 : 3] = tiles;
+  for (plan::DimId& t : desc.tile) t = one;
+  for (plan::DimId& d : desc.dims) d = constant(0);
+  desc.report = desc.dynamic_report = plan::kNone;
+  desc.bytes_read = desc.bytes_written = desc.operations = constant(64);
+  desc.operand_first = static_cast<std::uint32_t>(operands_.size());
+  const auto operand = [&](wire::Space space, std::uint64_t offset, plan::DimId count) {
+    plan::OperandDesc o{};
+    o.space = space;
+    o.dtype = wire::Dtype::i64;
+    o.rank = 1;
+    o.offset = constant(static_cast<std::int64_t>(offset));
+    for (int i = 0; i < 4; ++i) o.dim[i] = o.stride[i] = one;
+    o.dim[3] = count;
+    operands_.push_back(o);
+  };
+  operand(wire::Space::arena, 0, one);
+  operand(wire::Space::arena, tensor.offset, tiles);
+  if (op.report >= 0) {
+    plan::ReportDesc report{};
+    names_.push_back("r" + std::to_string(op.report));
+    report.name = names_.back().c_str();
+    report.op = index;
+    report.operand = static_cast<std::uint32_t>(operands_.size());
+    report.dtype = wire::Dtype::i32;
+    report.elements = constant(op.report_count);
+    report.offset = reports_.empty() ? 0 : reports_.back().offset + reports_.back().max_bytes;
+    report.max_bytes = op.report_count * 4;
+    desc.report = static_cast<std::uint32_t>(reports_.size());
+    operand(wire::Space::arena, arena_, report.elements);
+    arena_ += 256;
+    reports_.push_back(report);
+  } else if (op.dynamic_report >= 0) {
+    desc.flags = wire::kOpDynamic;
+    desc.dynamic_report = static_cast<std::uint32_t>(op.dynamic_report);
+    operands_.push_back(operands_[reports_[desc.dynamic_report].operand]);
+  } else {
+    operand(wire::Space::arena, 0, one);
+  }
+  operand(op.state ? wire::Space::state : wire::Space::arena, 0, one);
+  desc.dims[0] = constant(index);
+  desc.dims[1] = constant(static_cast<std::int64_t>(op.edges.size()));
+  for (std::size_t e = 0; e < op.edges.size(); ++e) {
+    const std::uint32_t producer = op.edges[e].producer;
+    operand(wire::Space::arena, tensors_[producer + 1].offset, tile_dims_[producer]);
+    if (op.edges[e].reads == Reads::all) desc.dims[2 + e] = tile_dims_[producer];
+  }
+  desc.input_count = static_cast<std::uint16_t>(operands_.size() - desc.operand_first);
+  if (op.guard_report >= 0) {
+    desc.guard_first = static_cast<std::uint32_t>(guards_.size());
+    desc.guard_count = 1;
+    const plan::ReportDesc& report = reports_[static_cast<std::uint32_t>(op.guard_report)];
+    const auto offset = static_cast<std::uint64_t>(dims_[operands_[report.operand].offset].value);
+    guards_.push_back({offset, static_cast<std::uint32_t>(wire::Compare::ne), false, 0.0, static_cast<std::uint32_t>(op.guard_report)});
+  }
+  op_descs_.push_back(desc);
+  add_waits(index);
+}
+
+void GraphPlan::add_waits(std::uint32_t index) {
+  const GraphOp& op = ops_[index];
+  plan::OpDesc& desc = op_descs_[index];
+  const plan::DimId one = constant(1);
+  const plan::DimId zero = constant(0);
+  const std::uint64_t max_tiles = tensors_[index + 1].max_bytes / 8;
+  plan::SignalDesc signal{};
+  signal.op = index;
+  signal.event_first = signals_.empty() ? 0 : signals_.back().event_first + signals_.back().event_max;
+  signal.event_max = op.per_tile_events ? static_cast<std::uint32_t>(max_tiles) : 1;
+  signal.event_count = op.per_tile_events ? tile_dims_[index] : one;
+  signal.total = op.per_tile_events ? one : tile_dims_[index];
+  signal.grid_axis[0] = op.per_tile_events ? (op.dynamic_report >= 0 ? 2 : 3) : -1;
+  signal.grid_axis[1] = -1;
+  signal.stride[0] = one;
+  signal.stride[1] = zero;
+  desc.signal_first = index;
+  desc.signal_count = 1;
+  signals_.push_back(signal);
+  desc.wait_first = static_cast<std::uint32_t>(waits_.size());
+  for (const GraphEdge& edge : op.edges) {
+    const GraphOp& producer = ops_[edge.producer];
+    plan::WaitDesc wait{};
+    wait.signal = edge.producer;
+    wait.producer = edge.producer;
+    for (plan::WaitAxisDesc& axis : wait.axis) axis = {-1, zero, zero, zero, one, one, zero};
+    if (producer.per_tile_events) {
+      wait.axis[0] = {-1, zero, zero, zero, tile_dims_[edge.producer], one, one};
+      if (edge.reads == Reads::same_tile) wait.axis[0] = {op.dynamic_report >= 0 ? 2 : 3, one, zero, one, tile_dims_[edge.producer], one, one};
+    }
+    waits_.push_back(wait);
+  }
+  desc.wait_count = static_cast<std::uint32_t>(waits_.size()) - desc.wait_first;
+}
+
+void GraphPlan::finish(std::uint32_t max_n) {
+  view_.name = "graph";
+  std::uint64_t hash = 0x5eed;
+  for (const GraphOp& op : ops_) hash = mix(hash, op.tiles + 16 * op.edges.size());
+  view_.hash = hash;
+  view_.symbols = symbols_;
+  view_.dims = dims_;
+  view_.tensors = tensors_;
+  view_.ops = op_descs_;
+  view_.operands = operands_;
+  view_.waits = waits_;
+  view_.signals = signals_;
+  view_.guards = guards_;
+  view_.reports = reports_;
+  view_.event_count = signals_.back().event_first + signals_.back().event_max;
+  for (std::uint32_t i = 0; i < ops_.size(); ++i) view_.max_tasks += tiles(i, max_n);
+  view_.report_bytes = reports_.empty() ? 0 : reports_.back().offset + reports_.back().max_bytes;
+  view_.arena_bytes = arena_;
+  const bool state = std::any_of(ops_.begin(), ops_.end(), [](const GraphOp& op) { return op.state; });
+  view_.state_bytes = state ? 8 : 0;
+}
+
+Program GraphPlan::program() const { return Program(nullptr, view_, graph_worker()); }
+
+std::vector<std::vector<std::uint64_t>> GraphPlan::expected(std::uint32_t n, std::uint64_t seed) const {
+  std::vector<std::vector<std::uint64_t>> out;
+  std::vector<std::vector<std::int32_t>> reports(reports_.size());
+  std::uint64_t state = 0;
+  for (std::uint32_t index = 0; index < ops_.size(); ++index) {
+    const GraphOp& op = ops_[index];
+    out.emplace_back(tiles(index, n), 0);
+    std::uint32_t rows = tiles(index, n);
+    if (op.dynamic_report >= 0) {
+      rows = 0;
+      for (const std::int32_t count : reports[static_cast<std::size_t>(op.dynamic_report)]) rows += static_cast<std::uint32_t>(count);
+    }
+    if (op.guard_report >= 0 && reports[static_cast<std::size_t>(op.guard_report)].at(0) == 0) continue;
+    for (std::uint32_t tile = 0; tile < std::min(rows, tiles(index, n)); ++tile) {
+      std::uint64_t value = mix(seed, (std::uint64_t{index} << 32) + tile);
+      for (const GraphEdge& edge : op.edges) {
+        if (edge.reads == Reads::same_tile) value = mix(value, out[edge.producer][tile]);
+        if (edge.reads == Reads::all) for (const std::uint64_t v : out[edge.producer]) value = mix(value, v);
+      }
+      if (op.state) value = state = mix(state, value);
+      out[index][tile] = value;
+    }
+    if (op.report >= 0) {
+      for (std::uint32_t i = 0; i < op.report_count; ++i) reports[static_cast<std::size_t>(op.report)].push_back(report_value(out[index][0] >> i));
+    }
+  }
+  return out;
+}
+
+std::vector<GraphOp> layered_graph(std::uint32_t layers) {
+  std::vector<GraphOp> ops;
+  ops.push_back({.tiles = 2, .scaled = true, .per_tile_events = true});
+  for (std::uint32_t layer = 0; layer < layers; ++layer) {
+    const std::uint32_t in = static_cast<std::uint32_t>(ops.size()) - 1;
+    ops.push_back({.tiles = 2, .scaled = true, .edges = {{in, Reads::same_tile}}});
+    ops.push_back({.tiles = 7, .per_tile_events = true, .edges = {{in, Reads::all}}});
+    ops.push_back({.tiles = 1, .edges = {{in + 1, Reads::all}, {in + 2, Reads::all}}});
+    ops.push_back({.tiles = 2, .scaled = true, .per_tile_events = true, .edges = {{in + 3, Reads::all}, {in, Reads::same_tile}}});
+  }
+  return ops;
+}
+
+}  // namespace ccks::test

@@ -1,0 +1,77 @@
+// GraphPlan: plans made by hand for tests of the scheduler, with ops whose results show whether they ran in order.
+//
+// Every op writes one u64 per tile: a hash of its number, the tile, and what it reads from its producers. expected()
+// computes the same without any scheduler.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "ccks/plan.hpp"
+#include "ccks/program.hpp"
+
+namespace ccks::test {
+
+/// What a consumer reads of a producer: the tile of the same number, or all of them.
+enum class Reads { same_tile, all };
+
+struct GraphEdge {
+  std::uint32_t producer;
+  Reads reads;
+};
+
+struct GraphOp {
+  std::uint32_t tiles = 1;           // for n = 1; scales with symbol n if `scaled`
+  bool scaled = false;
+  bool per_tile_events = false;      // one event a tile instead of one for the op
+  std::vector<GraphEdge> edges = {};
+  int report = -1;                   // >= 0: publishes its tile 0 as i32 [count], see report_count
+  int dynamic_report = -1;           // rows of that report exist
+  int guard_report = -1;             // runs only where that report's first value is not 0
+  std::uint32_t report_count = 1;
+  bool state = false;                // adds to a state word, so that runs must be in order
+};
+
+class GraphPlan {
+ public:
+  explicit GraphPlan(std::vector<GraphOp> ops, std::uint32_t max_n = 8);
+  Program program() const;
+  const plan::PlanView& view() const { return view_; }
+  const std::vector<GraphOp>& ops() const { return ops_; }
+  std::uint32_t tiles(std::uint32_t op, std::uint32_t n) const { return ops_[op].tiles * (ops_[op].scaled ? n : 1); }
+  /// Name of the output tensor of an op.
+  static std::string output(std::uint32_t op) { return "t" + std::to_string(op); }
+  /// Values of all ops at `n` for input `seed`. Tiles that do not run keep the value 0.
+  std::vector<std::vector<std::uint64_t>> expected(std::uint32_t n, std::uint64_t seed) const;
+
+ private:
+  plan::DimId constant(std::int64_t value);
+  void add_op(std::uint32_t index, std::uint32_t max_n);
+  void add_waits(std::uint32_t index);
+  void finish(std::uint32_t max_n);
+
+  std::vector<GraphOp> ops_;
+  std::deque<std::string> names_;
+  std::vector<plan::SymbolDesc> symbols_;
+  std::vector<plan::DimNode> dims_;
+  std::vector<plan::TensorDesc> tensors_;
+  std::vector<plan::OpDesc> op_descs_;
+  std::vector<plan::OperandDesc> operands_;
+  std::vector<plan::WaitDesc> waits_;
+  std::vector<plan::SignalDesc> signals_;
+  std::vector<plan::GuardDesc> guards_;
+  std::vector<plan::ReportDesc> reports_;
+  std::vector<plan::DimId> tile_dims_;
+  std::uint64_t arena_ = 0;
+  plan::PlanView view_;
+};
+
+/// The worker that runs such plans on the host device.
+WorkerImage graph_worker();
+
+/// A plan of `layers` layers with fan-out, joins and single tiles; symbol n scales some of them.
+std::vector<GraphOp> layered_graph(std::uint32_t layers);
+
+}  // namespace ccks::test
