@@ -37,7 +37,7 @@ Status op_error(const spec::Op& op, ErrorCode code, const std::string& what) {
 
 namespace {
 
-/// A tile for a dim of unknown extent must suit more than the typical one: a power of two above it, times the granule.
+/// A tile for a dim of unknown extent must suit more than one extent: a power of two, times the granule. Bodies clip it.
 Expr fit_tile(const Expr& extent, std::int64_t hint, bool whole) {
   const auto constant = extent.as_constant();
   if (whole) return extent;
@@ -50,20 +50,30 @@ Expr granular_tile(const OpLowering& l, std::int64_t hint) {
   return Expr(units) * l.granule;
 }
 
-void ask_hints(OpLowering& l) {
+worker::TileHint ask_hints(OpLowering& l, bool at_upper_bounds) {
   worker::TileQuestion& q = l.question;
   q.kind = l.out.kind;
-  for (std::size_t i = 0; i < 4; ++i) q.extent[i] = std::max<std::int64_t>(1, l.planner.typical_value(l.out.extent[i]));
+  // Beyond 2^31 no hint changes, and products stay clear of overflow.
+  constexpr std::int64_t kLargest = std::int64_t{1} << 31;
+  for (std::size_t i = 0; i < 4; ++i) {
+    const Expr& e = l.out.extent[i];
+    q.extent[i] = std::clamp<std::int64_t>(at_upper_bounds ? l.planner.upper_bound(e) : l.planner.typical_value(e), 1, kLargest);
+  }
   q.dtype = l.dtype(l.op.inputs.size());
   const bool cuda = l.planner.options.device == "cuda";
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
   q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
+  return worker::tile_hint(q);
 }
 
+/// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent: at
+/// smaller ones it is clipped, while a tile made for one row would cut a thousand rows into a thousand tiles.
 void choose_tiles(OpLowering& l) {
-  ask_hints(l);
-  worker::TileHint hint = worker::tile_hint(l.question);
+  const worker::TileHint largest = ask_hints(l, true);
+  worker::TileHint hint = ask_hints(l, false);
+  for (std::size_t i = 0; i < 4; ++i)
+    if (!l.out.extent[i].is_constant()) hint.tile[i] = std::max(hint.tile[i], largest.tile[i]);
   hint.tile[2] *= static_cast<std::int32_t>(std::max(1u, l.planner.options.tile_scale));
   for (std::size_t i = 0; i < 4; ++i) l.out.tile[i] = fit_tile(l.out.extent[i], hint.tile[i], l.whole_axis[i]);
   if (l.op.kind() == spec::OpKind::attention || l.op.kind() == spec::OpKind::rope)
