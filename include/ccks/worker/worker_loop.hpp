@@ -218,6 +218,7 @@ class WorkerLoop {
   CCKS_HD_ANY void end_body() {
     in_body_ = false;
     const u32 fault = platform_.shared().step.fault;
+    platform_.converge();  // all have read it before the leader writes the next step
     if (fault != 0) {
       link_.fault({static_cast<wire::FaultCode>(fault), task_.op, task_.slot(), task_.epoch, tile_});
       return;
