@@ -3,7 +3,8 @@
 
 usage: hostile.py CCKS_GEN
 
-Takes the files of hostile/ and larger ones made here. Each must end with exit 1 and a diagnostic that names a code.
+Takes the files of hostile/ and larger ones made here. Each must end with exit 1 and a diagnostic that names a code; a
+path at which there is nothing ends with exit 2.
 """
 import os
 import pathlib
@@ -40,7 +41,7 @@ def made_here():
                           ).encode()
 
 
-def judge(program, path):
+def judge(program, path, expected=1):
     """None if `program check path` behaves, else what is wrong."""
     read_end, write_end = os.pipe()
     child = subprocess.Popen([program, "check", str(path)], stdin=subprocess.DEVNULL, stdout=write_end, stderr=write_end)
@@ -54,9 +55,9 @@ def judge(program, path):
     code = os.waitstatus_to_exitcode(child_status)
     child.returncode = code
     cpu = usage.ru_utime + usage.ru_stime
-    if code != 1:
-        return f"exit {code} instead of 1: {said[-300:]!r}"
-    if b"error[CCKS" not in said:
+    if code != expected:
+        return f"exit {code} instead of {expected}: {said[-300:]!r}"
+    if expected == 1 and b"error[CCKS" not in said:
         return f"no diagnostic: {said[-300:]!r}"
     if len(said) > 1_000_000:
         return f"{len(said)} bytes of diagnostics"
@@ -78,11 +79,10 @@ def main():
             path = pathlib.Path(scratch) / f"{name}.yaml"
             path.write_bytes(text)
             paths.append(path)
-        paths.append(pathlib.Path(scratch) / "does_not_exist.yaml")
-        paths.append(pathlib.Path(scratch))
-        for path in paths:
+        absent = pathlib.Path(scratch) / "does_not_exist.yaml"
+        for path in paths + [pathlib.Path(scratch), absent]:
             count += 1
-            complaint = judge(program, path)
+            complaint = judge(program, path, 2 if path == absent else 1)
             if complaint:
                 wrong += 1
                 print(f"{path.name}: {complaint}")
