@@ -61,7 +61,7 @@ struct FixedTypes {
 
  private:
   template <u32 kIndex, Dtype kFirst, Dtype... kRest>
-  static constexpr Dtype pick() {
+  CCKS_HD static constexpr Dtype pick() {
     if constexpr (kIndex == 0) return kFirst;
     else return pick<kIndex - 1, kRest...>();
   }

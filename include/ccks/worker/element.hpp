@@ -27,7 +27,7 @@ using Storage = typename StorageOf<D>::type;
 template <Dtype D>
 struct Fixed {
   static constexpr Dtype kDtype = D;
-  static constexpr Dtype get() { return D; }
+  CCKS_HD static constexpr Dtype get() { return D; }
 };
 /// A dtype read from the frame.
 struct Runtime {

@@ -22,7 +22,7 @@ inline constexpr u32 kVectorBytes = 16, kPanelRows = 6, kPanelVectors = 2;   // 
 inline constexpr u32 kVectorFloats = kVectorBytes / 4;
 inline constexpr u32 kPanelColumns = kPanelVectors * kVectorFloats;
 
-// aligned(4): tensors promise no more than the alignment of their elements.
+// aligned(4): tensors promise no more than the alignment of their elements. Deduction (auto) would lose it.
 typedef float FloatVector __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
 
 /// c[MR][NR] (+)= a[k][MR] * b[k][NR].
@@ -46,7 +46,7 @@ CCKS_INLINE void micro_kernel(u32 k, const float* __restrict a, const float* __r
   for (u32 i = 0; i < kPanelRows; ++i)
 #pragma GCC unroll 4
     for (u32 v = 0; v < kPanelVectors; ++v) {
-      auto* to = reinterpret_cast<FloatVector*>(c + i * ldc + v * kVectorFloats);
+      FloatVector* to = reinterpret_cast<FloatVector*>(c + i * ldc + v * kVectorFloats);
       *to = add ? *to + acc[i][v] : acc[i][v];
     }
 }

@@ -87,7 +87,7 @@ CCKS_INLINE void add_rows(const ThinBlock& t, const Storage<D>* const (&row)[kDe
     for (u32 p = 0; p < kDepth; ++p) b[p] = load_vector<D>(row[p] + j);
 #pragma GCC unroll 4
     for (u32 i = 0; i < kRows; ++i) {
-      auto* to = reinterpret_cast<FloatVector*>(t.acc + i * t.n + j);
+      FloatVector* to = reinterpret_cast<FloatVector*>(t.acc + i * t.n + j);
       FloatVector sum = *to;
 #pragma GCC unroll 4
       for (u32 p = 0; p < kDepth; ++p) sum += b[p] * a[i][p];

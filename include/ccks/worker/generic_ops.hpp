@@ -71,7 +71,7 @@ struct GenericOps {
 
  private:
   template <OpCode kKind, class Lanes>
-  static CCKS_HD FaultCode kind(Lanes& lanes, const Call& call, u32 tile) {
+  static CCKS_OUTLINE FaultCode kind(Lanes& lanes, const Call& call, u32 tile) {
     return run_kind<kKind>(lanes, call, tile, RuntimeTypes{call.operands}, FrameCode{call.code(), call.op.code_count});
   }
 };

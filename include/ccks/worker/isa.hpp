@@ -2,7 +2,7 @@
 // lanes headers, that looks at the compiler.
 //
 // The host worker is compiled once per instruction set and all copies end up in one program. Everything the ops define
-// stands in an inline namespace named CCKS_ISA, so that no linker can pick an AVX-512 copy of a function for a machine
+// stands in an inline namespace named CCKS_ISA (wire/base.hpp has the default), so that no linker can pick an AVX-512 copy of a function for a machine
 // without it; for the same reason hot code calls nothing inline of the standard library.
 #pragma once
 
@@ -12,10 +12,6 @@
 #include "ccks/wire/op_layout.hpp"
 #include "ccks/wire/task.hpp"
 
-#ifndef CCKS_ISA
-#define CCKS_ISA baseline
-#endif
-
 #if defined(__CUDACC__)
 #define CCKS_HOST_BODIES 0  // one-lane bodies use vector extensions that device compilers do not know
 #define CCKS_INLINE __host__ __device__ __forceinline__
@@ -24,7 +20,7 @@
 #else
 #define CCKS_HOST_BODIES 1
 #define CCKS_INLINE inline __attribute__((always_inline))
-#define CCKS_OUTLINE inline __attribute__((noinline))  // what generic ops do for six dtypes: one copy, for build time
+#define CCKS_OUTLINE inline __attribute__((noinline))  // one copy of what generic ops do for six dtypes: build time
 #if defined(__clang__)
 #define CCKS_IVDEP _Pragma("clang loop vectorize(assume_safety)")
 #else

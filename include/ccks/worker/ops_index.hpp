@@ -89,7 +89,7 @@ CCKS_INLINE Found search(Lanes& lanes, T type, const u8* row, i64 stride, u32 wi
   return {key, lanes.min(mine.key == key ? mine.index : kNoIndex)};
 }
 
-inline constexpr Found kBeforeAll{0x7fffffffffffffffll, -1};
+CCKS_INLINE constexpr Found before_all() { return {0x7fffffffffffffffll, -1}; }
 
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_argmax(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
@@ -99,7 +99,7 @@ CCKS_INLINE FaultCode run_argmax(Lanes& lanes, const Call& call, u32 tile, const
   for (u32 r = 0; r < box.rows(); ++r) {
     i32 c[4];
     box.row_start(r, c);
-    const Found best = search(lanes, x.type, x.at(c), x.stride[3], static_cast<u32>(x.dim[3]), kBeforeAll);
+    const Found best = search(lanes, x.type, x.at(c), x.stride[3], static_cast<u32>(x.dim[3]), before_all());
     if (lanes.lane() == 0) store_int(out.type, out.at(c), 0, best.index);
   }
   return FaultCode::none;
@@ -117,7 +117,7 @@ CCKS_INLINE FaultCode run_topk(Lanes& lanes, const Call& call, u32 tile, const T
   for (u32 r = 0; r < box.rows(); ++r) {
     i32 c[4];
     box.row_start(r, c);
-    Found last = kBeforeAll;
+    Found last = before_all();
     for (i32 j = 0; j < call.op.dims[0]; ++j) {
       last = search(lanes, x.type, x.at(c), x.stride[3], width, last);
       if (lanes.lane() != 0 || last.index == kNoIndex) continue;

@@ -49,7 +49,7 @@ CCKS_INLINE void route_token(const Task& t, u32 token) {
   const i32 at = static_cast<i32>(token);
   const u8* logits = t.logits.at(0, 0, at, 0);
   const i64 stride = t.logits.stride[3];
-  Found last = kBeforeAll;
+  Found last = before_all();
   float top = 0, sum = 0;
   for (u32 j = 0; j < t.k; ++j) {
     last = search_share<W>(t.logits.type, logits, stride, t.experts, last, 0, 1);

@@ -46,22 +46,22 @@ struct Code;
 /// Code of an op whose first epilogue operand is input kEpilogueFirst; 0: a map.
 template <u32 kEpilogueFirst, class... Is>
 struct BoundCode {
-  static constexpr bool identity() { return false; }
-  static constexpr bool uses_index() { return ((Is::op == ExprOp::index_i) || ...); }
+  CCKS_HD static constexpr bool identity() { return false; }
+  CCKS_HD static constexpr bool uses_index() { return ((Is::op == ExprOp::index_i) || ...); }
 
   template <u32 W, class Args>
   CCKS_INLINE void run(Machine<W>& machine, const Args& args, const Place& p) const {
     (machine.step(detail::Bound<Is, kEpilogueFirst>{}, args, p), ...);
   }
-  static constexpr bool result_is_int() { return gives_int(detail::Last<Is...>::type::op); }
-  static constexpr u32 result() { return detail::Last<Is...>::type::dst; }
+  CCKS_HD static constexpr bool result_is_int() { return gives_int(detail::Last<Is...>::type::op); }
+  CCKS_HD static constexpr u32 result() { return detail::Last<Is...>::type::dst; }
 };
 template <u32 kEpilogueFirst>
 struct BoundCode<kEpilogueFirst> {
-  static constexpr bool identity() { return true; }
-  static constexpr bool uses_index() { return false; }
-  static constexpr bool result_is_int() { return false; }
-  static constexpr u32 result() { return 0; }
+  CCKS_HD static constexpr bool identity() { return true; }
+  CCKS_HD static constexpr bool uses_index() { return false; }
+  CCKS_HD static constexpr bool result_is_int() { return false; }
+  CCKS_HD static constexpr u32 result() { return 0; }
   template <u32 W, class Args>
   CCKS_INLINE void run(Machine<W>&, const Args&, const Place&) const {}
 };

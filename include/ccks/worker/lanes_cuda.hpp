@@ -1,0 +1,96 @@
+// CudaLanes: a worker is a thread block, a lane a thread of it (one-dimensional, whole warps, at most 1024). Compiles with
+// nvcc and NVRTC. On the host side of a .cu file it only has to exist.
+#pragma once
+
+#include "ccks/worker/isa.hpp"
+#include "ccks/worker/lanes.hpp"
+
+#if defined(__CUDACC__)
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+#if defined(__CUDA_ARCH__)
+
+class CudaLanes {
+ public:
+  static constexpr bool kSingleLane = false;
+  static constexpr u32 kWarp = 32;
+
+  /// `scratch` is shared memory, 128-byte aligned.
+  CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
+
+  CCKS_INLINE u32 lane() const { return threadIdx.x; }
+  CCKS_INLINE u32 lanes() const { return blockDim.x; }
+  CCKS_INLINE void sync() { __syncthreads(); }
+  CCKS_INLINE u8* scratch() const { return scratch_; }
+  CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
+
+  template <class T>
+  CCKS_INLINE T sum(T v) {
+    return fold(v, [](T a, T b) { return a + b; });
+  }
+  template <class T>
+  CCKS_INLINE T max(T v) {
+    return fold(v, [](T a, T b) { return a > b ? a : b; });
+  }
+  template <class T>
+  CCKS_INLINE T min(T v) {
+    return fold(v, [](T a, T b) { return a < b ? a : b; });
+  }
+
+ private:
+  // Within warps by shuffles, then over the warps' results through shared memory. Every warp folds those in the same order,
+  // so all lanes get the same bits. The barrier before the store keeps the slots of the fold before from being overwritten.
+  template <class T, class F>
+  CCKS_INLINE T fold(T v, F f) {
+    static_assert(sizeof(T) <= 8);
+    __shared__ u64 slots[kWarp];
+    T* shared = reinterpret_cast<T*>(slots);
+    for (u32 step = kWarp / 2; step > 0; step /= 2) v = f(v, __shfl_xor_sync(0xffffffffu, v, step));
+    const u32 warps = (blockDim.x + kWarp - 1) / kWarp;
+    if (warps == 1) {
+      __syncthreads();
+      return v;
+    }
+    __syncthreads();
+    if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = v;
+    __syncthreads();
+    T all = shared[0];
+    for (u32 i = 1; i < warps; ++i) all = f(all, shared[i]);
+    return all;
+  }
+
+  u8* scratch_;
+  u32 bytes_;
+};
+
+#else
+
+class CudaLanes {
+ public:
+  static constexpr bool kSingleLane = false;
+  CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
+  CCKS_INLINE u32 lane() const { return 0; }
+  CCKS_INLINE u32 lanes() const { return 1; }
+  CCKS_INLINE void sync() {}
+  CCKS_INLINE u8* scratch() const { return scratch_; }
+  CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
+  template <class T>
+  CCKS_INLINE T sum(T v) { return v; }
+  template <class T>
+  CCKS_INLINE T max(T v) { return v; }
+  template <class T>
+  CCKS_INLINE T min(T v) { return v; }
+
+ private:
+  u8* scratch_;
+  u32 bytes_;
+};
+
+#endif
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
+
+#endif  // __CUDACC__
