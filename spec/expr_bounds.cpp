@@ -223,6 +223,27 @@ std::vector<Linear> linear_symbols(const Expr& e) {
 
 Interval intersect(const Interval& a, const Interval& b) { return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)}; }
 
+/// Coefficient of `atom` where it stands in one term of `p`, alone; else 0.
+std::int64_t lone_coefficient(const Poly& p, const Expr& atom) {
+  std::int64_t coefficient = 0;
+  for (const Term& t : p) {
+    if (std::find(t.atoms.begin(), t.atoms.end(), atom) == t.atoms.end()) continue;
+    if (coefficient != 0 || t.atoms.size() != 1) return 0;
+    coefficient = t.coefficient;
+  }
+  return coefficient;
+}
+
+/// Bounds of a polynomial from those with its min or max replaced by either operand. It is one of the two; and where it
+/// stands alone, min is at most, and max at least, both.
+Interval join_cases(Expr::Op op, std::int64_t coefficient, const Interval& a, const Interval& b) {
+  Interval joined = hull(a, b);
+  const bool at_least_both = (op == Expr::Op::min) == (coefficient < 0);
+  if (coefficient != 0 && at_least_both) joined.lo = std::max(a.lo, b.lo);
+  if (coefficient != 0 && !at_least_both) joined.hi = std::min(a.hi, b.hi);
+  return joined;
+}
+
 /// Bounds that also use case splits on min and max, and end points of symbols in which `e` is monotone.
 Interval refined_bounds(const Expr& e, Symbols symbols, int splits) {
   Interval best = e.bounds(symbols);
@@ -231,7 +252,7 @@ Interval refined_bounds(const Expr& e, Symbols symbols, int splits) {
   if (const Expr* atom = find_case_split(p)) {
     const Interval a = refined_bounds(substitute(e, *atom, atom->operands()[0]), symbols, splits - 1);
     const Interval b = refined_bounds(substitute(e, *atom, atom->operands()[1]), symbols, splits - 1);
-    return intersect(best, hull(a, b));
+    return intersect(best, join_cases(atom->op(), lone_coefficient(p, *atom), a, b));
   }
   if (p.size() < 2) return best;
   for (const Linear& s : linear_symbols(e)) {
