@@ -138,18 +138,36 @@ template <Dtype D>
 CCKS_INLINE void store_int(Fixed<D>, u8* base, i64 index, i64 v) {
   reinterpret_cast<Storage<D>*>(base)[index] = from_int<D>(v);
 }
-CCKS_OUTLINE float load_float(Runtime t, const u8* base, i64 index) {
-  return visit(t, [&](auto f) { return load_float(f, base, index); });
-}
-CCKS_OUTLINE i64 load_int(Runtime t, const u8* base, i64 index) {
-  return visit(t, [&](auto f) { return load_int(f, base, index); });
-}
-CCKS_OUTLINE void store_float(Runtime t, u8* base, i64 index, float v) {
-  visit(t, [&](auto f) { store_float(f, base, index, v); });
-}
-CCKS_OUTLINE void store_int(Runtime t, u8* base, i64 index, i64 v) {
-  visit(t, [&](auto f) { store_int(f, base, index, v); });
-}
+// Function objects, because NVRTC takes generic lambdas for host functions.
+struct FloatLoad {
+  const u8* base;
+  i64 index;
+  template <Dtype D>
+  CCKS_INLINE float operator()(Fixed<D> t) const { return load_float(t, base, index); }
+};
+struct IntLoad {
+  const u8* base;
+  i64 index;
+  template <Dtype D>
+  CCKS_INLINE i64 operator()(Fixed<D> t) const { return load_int(t, base, index); }
+};
+struct FloatStore {
+  u8* base;
+  i64 index;
+  float v;
+  template <Dtype D>
+  CCKS_INLINE void operator()(Fixed<D> t) const { store_float(t, base, index, v); }
+};
+struct IntStore {
+  u8* base;
+  i64 index, v;
+  template <Dtype D>
+  CCKS_INLINE void operator()(Fixed<D> t) const { store_int(t, base, index, v); }
+};
+CCKS_OUTLINE float load_float(Runtime t, const u8* base, i64 index) { return visit(t, FloatLoad{base, index}); }
+CCKS_OUTLINE i64 load_int(Runtime t, const u8* base, i64 index) { return visit(t, IntLoad{base, index}); }
+CCKS_OUTLINE void store_float(Runtime t, u8* base, i64 index, float v) { visit(t, FloatStore{base, index, v}); }
+CCKS_OUTLINE void store_int(Runtime t, u8* base, i64 index, i64 v) { visit(t, IntStore{base, index, v}); }
 
 // ---- runs of elements ---------------------------------------------------------------------------------------------
 // `stride` is in elements. Buffers are local, so they never overlap the tensor.
@@ -196,12 +214,30 @@ CCKS_INLINE void store_run(Fixed<D>, u8* base, i64 stride, u32 n, const Value* f
   store_run_fixed<D>(base, stride, n, from);
 }
 template <class Value>
+struct RunLoad {
+  const u8* base;
+  i64 stride;
+  u32 n;
+  Value* to;
+  template <Dtype D>
+  CCKS_INLINE void operator()(Fixed<D>) const { load_run_fixed<D>(base, stride, n, to); }
+};
+template <class Value>
+struct RunStore {
+  u8* base;
+  i64 stride;
+  u32 n;
+  const Value* from;
+  template <Dtype D>
+  CCKS_INLINE void operator()(Fixed<D>) const { store_run_fixed<D>(base, stride, n, from); }
+};
+template <class Value>
 CCKS_OUTLINE void load_run(Runtime t, const u8* base, i64 stride, u32 n, Value* to) {
-  visit(t, [&](auto f) { load_run_fixed<decltype(f)::kDtype>(base, stride, n, to); });
+  visit(t, RunLoad<Value>{base, stride, n, to});
 }
 template <class Value>
 CCKS_OUTLINE void store_run(Runtime t, u8* base, i64 stride, u32 n, const Value* from) {
-  visit(t, [&](auto f) { store_run_fixed<decltype(f)::kDtype>(base, stride, n, from); });
+  visit(t, RunStore<Value>{base, stride, n, from});
 }
 
 }  // namespace CCKS_ISA

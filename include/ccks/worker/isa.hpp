@@ -64,6 +64,15 @@ CCKS_INLINE constexpr T most(T a, T b) {
 CCKS_INLINE constexpr u32 ceil_div(u32 a, u32 b) { return (a + b - 1) / b; }
 CCKS_INLINE constexpr u32 round_up(u32 a, u32 b) { return ceil_div(a, b) * b; }
 
+/// Copies bytes that do not overlap; for bodies of one lane.
+CCKS_INLINE void copy_bytes(void* to, const void* from, u64 bytes) {
+#if defined(__CUDACC__)
+  for (u64 i = 0; i < bytes; ++i) static_cast<u8*>(to)[i] = static_cast<const u8*>(from)[i];
+#else
+  __builtin_memcpy(to, from, bytes);
+#endif
+}
+
 /// Asks for the line at `p` ahead of need; never faults.
 CCKS_INLINE void prefetch_line(const void* p) {
 #if defined(__CUDA_ARCH__)

@@ -69,7 +69,7 @@ CCKS_INLINE bool copy_rows(Lanes& lanes, const View<In>& in, const View<Out>& ou
   for (u32 row = lanes.lane(); row < box.rows(); row += lanes.lanes()) {
     i32 c[4];
     box.row_start(row, c);
-    __builtin_memcpy(out.at(c), in.at(c), bytes);
+    copy_bytes(out.at(c), in.at(c), bytes);
   }
   return true;
 }
