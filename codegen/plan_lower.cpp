@@ -50,15 +50,21 @@ Expr granular_tile(const OpLowering& l, std::int64_t hint) {
   return Expr(units) * l.granule;
 }
 
-worker::TileHint ask_hints(OpLowering& l, bool at_upper_bounds) {
-  worker::TileQuestion& q = l.question;
+worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
+  worker::TileQuestion q = l.question;
   q.kind = l.out.kind;
-  // Beyond 2^31 no hint changes, and products stay clear of overflow.
-  constexpr std::int64_t kLargest = std::int64_t{1} << 31;
-  for (std::size_t i = 0; i < 4; ++i) {
+  // Far beyond what changes a hint; keeps products of all extents and the depth within 64 bits.
+  std::int64_t room = std::int64_t{1} << 60;
+  const auto take = [&](std::int64_t value) {
+    const std::int64_t taken = std::clamp<std::int64_t>(value, 1, std::min(room, std::int64_t{1} << 30));
+    room /= taken;
+    return taken;
+  };
+  for (std::size_t i = 4; i-- > 0;) {
     const Expr& e = l.out.extent[i];
-    q.extent[i] = std::clamp<std::int64_t>(at_upper_bounds ? l.planner.upper_bound(e) : l.planner.typical_value(e), 1, kLargest);
+    q.extent[i] = take(at_upper_bounds ? l.planner.upper_bound(e) : l.planner.typical_value(e));
   }
+  q.depth = take(q.depth);
   q.dtype = l.dtype(l.op.inputs.size());
   const bool cuda = l.planner.options.device == "cuda";
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
@@ -74,7 +80,8 @@ void choose_tiles(OpLowering& l) {
   worker::TileHint hint = ask_hints(l, false);
   for (std::size_t i = 0; i < 4; ++i)
     if (!l.out.extent[i].is_constant()) hint.tile[i] = std::max(hint.tile[i], largest.tile[i]);
-  hint.tile[2] *= static_cast<std::int32_t>(std::max(1u, l.planner.options.tile_scale));
+  const std::int64_t scaled = std::int64_t{hint.tile[2]} * std::max(1u, l.planner.options.tile_scale);
+  hint.tile[2] = static_cast<std::int32_t>(std::min<std::int64_t>(scaled, std::int64_t{1} << 30));
   for (std::size_t i = 0; i < 4; ++i) l.out.tile[i] = fit_tile(l.out.extent[i], hint.tile[i], l.whole_axis[i]);
   if (l.op.kind() == spec::OpKind::attention || l.op.kind() == spec::OpKind::rope)
     l.out.tile[3] = granular_tile(l, hint.tile[3]);

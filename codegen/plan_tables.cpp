@@ -211,9 +211,11 @@ Status TableWriter::add_report(const std::string& name, OpIndex op, std::uint32_
   plan::OpDesc& desc = image_.ops[op];
   const LoweredOperand& operand = planner_.ops[op].operands[desc.input_count + output];
   const Expr elements = product(operand.dim);
-  const std::int64_t bytes = planner_.upper_bound(elements) * 4;  // i32 or f32
-  constexpr std::uint32_t kAlign = 16;  // workers copy reports in 16-byte pieces
-  if (bytes > std::int64_t{1} << 24) return {ErrorCode::unsupported, fmt::format("report '{}' may need more than 16 MiB", name)};
+  constexpr std::int64_t kMaxElements = 1 << 20;  // a report crosses the link; larger things are outputs
+  constexpr std::uint32_t kAlign = 16;            // workers copy reports in 16-byte pieces
+  const std::int64_t most = planner_.upper_bound(elements);
+  if (most > kMaxElements) return {ErrorCode::unsupported, fmt::format("report '{}' may hold more than {} elements", name, kMaxElements)};
+  const std::int64_t bytes = most * 4;  // i32 or f32
   desc.report = static_cast<std::uint32_t>(image_.reports.size());
   image_.reports.push_back({keep(name), op, desc.operand_first + desc.input_count + output, operand.dtype, dim(elements),
                             image_.report_bytes, static_cast<std::uint32_t>(bytes)});
