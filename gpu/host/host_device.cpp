@@ -124,7 +124,6 @@ Status HostDevice::launch(const WorkerImage& image, const wire::WorkerParams& pa
   if (!threads_.empty()) return {ErrorCode::invalid_argument, "launch while workers are alive: join them first"};
   CCKS_RETURN_IF_ERROR(prepare_contexts(params.workers, params.scratch_bytes));
   const HostWorkerEntry entry = image.host != nullptr ? image.host : best_host_isa().entry;
-  if (entry == nullptr) return {ErrorCode::unsupported, "this build has no generic worker"};
   params_ = params;
   set_park(params_, wire::kParkNo);
   clear_states(params_);

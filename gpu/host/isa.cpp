@@ -4,16 +4,10 @@
 
 namespace ccks::gpu {
 
-#if defined(CCKS_NO_GENERIC_WORKER)
-namespace isa_baseline {
-constexpr HostWorkerEntry worker_entry = nullptr;
-}
-#else
 // Defined by worker_entry.cpp, compiled once for each name.
 namespace isa_baseline {
 void worker_entry(const wire::WorkerParams* params, std::uint32_t index, void* context);
 }
-#endif
 #if defined(CCKS_HOST_X86_ISAS)
 namespace isa_v3 {
 void worker_entry(const wire::WorkerParams* params, std::uint32_t index, void* context);
@@ -40,11 +34,11 @@ bool has_v4() {
 
 std::span<const IsaEntry> host_isas() {
 #if defined(CCKS_HOST_X86_ISAS)
-  static const std::array<IsaEntry, 3> kIsas = {{{"baseline", isa_baseline::worker_entry, true},
+  static const std::array<IsaEntry, 3> kIsas = {{{"baseline", &isa_baseline::worker_entry, true},
                                                  {"x86_64_v3", &isa_v3::worker_entry, has_v3()},
                                                  {"x86_64_v4", &isa_v4::worker_entry, has_v4()}}};
 #else
-  static const std::array<IsaEntry, 1> kIsas = {{{"baseline", isa_baseline::worker_entry, true}}};
+  static const std::array<IsaEntry, 1> kIsas = {{{"baseline", &isa_baseline::worker_entry, true}}};
 #endif
   return kIsas;
 }

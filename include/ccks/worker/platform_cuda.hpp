@@ -2,7 +2,7 @@
 // ops' scratch is the dynamic shared memory of the launch. Compiles with nvcc and NVRTC; includes nothing of CUDA.
 #pragma once
 
-#include "ccks/worker/lanes.hpp"
+#include "ccks/worker/lanes_cuda.hpp"
 #include "ccks/worker/platform.hpp"
 #include "ccks/worker/ptx.hpp"
 
@@ -13,7 +13,6 @@ inline namespace CCKS_ISA {
 
 inline constexpr u32 kWarpLanes = 32;
 inline constexpr u32 kFullWarp = 0xffffffffu;
-inline constexpr u32 kMaxWarps = 32;
 
 /// Link accesses have system scope, events GPU scope: no event is ever touched by the host while workers are alive.
 /// Tags as in wire/ring.hpp and wire/event.hpp.
@@ -31,65 +30,9 @@ struct CudaAtoms {
   __device__ static void event_add_release(u32* p, u32 v) { ptx::red_release_gpu_add(p, v); }  // [E1]
 };
 
-/// All threads of the block. `partial` is one u64 a warp, in shared memory.
-class CudaLanes {
- public:
-  static constexpr bool kSingleLane = false;
-  __device__ CudaLanes(u8* scratch, u32 bytes, u64* partial)
-      : scratch_(scratch), scratch_bytes_(bytes), partial_(partial) {}
-
-  __device__ u32 lane() const { return threadIdx.x; }
-  __device__ u32 lanes() const { return blockDim.x; }
-  __device__ void sync() const { __syncthreads(); }
-  template <class T>
-  __device__ T sum(T v) const {
-    return reduce(v, [](T a, T b) { return a + b; });
-  }
-  template <class T>
-  __device__ T max(T v) const {
-    return reduce(v, [](T a, T b) { return a > b ? a : b; });
-  }
-  template <class T>
-  __device__ T min(T v) const {
-    return reduce(v, [](T a, T b) { return a < b ? a : b; });
-  }
-  __device__ u8* scratch() const { return scratch_; }
-  __device__ u32 scratch_bytes() const { return scratch_bytes_; }
-
- private:
-  template <class T>
-  __device__ static T shuffle(T v, u32 mask) {
-    if constexpr (sizeof(T) == 8) {
-      return static_cast<T>(__shfl_xor_sync(kFullWarp, static_cast<long long>(v), static_cast<int>(mask)));
-    } else {
-      return __shfl_xor_sync(kFullWarp, v, static_cast<int>(mask));
-    }
-  }
-  /// Within warps, then over their partial results: every lane combines the same values in the same order, so all get
-  /// the same bits. The second barrier frees `partial` for the next reduction.
-  template <class T, class Combine>
-  __device__ T reduce(T v, Combine combine) const {
-    static_assert(sizeof(T) <= sizeof(u64));
-    for (u32 mask = kWarpLanes / 2; mask > 0; mask /= 2) v = combine(v, shuffle(v, mask));
-    T* partial = reinterpret_cast<T*>(partial_);
-    const u32 warps = blockDim.x / kWarpLanes;
-    if (threadIdx.x % kWarpLanes == 0) partial[threadIdx.x / kWarpLanes] = v;
-    __syncthreads();
-    T total = partial[0];
-    for (u32 w = 1; w < warps; ++w) total = combine(total, partial[w]);
-    __syncthreads();
-    return total;
-  }
-
-  u8* scratch_;
-  u32 scratch_bytes_;
-  u64* partial_;
-};
-
 /// What a block keeps in static shared memory.
 struct CudaBlockMemory {
   WorkerShared<kWarpLanes> shared;
-  u64 partial[kMaxWarps];
 };
 
 class CudaPlatform {
@@ -99,7 +42,7 @@ class CudaPlatform {
   static constexpr u32 kPollSlots = kWarpLanes;
 
   __device__ CudaPlatform(CudaBlockMemory& memory, u8* scratch, u32 scratch_bytes)
-      : memory_(memory), lanes_(scratch, scratch_bytes, memory.partial) {}
+      : memory_(memory), lanes_(scratch, scratch_bytes) {}
 
   __device__ Lanes& lanes() { return lanes_; }
   __device__ Atoms atoms() const { return {}; }

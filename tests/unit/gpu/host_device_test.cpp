@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ccks/wire/op_layout.hpp"
+#include "gpu/host/isa.hpp"
 #include "tests/unit/gpu/harness.hpp"
 
 namespace ccks::gpu::testing {
@@ -160,6 +162,48 @@ TEST(HostDevice, RefusesBadOptionsAndParams) {
   rig.params.workers = 2;
   EXPECT_EQ(device->launch(counting_image(), rig.params).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(device->allocate(UINT64_MAX - 5, MemoryKind::device).status().code(), ErrorCode::out_of_memory);
+}
+
+TEST(OpenDevice, AutoFallsBackToTheHostAndCudaSaysWhyNot) {
+  DeviceOptions options;
+  options.kind = "cuda";
+  const auto cuda = open_device(options);
+  options.kind = "auto";
+  const auto any = open_device(options);
+  ASSERT_TRUE(any.ok()) << any.status().to_string();
+  if (cuda.ok()) {
+    EXPECT_EQ(any.value()->info().kind, "cuda");
+    return;
+  }
+  EXPECT_EQ(cuda.status().code(), ErrorCode::unavailable) << cuda.status().to_string();
+  EXPECT_FALSE(cuda.status().message().empty());
+  EXPECT_EQ(any.value()->info().kind, "host");
+}
+
+TEST(HostDevice, GenericWorkerRunsInEveryInstructionSetHere) {
+  for (const IsaEntry& isa : host_isas()) {
+    if (!isa.runs_here) continue;
+    auto device = open_host(1);
+    Rig rig(*device, 1);
+    FrameBuilder frame;
+    auto& op = frame.add_op(1, 0);
+    op.kind = static_cast<wire::u8>(wire::OpCode::report);  // copies one word
+    op.input_count = op.output_count = 1;
+    for (const wire::u64 offset : {0u, 64u}) {
+      wire::OperandParams operand{};
+      operand.offset = offset;
+      operand.dtype = static_cast<wire::u8>(wire::Dtype::i32);
+      for (int i = 0; i < 4; ++i) operand.dim[i] = operand.stride[i] = 1;
+      frame.operands.push_back(operand);
+    }
+    rig.install(frame);
+    *reinterpret_cast<wire::u32*>(rig.arena) = 4711;
+    ASSERT_TRUE(device->launch({isa.entry, nullptr, 0}, rig.params).ok());
+    rig.send(0, 0, 0);
+    rig.take_until(0, 1);
+    EXPECT_EQ(rig.word(16), 4711u) << isa.name;
+    EXPECT_TRUE(rig.park_and_join().ok());
+  }
 }
 
 TEST(HostDevice, AllocationsAreZeroedAndAligned) {
