@@ -1,0 +1,181 @@
+#include "scheduler/tools/run_data.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+namespace ccks::run {
+namespace {
+
+using wire::Dtype;
+
+// Both take a value that the dtype can hold (spec::round_to sees to that), so that no bit is lost here.
+std::uint16_t half_from_float(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000u);
+  const std::int32_t exponent = static_cast<std::int32_t>(bits >> 23 & 0xff) - 127 + 15;
+  const std::uint32_t mantissa = bits & 0x7fffffu;
+  if (std::isnan(value)) return static_cast<std::uint16_t>(sign | 0x7e00u);
+  if (exponent >= 31) return static_cast<std::uint16_t>(sign | 0x7c00u);
+  if (value == 0 || exponent < -10) return sign;
+  if (exponent <= 0) return static_cast<std::uint16_t>(sign | (mantissa | 0x800000u) >> (14 - exponent));
+  return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(exponent) << 10 | mantissa >> 13);
+}
+
+std::uint16_t bf16_from_float(float value) {
+  if (std::isnan(value)) return 0x7fc0u;
+  return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(value) >> 16);
+}
+
+float float_from_half(std::uint16_t half) {
+  const std::uint32_t exponent = half >> 10 & 0x1f;
+  const std::uint32_t mantissa = half & 0x3ffu;
+  const float sign = half >> 15 ? -1.0f : 1.0f;
+  if (exponent == 31) return mantissa != 0 ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+  if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
+  return sign * std::ldexp(static_cast<float>(mantissa | 0x400u), static_cast<int>(exponent) - 25);
+}
+
+template <class T, class Convert>
+std::vector<std::byte> encode_as(std::span<const double> values, Convert convert) {
+  std::vector<std::byte> out(values.size() * sizeof(T));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const T value = convert(values[i]);
+    std::memcpy(out.data() + i * sizeof(T), &value, sizeof(T));
+  }
+  return out;
+}
+
+template <class T, class Convert>
+std::vector<double> decode_as(std::span<const std::byte> bytes, Convert convert) {
+  std::vector<double> out(bytes.size() / sizeof(T));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    T value;
+    std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+    out[i] = convert(value);
+  }
+  return out;
+}
+
+Status at_fault(std::string message) { return {ErrorCode::invalid_argument, std::move(message)}; }
+
+}  // namespace
+
+std::vector<std::byte> encode(Dtype dtype, std::span<const double> values) {
+  switch (dtype) {
+    case Dtype::f32: return encode_as<float>(values, [](double v) { return static_cast<float>(v); });
+    case Dtype::f16: return encode_as<std::uint16_t>(values, [](double v) { return half_from_float(static_cast<float>(spec::round_to(wire::Dtype::f16, v))); });
+    case Dtype::bf16: return encode_as<std::uint16_t>(values, [](double v) { return bf16_from_float(static_cast<float>(spec::round_to(wire::Dtype::bf16, v))); });
+    case Dtype::i32: return encode_as<std::int32_t>(values, [](double v) { return static_cast<std::int32_t>(v); });
+    case Dtype::i64: return encode_as<std::int64_t>(values, [](double v) { return static_cast<std::int64_t>(v); });
+    case Dtype::boolean: return encode_as<std::uint8_t>(values, [](double v) { return static_cast<std::uint8_t>(v != 0); });
+  }
+  return {};
+}
+
+std::vector<double> decode(Dtype dtype, std::span<const std::byte> bytes) {
+  const auto plain = [](auto v) { return static_cast<double>(v); };
+  switch (dtype) {
+    case Dtype::f32: return decode_as<float>(bytes, plain);
+    case Dtype::f16: return decode_as<std::uint16_t>(bytes, [](std::uint16_t v) { return static_cast<double>(float_from_half(v)); });
+    case Dtype::bf16:
+      return decode_as<std::uint16_t>(bytes, [](std::uint16_t v) { return static_cast<double>(std::bit_cast<float>(std::uint32_t{v} << 16)); });
+    case Dtype::i32: return decode_as<std::int32_t>(bytes, plain);
+    case Dtype::i64: return decode_as<std::int64_t>(bytes, plain);
+    case Dtype::boolean: return decode_as<std::uint8_t>(bytes, plain);
+  }
+  return {};
+}
+
+std::vector<std::byte> poison(Dtype dtype, std::size_t elements) {
+  const double value = wire::dtype_is_float(dtype) ? std::numeric_limits<double>::quiet_NaN() : dtype == Dtype::boolean ? 1 : -2147483648.0;
+  const std::vector<double> values(elements, value);
+  return encode(dtype, values);
+}
+
+Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const Options& options) {
+  std::vector<std::int64_t> dims;
+  for (const spec::Symbol& symbol : program.symbols) {
+    std::optional<std::int64_t> value = symbol.preset;
+    for (const auto& [name, given] : options.dims) {
+      if (name == symbol.name) value = given;
+    }
+    const std::string range = fmt::format("{} to {}", symbol.range.lo, symbol.range.hi);
+    if (!value) return at_fault(fmt::format("dim '{}' has no value: give one with --set {}=N, N from {}", symbol.name, symbol.name, range));
+    if (*value < symbol.range.lo || *value > symbol.range.hi) {
+      return {ErrorCode::out_of_range, fmt::format("dim '{}' = {} is outside its range {}", symbol.name, *value, range)};
+    }
+    dims.push_back(*value);
+  }
+  return dims;
+}
+
+Result<RunData> RunData::open(const spec::Program& program, std::vector<std::int64_t> dims, const Options& options) {
+  RunData data;
+  data.program_ = &program;
+  data.dims_ = std::move(dims);
+  data.seed_ = options.seed;
+  for (const auto& [name, path] : options.inputs) {
+    const std::optional<spec::TensorId> id = program.find_tensor(name);
+    if (!id) return at_fault(fmt::format("program '{}' has no tensor '{}'", program.name, name));
+    const spec::TensorKind kind = program.tensor(*id).kind;
+    if (kind != spec::TensorKind::input && kind != spec::TensorKind::state) return at_fault(fmt::format("'{}' is neither an input nor a state", name));
+    Result<HostTensor> tensor = read_npy(path, {.void2_is_bf16 = program.tensor(*id).dtype == Dtype::bf16});
+    if (!tensor.ok()) return tensor.status();
+    data.inputs_[name] = std::move(*tensor);
+  }
+  for (const std::string& path : options.weights) {
+    Result<SafetensorsFile> file = SafetensorsFile::open(path);
+    if (!file.ok()) return file.status();
+    data.weights_.push_back(std::move(*file));
+  }
+  return data;
+}
+
+std::vector<std::int64_t> RunData::shape(spec::TensorId id) const {
+  std::vector<std::int64_t> out;
+  for (const spec::Expr& extent : program_->tensor(id).shape) out.push_back(extent.evaluate(dims_).value_or(0));
+  return out;
+}
+
+Result<std::vector<std::byte>> RunData::checked(spec::TensorId id, const TensorView& view, const std::string& where) const {
+  const spec::Tensor& tensor = program_->tensor(id);
+  const std::vector<std::int64_t> want = shape(id);
+  if (!std::equal(want.begin(), want.end(), view.shape.begin(), view.shape.end())) {
+    return at_fault(fmt::format("{}: '{}' has shape [{}], the program wants [{}]", where, tensor.name, fmt::join(view.shape, ", "), fmt::join(want, ", ")));
+  }
+  if (view.dtype != tensor.dtype) {
+    return at_fault(fmt::format("{}: '{}' is {}, the program wants {}", where, tensor.name, wire::dtype_name(view.dtype), wire::dtype_name(tensor.dtype)));
+  }
+  return std::vector<std::byte>(view.bytes.begin(), view.bytes.end());
+}
+
+Result<std::vector<std::byte>> RunData::bytes(spec::TensorId id) const {
+  const spec::Tensor& tensor = program_->tensor(id);
+  if (const auto input = inputs_.find(tensor.name); input != inputs_.end()) {
+    return checked(id, {input->second.dtype, input->second.shape, input->second.bytes}, "--input");
+  }
+  if (tensor.kind == spec::TensorKind::weight && !weights_.empty()) {
+    const std::string& name = tensor.from.empty() ? tensor.name : tensor.from;
+    for (const SafetensorsFile& file : weights_) {
+      Result<TensorView> view = file.find(name);
+      if (view.ok()) return checked(id, *view, "--weights");
+      if (view.status().code() != ErrorCode::not_found) return view.status();
+    }
+    return {ErrorCode::not_found, fmt::format("--weights: no tensor '{}' for weight '{}'", name, tensor.name)};
+  }
+  if (tensor.kind == spec::TensorKind::state) {
+    const auto count = spec::DenseTensor{shape(id), {}};
+    std::size_t elements = 1;
+    for (const std::int64_t extent : count.shape) elements *= static_cast<std::size_t>(extent);
+    return std::vector<std::byte>(elements * wire::dtype_bytes(tensor.dtype));
+  }
+  return encode(tensor.dtype, spec::seeded_values(*program_, id, dims_, seed_).values);
+}
+
+}  // namespace ccks::run

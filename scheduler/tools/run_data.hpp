@@ -1,0 +1,49 @@
+// The tensors of a run: from files or seeded, as bytes for the engine and as doubles for the reference.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ccks/plan.hpp"
+#include "ccks/result.hpp"
+#include "ccks/tensor_file.hpp"
+#include "scheduler/tools/run_options.hpp"
+#include "spec/program.hpp"
+#include "spec/reference.hpp"
+
+namespace ccks::run {
+
+/// Values of all dim symbols, or out_of_range / invalid_argument naming the symbol.
+Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const Options& options);
+
+/// RunData holds the files and knows where each tensor comes from.
+class RunData {
+ public:
+  /// Opens the weight files and reads the inputs; complains about names that the program does not have.
+  static Result<RunData> open(const spec::Program& program, std::vector<std::int64_t> dims, const Options& options);
+
+  /// The bytes of tensor `id`, contiguous, in its dtype.
+  Result<std::vector<std::byte>> bytes(spec::TensorId id) const;
+  bool given(const std::string& name) const { return inputs_.contains(name); }
+  std::vector<std::int64_t> shape(spec::TensorId id) const;
+  const std::vector<std::int64_t>& dims() const { return dims_; }
+  const spec::Program& program() const { return *program_; }
+
+ private:
+  Result<std::vector<std::byte>> checked(spec::TensorId id, const TensorView& view, const std::string& where) const;
+
+  const spec::Program* program_ = nullptr;  // must outlive this
+  std::vector<std::int64_t> dims_;
+  std::uint64_t seed_ = 1;
+  std::map<std::string, HostTensor> inputs_;
+  std::vector<SafetensorsFile> weights_;
+};
+
+std::vector<std::byte> encode(wire::Dtype dtype, std::span<const double> values);
+std::vector<double> decode(wire::Dtype dtype, std::span<const std::byte> bytes);
+/// Bytes that no op would leave behind: NaN, or the most negative integer.
+std::vector<std::byte> poison(wire::Dtype dtype, std::size_t elements);
+
+}  // namespace ccks::run

@@ -1,0 +1,93 @@
+#include "scheduler/tools/run_options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <iostream>
+
+namespace ccks::run {
+namespace {
+
+constexpr const char* kFooter =
+    "Inputs and outputs are .npy files, weights .safetensors files (or an index, or a folder of shards). What is not\n"
+    "given is seeded: the same seed gives the same values everywhere. State tensors are zero before every iteration\n"
+    "unless given with --input.\n\n"
+    "Exit codes: 0 done; 1 the spec, an input or an output file is at fault; 2 wrong usage; 3 verification failed;\n"
+    "4 device error or timeout; 130 interrupted.";
+
+// "name=value" in two; CLI11 turns the exception into a message and exit code.
+NameAndPath split(const std::string& option, const std::string& text) {
+  const std::size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
+    throw CLI::ValidationError(option, "'" + text + "' is not of the form NAME=VALUE");
+  }
+  return {text.substr(0, at), text.substr(at + 1)};
+}
+
+std::pair<std::string, std::int64_t> split_dim(const std::string& text) {
+  const NameAndPath parts = split("--set", text);
+  std::int64_t value = 0;
+  const char* end = parts.second.data() + parts.second.size();
+  const auto result = std::from_chars(parts.second.data(), end, value);
+  if (result.ec != std::errc() || result.ptr != end) throw CLI::ValidationError("--set", "'" + parts.second + "' is not an integer");
+  return {parts.first, value};
+}
+
+struct RawPairs {
+  std::vector<std::string> dims, inputs, outputs;
+};
+
+void add_data_options(CLI::App& app, Options& options, RawPairs& raw) {
+  app.add_option("spec", options.spec, "The fusion description (YAML)")->required()->type_name("SPEC");
+  app.add_option("--set", raw.dims, "Value of a dim, e.g. --set n=17")->type_name("NAME=INT")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--input", raw.inputs, "Input (or state) from a .npy file")->type_name("NAME=FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--weights", options.weights, "Checkpoint: .safetensors, index or folder")->type_name("FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--output", raw.outputs, "Write an output to a .npy file")->type_name("NAME=FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--seed", options.seed, "Seed of what is not given")->capture_default_str();
+  app.add_option("--module", options.module, "Generated program (shared library) to run instead of the interpreter's plan")->type_name("LIB");
+  app.add_flag("--allow-inline", options.allow_inline, "Accept ops given as code");
+}
+
+void add_run_options(CLI::App& app, Options& options) {
+  app.add_option("--device", options.device, "Where to run")->check(CLI::IsMember({"auto", "host", "cuda", "sim"}))->capture_default_str();
+  app.add_option("--transport", options.transport, "Where inboxes and outboxes live")
+      ->check(CLI::IsMember({"auto", "coherent", "pinned"}))->capture_default_str();
+  app.add_option("--workers", options.workers, "Workers; 0: the device's default")->check(CLI::Range(0, 4096));
+  app.add_option("--slots", options.slots, "Runs that may be in flight")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--iters", options.iterations, "Iterations")->check(CLI::Range(1, 1'000'000'000))->capture_default_str();
+  app.add_option("--policy", options.policy, "Who decides what runs next")
+      ->check(CLI::IsMember({"static", "lookahead", "reactive"}))->capture_default_str();
+  app.add_flag("--verify", options.verify, "Compare with the reference interpreter");
+  app.add_option("--trace", options.trace, "Write a timeline (Chrome trace JSON, opens in Perfetto)")->type_name("FILE");
+  app.add_option("--record", options.record, "Write every decision to a file")->type_name("FILE");
+  app.add_option("--replay", options.replay, "Take decisions from such a file")->type_name("FILE");
+  app.add_flag("--json", options.json, "Print one JSON object instead of the summary");
+  app.add_flag("--quiet", options.quiet, "Print neither progress nor summary");
+}
+
+}  // namespace
+
+bool parse_options(int argc, char** argv, Options& options, int& exit_code) {
+  CLI::App app("Runs a fusion description: plans it, drives resident workers, checks the result.", "ccks-run");
+  app.footer(kFooter);
+  app.set_version_flag("--version", std::string("ccks-run " CCKS_VERSION));
+  RawPairs raw;
+  add_data_options(app, options, raw);
+  add_run_options(app, options);
+  try {
+    app.parse(argc, argv);
+    for (const std::string& text : raw.dims) options.dims.push_back(split_dim(text));
+    for (const std::string& text : raw.inputs) options.inputs.push_back(split("--input", text));
+    for (const std::string& text : raw.outputs) options.outputs.push_back(split("--output", text));
+  } catch (const CLI::ParseError& error) {
+    exit_code = app.exit(error, std::cout, std::cerr) == 0 ? kDone : kUsage;
+    return false;
+  }
+  if (options.device == "sim") {
+    std::cerr << "ccks-run: device 'sim' is not in this build: use host or cuda\n";
+    exit_code = kUsage;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace ccks::run

@@ -1,0 +1,42 @@
+// The command line of ccks-run.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ccks::run {
+
+/// Exit codes of ccks-run; documented in its --help.
+enum ExitCode : int { kDone = 0, kInputAtFault = 1, kUsage = 2, kVerificationFailed = 3, kDeviceError = 4, kInterrupted = 130 };
+
+using NameAndPath = std::pair<std::string, std::string>;
+
+struct Options {
+  std::string spec;
+  std::string device = "auto";
+  std::string transport = "auto";
+  std::uint32_t workers = 0;
+  std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<NameAndPath> inputs;
+  std::vector<std::string> weights;
+  std::vector<NameAndPath> outputs;
+  std::uint64_t seed = 1;
+  std::uint32_t iterations = 1;
+  std::string policy = "lookahead";
+  std::uint32_t slots = 1;
+  bool verify = false;
+  std::string trace;
+  std::string record;
+  std::string replay;
+  bool json = false;
+  std::string module;
+  bool allow_inline = false;
+  bool quiet = false;
+};
+
+/// Fills `options`. False: the program ends with `exit_code` (help was printed, or the usage was wrong).
+bool parse_options(int argc, char** argv, Options& options, int& exit_code);
+
+}  // namespace ccks::run

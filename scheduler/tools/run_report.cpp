@@ -1,0 +1,68 @@
+#include "scheduler/tools/run_report.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace ccks::run {
+namespace {
+
+// Nearest rank: a value that was measured, never one in between.
+double percentile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const auto rank = static_cast<std::size_t>(std::ceil(p / 100 * static_cast<double>(values.size())));
+  return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
+}
+
+}  // namespace
+
+std::string to_json(const Options& options, const Outcome& outcome) {
+  nlohmann::ordered_json out;
+  out["program"] = outcome.program;
+  out["device"] = outcome.device.kind;
+  out["device_name"] = outcome.device.name;
+  out["transport"] = outcome.device.transport;
+  out["workers"] = outcome.device.workers;
+  out["policy"] = options.policy;
+  out["iterations"] = outcome.us.size();
+  out["tasks_per_iteration"] = outcome.tasks_per_iteration;
+  out["us"] = {{"p50", percentile(outcome.us, 50)}, {"p99", percentile(outcome.us, 99)}};
+  out["verify"] = nullptr;
+  if (outcome.verified) {
+    const double error = outcome.verification.max_rel_err;
+    out["verify"] = {{"max_rel_err", std::isfinite(error) ? nlohmann::ordered_json(error) : nlohmann::ordered_json("inf")},
+                     {"passed", outcome.verification.passed}};
+  }
+  nlohmann::ordered_json reports = nlohmann::ordered_json::object();
+  for (const auto& [name, values] : outcome.reports) reports[name] = values;
+  out["reports"] = reports;
+  out["scheduler"] = {{"tasks_sent", outcome.stats.tasks_sent},
+                      {"publications", outcome.stats.publications},
+                      {"skipped_tiles", outcome.stats.skipped_tiles},
+                      {"busy_us", static_cast<double>(outcome.stats.scheduler_busy_ns) / 1e3}};
+  return out.dump() + "\n";
+}
+
+std::string to_text(const Options& options, const Outcome& outcome) {
+  std::string out = fmt::format("{} on {} ({}, {} workers, {} transport), policy {}\n", outcome.program, outcome.device.name,
+                                outcome.device.kind, outcome.device.workers, outcome.device.transport, options.policy);
+  out += fmt::format("{} iteration{} of {} tasks: p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(), outcome.us.size() == 1 ? "" : "s",
+                     outcome.tasks_per_iteration, percentile(outcome.us, 50), percentile(outcome.us, 99));
+  for (const auto& [name, values] : outcome.reports) {
+    const std::size_t shown = std::min<std::size_t>(values.size(), 16);
+    out += fmt::format("report {} = {}{}\n", name, fmt::join(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(shown), " "),
+                       shown < values.size() ? " ..." : "");
+  }
+  if (outcome.verified) {
+    out += fmt::format("{}: largest relative error {:.3g}, closest to its tolerance is {}\n",
+                       outcome.verification.passed ? "verified" : "VERIFICATION FAILED", outcome.verification.max_rel_err, outcome.verification.worst);
+  }
+  if (!options.trace.empty()) out += fmt::format("timeline: {} (open it at https://ui.perfetto.dev)\n", options.trace);
+  return out;
+}
+
+}  // namespace ccks::run

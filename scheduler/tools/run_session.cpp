@@ -1,0 +1,270 @@
+#include "scheduler/tools/run_session.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "spec/parse.hpp"
+
+namespace ccks::run {
+namespace {
+
+Failure input_fault(const Status& status) { return {kInputAtFault, status.message()}; }
+
+// Everything that fails once the device is at work. A dim or check that the engine refuses is still the input's fault.
+Failure device_failure(const Status& status) {
+  const bool input = status.code() == ErrorCode::out_of_range || status.code() == ErrorCode::invalid_argument || status.code() == ErrorCode::invalid_data;
+  return {input ? kInputAtFault : kDeviceError, status.to_string()};
+}
+
+class Session {
+ public:
+  Session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome)
+      : options_(options), interrupted_(interrupted), progress_(progress), outcome_(outcome) {}
+
+  Failure run() {
+    for (const auto step : {&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::iterate,
+                            &Session::collect, &Session::check, &Session::write}) {
+      if (Failure failure = (this->*step)()) return failure;
+      if (interrupted()) return {kInterrupted, "interrupted"};
+    }
+    return close();
+  }
+
+ private:
+  // Relaxed: the flag carries no data.
+  bool interrupted() const { return interrupted_.load(std::memory_order_relaxed); }
+
+  Failure parse() {
+    spec::ParseOptions parse;
+    parse.allow_inline = options_.allow_inline;
+    parse.constants = options_.dims;
+    spec::ParseResult parsed = spec::parse_file(options_.spec, parse);
+    if (!parsed.ok) return {kInputAtFault, spec::format_diagnostics(parsed)};
+    spec_ = std::move(parsed.program);
+    outcome_.program = spec_.name;
+    return {};
+  }
+
+  Failure load_data() {
+    Result<std::vector<std::int64_t>> dims = bind_dims(spec_, options_);
+    if (!dims.ok()) return input_fault(dims.status());
+    Result<RunData> data = RunData::open(spec_, std::move(*dims), options_);
+    if (!data.ok()) return input_fault(data.status());
+    data_.emplace(std::move(*data));
+    for (const auto& [name, path] : options_.outputs) {
+      const auto id = spec_.find_tensor(name);
+      if (!id || spec_.tensor(*id).kind != spec::TensorKind::output) return {kInputAtFault, fmt::format("'{}' is not an output", name)};
+    }
+    return read_inputs();
+  }
+
+  // Before the device is opened: a bad file should not cost a launch.
+  Failure read_inputs() {
+    for (spec::TensorId id = 0; id < spec_.tensors.size(); ++id) {
+      const spec::Tensor& tensor = spec_.tensor(id);
+      const bool state = tensor.kind == spec::TensorKind::state && data_->given(tensor.name);
+      if (tensor.kind == spec::TensorKind::output) outputs_[tensor.name] = {};
+      if (tensor.kind != spec::TensorKind::input && !state) continue;
+      Result<std::vector<std::byte>> bytes = data_->bytes(id);
+      if (!bytes.ok()) return input_fault(bytes.status());
+      (state ? states_ : inputs_)[tensor.name] = std::move(*bytes);
+    }
+    return {};
+  }
+
+  Failure open() {
+    DeviceOptions device;
+    device.kind = options_.device;
+    device.transport = options_.transport;
+    device.workers = options_.workers;
+    Result<std::unique_ptr<Device>> opened = open_device(device);
+    if (!opened.ok()) return {kDeviceError, opened.status().to_string()};
+    outcome_.device = (*opened)->info();
+    Result<Program> program = load_program();
+    if (!program.ok()) return input_fault(program.status());
+    EngineOptions engine;
+    engine.policy = options_.policy;
+    engine.slots = options_.slots;
+    engine.trace_records = options_.trace.empty() ? 0 : 1u << 16;
+    engine.record_path = options_.record;
+    engine.replay_path = options_.replay;
+    Result<Engine> created = Engine::create(std::move(*opened), std::move(*program), engine);
+    if (!created.ok()) {
+      const bool file = created.status().code() == ErrorCode::not_found || created.status().code() == ErrorCode::io_error;
+      return file ? input_fault(created.status()) : device_failure(created.status());
+    }
+    engine_.emplace(std::move(*created));
+    return {};
+  }
+
+  Result<Program> load_program() {
+    if (!options_.module.empty()) return load_module();
+    SpecOptions spec;
+    spec.allow_inline = options_.allow_inline;
+    spec.constants = options_.dims;
+    spec.workers_hint = outcome_.device.workers;
+    spec.device = outcome_.device.kind;
+    return Program::from_spec_file(options_.spec, spec);
+  }
+
+  // The library stays loaded until the process ends: its code may run until then.
+  Result<Program> load_module() const {
+    const std::string path = options_.module.find('/') == std::string::npos ? "./" + options_.module : options_.module;
+    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return {ErrorCode::invalid_data, dlerror()};
+    using Entry = const GeneratedProgram* (*)();
+    const auto entry = reinterpret_cast<Entry>(dlsym(library, "ccks_generated_program"));
+    if (entry == nullptr) return {ErrorCode::invalid_data, fmt::format("{} is not a generated program: {}", path, dlerror())};
+    return Program::from_generated(*entry());
+  }
+
+  Failure bind() {
+    for (spec::TensorId id = 0; id < spec_.tensors.size() && !interrupted(); ++id) {
+      const spec::Tensor& tensor = spec_.tensor(id);
+      if (tensor.kind != spec::TensorKind::weight) continue;
+      Result<std::vector<std::byte>> bytes = data_->bytes(id);
+      if (!bytes.ok()) return input_fault(bytes.status());
+      const Status bound = engine_->bind_weight(tensor.name, *bytes);
+      // A generated module may leave out weights that no op reads.
+      if (!bound.ok() && bound.code() != ErrorCode::not_found) return device_failure(bound);
+    }
+    if (const Status started = engine_->start(); !started.ok()) return device_failure(started);
+    for (std::size_t i = 0; i < spec_.symbols.size(); ++i) dims_.emplace_back(spec_.symbols[i].name, data_->dims()[i]);
+    Result<std::uint64_t> tasks = engine_->tasks_per_run(dims_);
+    if (!tasks.ok()) return device_failure(tasks.status());
+    outcome_.tasks_per_iteration = *tasks;
+    return {};
+  }
+
+  Status prepare_state() {
+    CCKS_RETURN_IF_ERROR(engine_->reset_state(0));
+    for (const auto& [name, bytes] : states_) CCKS_RETURN_IF_ERROR(engine_->write_state(0, name, bytes));
+    return {};
+  }
+
+  Failure iterate() {
+    for (std::uint32_t i = 0; i < options_.iterations && !interrupted(); ++i) {
+      show_progress(i);
+      const bool last = i + 1 == options_.iterations;
+      if (const Status state = prepare_state(); !state.ok()) return device_failure(state);
+      RunRequest request;
+      request.dims = dims_;
+      for (const auto& [name, bytes] : inputs_) request.inputs.push_back({name, bytes});
+      if (last && options_.verify) add_poison(request);
+      run_ = Run();
+      Result<Run> run = engine_->submit(std::move(request));
+      if (!run.ok()) return device_failure(run.status());
+      run_ = std::move(*run);
+      if (Failure failure = wait()) return failure;
+      outcome_.us.push_back(static_cast<double>(run_.latency().count()) / 1e3);
+    }
+    end_progress();
+    return {};
+  }
+
+  // So that an output nobody writes cannot pass for a result of an earlier iteration.
+  void add_poison(RunRequest& request) {
+    for (spec::TensorId id = 0; id < spec_.tensors.size(); ++id) {
+      const spec::Tensor& tensor = spec_.tensor(id);
+      if (tensor.kind != spec::TensorKind::output) continue;
+      std::size_t elements = 1;
+      for (const std::int64_t extent : data_->shape(id)) elements *= static_cast<std::size_t>(extent);
+      poison_[tensor.name] = poison(tensor.dtype, elements);
+      request.inputs.push_back({tensor.name, poison_[tensor.name]});
+    }
+  }
+
+  Failure wait() {
+    for (;;) {
+      const Status done = run_.wait_for(std::chrono::milliseconds(50));
+      if (run_.poll() == RunState::done) return {};
+      if (run_.poll() == RunState::failed) return device_failure(done.ok() ? run_.wait() : done);
+      if (!interrupted()) continue;
+      run_.cancel();
+      (void)run_.wait_for(std::chrono::seconds(2));
+      return {kInterrupted, "interrupted"};
+    }
+  }
+
+  Failure collect() {
+    for (auto& [name, bytes] : outputs_) {
+      Result<std::uint64_t> size = run_.tensor_bytes(name);
+      if (!size.ok()) return device_failure(size.status());
+      bytes.resize(*size);
+      if (const Status read = run_.read_output(name, bytes); !read.ok()) return device_failure(read);
+    }
+    for (const plan::ReportDesc& report : engine_->plan().reports) {
+      Result<std::vector<double>> values = run_.report(report.name);
+      if (values.ok()) outcome_.reports.emplace_back(report.name, std::move(*values));
+    }
+    outcome_.stats = engine_->stats();
+    return {};
+  }
+
+  Failure check() {
+    if (!options_.verify) return {};
+    Result<Verification> result = verify(*data_, outputs_);
+    if (!result.ok()) return {result.status().code() == ErrorCode::unsupported ? kUsage : kInputAtFault, result.status().to_string()};
+    outcome_.verified = true;
+    outcome_.verification = *result;
+    return {};
+  }
+
+  Failure write() {
+    for (const auto& [name, path] : options_.outputs) {
+      const spec::TensorId id = *spec_.find_tensor(name);
+      const std::vector<std::int64_t> shape = data_->shape(id);
+      const Status written = write_npy(path, {spec_.tensor(id).dtype, shape, outputs_[name]});
+      if (!written.ok()) return input_fault(written);
+    }
+    if (options_.trace.empty()) return {};
+    if (const Status drained = engine_->drain(std::chrono::seconds(10)); !drained.ok()) return device_failure(drained);
+    const Status written = engine_->write_trace(options_.trace);
+    return written.ok() ? Failure{} : input_fault(written);
+  }
+
+  // Ends the engine, which gives the record its name.
+  Failure close() {
+    if (!options_.record.empty()) {
+      if (const Status drained = engine_->drain(std::chrono::seconds(10)); !drained.ok()) return device_failure(drained);
+    }
+    run_ = Run();
+    engine_.reset();
+    if (!options_.record.empty() && access(options_.record.c_str(), R_OK) != 0) {
+      return {kInputAtFault, fmt::format("the record could not be written to {}", options_.record)};
+    }
+    return {};
+  }
+
+  void show_progress(std::uint32_t done) const {
+    if (!progress_ || (done & (done - 1)) != 0 || done == 0) return;
+    std::fprintf(stderr, "\riteration %u of %u", done, options_.iterations);
+    std::fflush(stderr);
+  }
+  void end_progress() const {
+    if (progress_ && options_.iterations > 1) std::fprintf(stderr, "\r%40s\r", "");
+  }
+
+  const Options& options_;
+  const std::atomic<bool>& interrupted_;
+  bool progress_;
+  Outcome& outcome_;
+  spec::Program spec_;
+  std::optional<RunData> data_;
+  std::map<std::string, std::vector<std::byte>> inputs_, states_, outputs_, poison_;
+  std::vector<std::pair<std::string_view, std::int64_t>> dims_;
+  std::optional<Engine> engine_;
+  Run run_;
+};
+
+}  // namespace
+
+Failure run_session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome) {
+  return Session(options, interrupted, progress, outcome).run();
+}
+
+}  // namespace ccks::run

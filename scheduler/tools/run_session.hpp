@@ -1,0 +1,44 @@
+// One call of ccks-run: from checked options to results.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ccks/engine.hpp"
+#include "scheduler/tools/run_data.hpp"
+
+namespace ccks::run {
+
+struct Verification {
+  double max_rel_err = 0;
+  bool passed = true;
+  std::string worst;                          // output with the largest error against its tolerance
+};
+
+struct Outcome {
+  std::string program;
+  DeviceInfo device;
+  std::uint64_t tasks_per_iteration = 0;
+  std::vector<double> us;                     // latency of each iteration
+  std::vector<std::pair<std::string, std::vector<double>>> reports;
+  EngineStats stats;
+  bool verified = false;
+  Verification verification;
+};
+
+/// What went wrong and how the program should end for it.
+struct Failure {
+  int exit_code = kDone;
+  std::string message;
+  explicit operator bool() const { return exit_code != kDone; }
+};
+
+/// Runs everything; `interrupted` is set by a signal handler. Prints nothing but progress (to stderr, if `progress`).
+Failure run_session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome);
+
+/// compare holds outputs against the reference interpreter, which sees the same inputs.
+Result<Verification> verify(const RunData& data, const std::map<std::string, std::vector<std::byte>>& outputs);
+
+}  // namespace ccks::run
