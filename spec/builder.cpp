@@ -82,7 +82,7 @@ bool Builder::require_equal(const Expr& a, const Expr& b, Code code, const Span&
   if (truth == Truth::unknown)
     add_check({RuntimeCheck::Relation::equal, a, b, message, where.location}, where);
   else if (truth == Truth::no)
-    diagnostics.error(code, where, fmt::format("{}: {} is not {}", message, print(a), print(b)));
+    diagnostics.error(code, where, fmt::format("{} ({} == {} cannot hold)", message, print(a), print(b)));
   return truth != Truth::no;
 }
 
@@ -93,7 +93,7 @@ bool Builder::require_less_equal(const Expr& a, const Expr& b, Code code, const 
   if (truth == Truth::unknown)
     add_check({RuntimeCheck::Relation::less_equal, a, b, message, where.location}, where);
   else if (truth == Truth::no)
-    diagnostics.error(code, where, fmt::format("{}: {} is more than {}", message, print(a), print(b)));
+    diagnostics.error(code, where, fmt::format("{} ({} <= {} cannot hold)", message, print(a), print(b)));
   return truth != Truth::no;
 }
 

@@ -65,7 +65,7 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   const std::string* nearest = nullptr;
   for (std::size_t i = 0; i < std::min(candidates.size(), kMostCandidates); ++i) {
     const std::size_t d = edit_distance(name, candidates[i], limit);
-    if (d < best && d < candidates[i].size()) {
+    if (d < best && d < std::max(name.size(), candidates[i].size())) {
       best = d;
       nearest = &candidates[i];
     }

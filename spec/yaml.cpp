@@ -178,6 +178,10 @@ std::optional<Yaml> read_yaml(const std::string& text, std::uint32_t file, Diagn
     return std::nullopt;
   } catch (const YAML::Exception& e) {
     const SourceLocation at{file, e.mark.line < 0 ? 1u : e.mark.line + 1u, e.mark.column < 0 ? 1u : e.mark.column + 1u};
+    if (e.msg.rfind(YAML::ErrorMsg::UNKNOWN_ANCHOR, 0) == 0) {
+      diagnostics.error(code::kAlias, {at, 1}, "anchors and aliases are not part of the language", "write the value out");
+      return std::nullopt;
+    }
     diagnostics.error(code::kYamlSyntax, {at, 1}, "not valid YAML: " + e.msg,
                       "quote text that holds ': ', '#', '[' or '{'");
     return std::nullopt;
