@@ -34,9 +34,13 @@ namespace {
 constexpr std::size_t kMaxEffort = 5'000'000;
 constexpr std::size_t kEffortPerNode = 8;  // a proof visits each node a few times
 constexpr std::size_t kBytesPerOp = 1000;
-constexpr std::size_t kBytesPerExpr = 100;
+constexpr std::size_t kBytesPerExpr = 100;  // a node and its control block
 
-std::size_t bytes_of(const View& v) { return sizeof(View) + v.dims.size() * (sizeof(ViewDim) + kBytesPerExpr); }
+std::size_t bytes_of(const View& v) {
+  std::size_t n = sizeof(View);
+  for (const ViewDim& d : v.dims) n += sizeof(ViewDim) + d.offset.weight() * kBytesPerExpr;
+  return n;
+}
 
 std::size_t bytes_of(const Op& op) {
   std::size_t n = sizeof(Op) + 3 * op.name.size();
