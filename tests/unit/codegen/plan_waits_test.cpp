@@ -185,6 +185,25 @@ TEST(PlanWaits, OverwriteWaitsForReadersOfTheOldValue) {
   EXPECT_EQ(p.image->dependencies[0].kind, DependencyKind::war);
 }
 
+TEST(PlanWaits, OverwriteWaitsForReadersWhoseWindowsOverlap) {
+  ProgramBuilder b;
+  const auto x = b.input("x", {1, 8, 256, 64}), s = b.tensor("s", {1, 8, 256, 64}, TensorKind::state);
+  const auto w = b.tensor("w", {16, 8, 5, 1}, TensorKind::weight), y = b.output("y", {1, 16, 256, 64});
+  b.op(spec::Conv2dAttrs{{1, 1}, {2, 0}, {1, 1}, {}}, {b.all(s), b.all(w)}, {b.all(y)});
+  b.copy(x, s);
+  const PlanFixture p(b.program, small_tiles());
+  const auto at = p.at({});
+  const std::int64_t reader = at.value(p.view.ops[0].tile[2]), writer = at.value(p.view.ops[1].tile[2]);
+  ASSERT_GT(at.value(p.view.ops[0].grid[2]), 2);
+  for (std::int64_t c = 0; c < at.value(p.view.ops[1].grid[2]); ++c) {
+    std::set<std::int64_t> got, want;
+    for (const Coordinate& t : at.waited_coordinates(1, 0, {0, 0, c, 0})) got.insert(t[2]);
+    for (std::int64_t r = 0; r < at.value(p.view.ops[0].grid[2]); ++r)
+      if (r * reader - 2 < (c + 1) * writer && c * writer < r * reader + reader + 2) want.insert(r);
+    EXPECT_EQ(got, want) << "rows from " << c * writer;
+  }
+}
+
 TEST(PlanWaits, AnotherWaitImpliesAnOlderOne) {
   ProgramBuilder b;
   const auto x = b.input("x", {8, 64}), a = b.tensor("a", {8, 64}), r = b.tensor("r", {}), s = b.tensor("s", {}), y = b.output("y", {});
