@@ -2,7 +2,7 @@
 # of the programs that exercise wire, worker, gpu and scheduler only. Each program is one CTest entry.
 function(ccks_add_sanitized name sanitizers)
   set(programs "")
-  foreach(program unit_wire unit_worker unit_gpu unit_scheduler conformance litmus)
+  foreach(program unit_wire unit_worker unit_gpu unit_scheduler conformance stress_litmus)
     if(TARGET ${program})
       list(APPEND programs ${program})
     endif()
