@@ -85,8 +85,7 @@ CCKS_INLINE void add_values_at(AttentionRow* const (&row)[kRows], const ContextB
 #pragma GCC unroll 4
   for (u32 r = 0; r < kRows; ++r)
 #pragma GCC unroll 4
-    for (u32 i = 0; i < kVectors; ++i)
-      *reinterpret_cast<FloatVector*>(row[r]->acc + d + i * kVectorFloats) = acc[r][i];
+    for (u32 i = 0; i < kVectors; ++i) *reinterpret_cast<FloatVector*>(row[r]->acc + d + i * kVectorFloats) = acc[r][i];
 }
 template <u32 kRows>
 CCKS_INLINE void add_values(AttentionRow* const (&row)[kRows], const ContextBlock& v, u32 dims, u32 begin, u32 end) {
@@ -121,7 +120,8 @@ CCKS_INLINE void weigh(AttentionRow& row, u32 n, u32 dims) {
 }
 
 /// One block of the context for two rows (or the same row twice: then only the first counts).
-CCKS_INLINE void attend_block(AttentionRow* a, AttentionRow* b, const ContextBlock& k, const ContextBlock& v, u32 dims, u32 j0) {
+CCKS_INLINE void attend_block(AttentionRow* a, AttentionRow* b, const ContextBlock& k, const ContextBlock& v, u32 dims,
+                              u32 j0) {
   const auto left = [&](const AttentionRow& r) { return r.seen <= j0 ? 0 : least(kContextBlock, r.seen - j0); };
   const u32 na = left(*a), nb = b != nullptr ? left(*b) : 0, both = least(na, nb);
   AttentionRow* const first[1] = {a};
@@ -139,7 +139,8 @@ CCKS_INLINE void attend_block(AttentionRow* a, AttentionRow* b, const ContextBlo
 
 /// `n` rows of k or v from position j0 on; in place where they are f32 already.
 template <class T>
-CCKS_INLINE ContextBlock fetch_context(const View<T>& from, i32 c0, i32 c1, u32 j0, i32 at, u32 n, u32 dims, float* buffer) {
+CCKS_INLINE ContextBlock fetch_context(const View<T>& from, i32 c0, i32 c1, u32 j0, i32 at, u32 n, u32 dims,
+                                       float* buffer) {
   const u8* data = from.at(c0, c1, static_cast<i32>(j0), at);
   if (from.type.get() == Dtype::f32 && from.stride[3] == 1)
     return {reinterpret_cast<const float*>(data), from.stride[2]};
@@ -194,7 +195,8 @@ CCKS_INLINE u32 place_rows(Scratch scratch, const Task& t, u32 wanted, Attention
   const u32 count = least(wanted, scratch.left < 128 ? 0 : (scratch.left - 128) / each);
   rows = scratch.take<AttentionRow>(count);
   for (u32 s = 0; s < count; ++s)
-    rows[s] = {scratch.take<float>(dims), scratch.take<float>(dims), scratch.take<float>(kContextBlock), 0, 0, 0, nullptr};
+    rows[s] = {
+        scratch.take<float>(dims), scratch.take<float>(dims), scratch.take<float>(kContextBlock), 0, 0, 0, nullptr};
   return count;
 }
 

@@ -62,8 +62,10 @@ struct FixedTypes {
  private:
   template <u32 kIndex, Dtype kFirst, Dtype... kRest>
   CCKS_HD static constexpr Dtype pick() {
-    if constexpr (kIndex == 0) return kFirst;
-    else return pick<kIndex - 1, kRest...>();
+    if constexpr (kIndex == 0)
+      return kFirst;
+    else
+      return pick<kIndex - 1, kRest...>();
   }
 };
 
@@ -148,17 +150,24 @@ CCKS_INLINE Box tile_box(const OpParams& op, u32 tile, const i32 (&dim)[4]) {
   return box;
 }
 
-// ---- guards -----------------------------------------------------------------------------------------------------------
+// ---- guards
+// -----------------------------------------------------------------------------------------------------------
 
 template <class T>
 CCKS_INLINE bool compare_values(T a, u32 how, T b) {
   switch (static_cast<wire::Compare>(how)) {
-    case wire::Compare::eq: return a == b;
-    case wire::Compare::ne: return a != b;
-    case wire::Compare::lt: return a < b;
-    case wire::Compare::le: return a <= b;
-    case wire::Compare::gt: return a > b;
-    default: return a >= b;
+    case wire::Compare::eq:
+      return a == b;
+    case wire::Compare::ne:
+      return a != b;
+    case wire::Compare::lt:
+      return a < b;
+    case wire::Compare::le:
+      return a <= b;
+    case wire::Compare::gt:
+      return a > b;
+    default:
+      return a >= b;
   }
 }
 
@@ -175,7 +184,8 @@ CCKS_INLINE bool guards_hold(const RunFrame& frame, u32 first, u32 count) {
   return true;
 }
 
-// ---- scratch ------------------------------------------------------------------------------------------------------------
+// ---- scratch
+// ------------------------------------------------------------------------------------------------------------
 
 /// Hands out pieces of a worker's scratch, each 64-byte aligned. `take` gives nullptr when it does not fit.
 struct Scratch {

@@ -9,17 +9,29 @@ inline namespace CCKS_ISA {
 template <Dtype D>
 struct StorageOf;
 template <>
-struct StorageOf<Dtype::f32> { using type = float; };
+struct StorageOf<Dtype::f32> {
+  using type = float;
+};
 template <>
-struct StorageOf<Dtype::f16> { using type = u16; };
+struct StorageOf<Dtype::f16> {
+  using type = u16;
+};
 template <>
-struct StorageOf<Dtype::bf16> { using type = u16; };
+struct StorageOf<Dtype::bf16> {
+  using type = u16;
+};
 template <>
-struct StorageOf<Dtype::i32> { using type = i32; };
+struct StorageOf<Dtype::i32> {
+  using type = i32;
+};
 template <>
-struct StorageOf<Dtype::i64> { using type = i64; };
+struct StorageOf<Dtype::i64> {
+  using type = i64;
+};
 template <>
-struct StorageOf<Dtype::boolean> { using type = u8; };
+struct StorageOf<Dtype::boolean> {
+  using type = u8;
+};
 template <Dtype D>
 using Storage = typename StorageOf<D>::type;
 
@@ -43,12 +55,18 @@ CCKS_INLINE auto visit(Fixed<D> t, F&& f) {
 template <class F>
 CCKS_INLINE auto visit(Runtime t, F&& f) {
   switch (t.dtype) {
-    case Dtype::f32: return f(Fixed<Dtype::f32>{});
-    case Dtype::f16: return f(Fixed<Dtype::f16>{});
-    case Dtype::bf16: return f(Fixed<Dtype::bf16>{});
-    case Dtype::i32: return f(Fixed<Dtype::i32>{});
-    case Dtype::i64: return f(Fixed<Dtype::i64>{});
-    default: return f(Fixed<Dtype::boolean>{});
+    case Dtype::f32:
+      return f(Fixed<Dtype::f32>{});
+    case Dtype::f16:
+      return f(Fixed<Dtype::f16>{});
+    case Dtype::bf16:
+      return f(Fixed<Dtype::bf16>{});
+    case Dtype::i32:
+      return f(Fixed<Dtype::i32>{});
+    case Dtype::i64:
+      return f(Fixed<Dtype::i64>{});
+    default:
+      return f(Fixed<Dtype::boolean>{});
   }
 }
 
@@ -95,31 +113,46 @@ CCKS_INLINE i32 saturate_i32(i64 v) {
 
 template <Dtype D>
 CCKS_INLINE float to_float(Storage<D> v) {
-  if constexpr (D == Dtype::f16) return f16_to_f32(v);
-  else if constexpr (D == Dtype::bf16) return bf16_to_f32(v);
-  else return static_cast<float>(v);
+  if constexpr (D == Dtype::f16)
+    return f16_to_f32(v);
+  else if constexpr (D == Dtype::bf16)
+    return bf16_to_f32(v);
+  else
+    return static_cast<float>(v);
 }
 template <Dtype D>
 CCKS_INLINE i64 to_int(Storage<D> v) {
-  if constexpr (wire::dtype_is_float(D)) return i_from_f(to_float<D>(v));
-  else return static_cast<i64>(v);
+  if constexpr (wire::dtype_is_float(D))
+    return i_from_f(to_float<D>(v));
+  else
+    return static_cast<i64>(v);
 }
 /// Integers take the nearest value, ties to even, and saturate; NaN is 0.
 template <Dtype D>
 CCKS_INLINE Storage<D> from_float(float v) {
-  if constexpr (D == Dtype::f32) return v;
-  else if constexpr (D == Dtype::f16) return f32_to_f16(v);
-  else if constexpr (D == Dtype::bf16) return f32_to_bf16(v);
-  else if constexpr (D == Dtype::boolean) return v != 0.0f ? 1 : 0;
-  else if constexpr (D == Dtype::i32) return saturate_i32(i_from_f(f_round(v)));
-  else return i_from_f(f_round(v));
+  if constexpr (D == Dtype::f32)
+    return v;
+  else if constexpr (D == Dtype::f16)
+    return f32_to_f16(v);
+  else if constexpr (D == Dtype::bf16)
+    return f32_to_bf16(v);
+  else if constexpr (D == Dtype::boolean)
+    return v != 0.0f ? 1 : 0;
+  else if constexpr (D == Dtype::i32)
+    return saturate_i32(i_from_f(f_round(v)));
+  else
+    return i_from_f(f_round(v));
 }
 template <Dtype D>
 CCKS_INLINE Storage<D> from_int(i64 v) {
-  if constexpr (D == Dtype::i32) return saturate_i32(v);
-  else if constexpr (D == Dtype::i64) return v;
-  else if constexpr (D == Dtype::boolean) return v != 0 ? 1 : 0;
-  else return from_float<D>(static_cast<float>(v));
+  if constexpr (D == Dtype::i32)
+    return saturate_i32(v);
+  else if constexpr (D == Dtype::i64)
+    return v;
+  else if constexpr (D == Dtype::boolean)
+    return v != 0 ? 1 : 0;
+  else
+    return from_float<D>(static_cast<float>(v));
 }
 
 template <Dtype D>
@@ -143,26 +176,34 @@ struct FloatLoad {
   const u8* base;
   i64 index;
   template <Dtype D>
-  CCKS_INLINE float operator()(Fixed<D> t) const { return load_float(t, base, index); }
+  CCKS_INLINE float operator()(Fixed<D> t) const {
+    return load_float(t, base, index);
+  }
 };
 struct IntLoad {
   const u8* base;
   i64 index;
   template <Dtype D>
-  CCKS_INLINE i64 operator()(Fixed<D> t) const { return load_int(t, base, index); }
+  CCKS_INLINE i64 operator()(Fixed<D> t) const {
+    return load_int(t, base, index);
+  }
 };
 struct FloatStore {
   u8* base;
   i64 index;
   float v;
   template <Dtype D>
-  CCKS_INLINE void operator()(Fixed<D> t) const { store_float(t, base, index, v); }
+  CCKS_INLINE void operator()(Fixed<D> t) const {
+    store_float(t, base, index, v);
+  }
 };
 struct IntStore {
   u8* base;
   i64 index, v;
   template <Dtype D>
-  CCKS_INLINE void operator()(Fixed<D> t) const { store_int(t, base, index, v); }
+  CCKS_INLINE void operator()(Fixed<D> t) const {
+    store_int(t, base, index, v);
+  }
 };
 CCKS_OUTLINE float load_float(Runtime t, const u8* base, i64 index) { return visit(t, FloatLoad{base, index}); }
 CCKS_OUTLINE i64 load_int(Runtime t, const u8* base, i64 index) { return visit(t, IntLoad{base, index}); }
@@ -220,7 +261,9 @@ struct RunLoad {
   u32 n;
   Value* to;
   template <Dtype D>
-  CCKS_INLINE void operator()(Fixed<D>) const { load_run_fixed<D>(base, stride, n, to); }
+  CCKS_INLINE void operator()(Fixed<D>) const {
+    load_run_fixed<D>(base, stride, n, to);
+  }
 };
 template <class Value>
 struct RunStore {
@@ -229,7 +272,9 @@ struct RunStore {
   u32 n;
   const Value* from;
   template <Dtype D>
-  CCKS_INLINE void operator()(Fixed<D>) const { store_run_fixed<D>(base, stride, n, from); }
+  CCKS_INLINE void operator()(Fixed<D>) const {
+    store_run_fixed<D>(base, stride, n, from);
+  }
 };
 template <class Value>
 CCKS_OUTLINE void load_run(Runtime t, const u8* base, i64 stride, u32 n, Value* to) {

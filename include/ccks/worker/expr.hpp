@@ -1,8 +1,8 @@
 // Element expressions: a register machine whose registers are rows of W elements. W is 128 on the host, where each
 // instruction is one vector loop, and 1 where every lane has its own element.
 //
-// The instructions come from the frame (FrameCode) or are template arguments (Code<Ins<...>, ...>, typed_expr.hpp); both
-// run through `step` below.
+// The instructions come from the frame (FrameCode) or are template arguments (Code<Ins<...>, ...>, typed_expr.hpp);
+// both run through `step` below.
 #pragma once
 
 #include "ccks/worker/call.hpp"
@@ -53,8 +53,10 @@ struct Arguments {
  private:
   template <class Value>
   static CCKS_INLINE Value from_acc(float v) {
-    if constexpr (sizeof(Value) == sizeof(i64)) return i_from_f(v);
-    else return v;
+    if constexpr (sizeof(Value) == sizeof(i64))
+      return i_from_f(v);
+    else
+      return v;
   }
 };
 
@@ -77,13 +79,20 @@ class Machine {
 
   template <class I, class Args>
   CCKS_INLINE void step(const I& in, const Args& args, const Place& p) {
-    if (in.op <= ExprOp::index_i) leaf(in, args, p);
-    else if (in.op <= ExprOp::pow_f) float_arithmetic(in);
-    else if (in.op <= ExprOp::max_i) int_arithmetic(in);
-    else if (in.op <= ExprOp::sign_i) simple(in);
-    else if (in.op <= ExprOp::softplus_f) function(in);
-    else if (in.op <= ExprOp::ne_i) comparison(in);
-    else logic(in);
+    if (in.op <= ExprOp::index_i)
+      leaf(in, args, p);
+    else if (in.op <= ExprOp::pow_f)
+      float_arithmetic(in);
+    else if (in.op <= ExprOp::max_i)
+      int_arithmetic(in);
+    else if (in.op <= ExprOp::sign_i)
+      simple(in);
+    else if (in.op <= ExprOp::softplus_f)
+      function(in);
+    else if (in.op <= ExprOp::ne_i)
+      comparison(in);
+    else
+      logic(in);
   }
 
  private:
@@ -141,8 +150,10 @@ class Machine {
         i64* d = ints(in.dst);
         return each([&](u32 i) { d[i] = v; });
       }
-      case ExprOp::arg_f: return args.template load<W>(in, p, floats(in.dst));
-      case ExprOp::arg_i: return args.template load<W>(in, p, ints(in.dst));
+      case ExprOp::arg_f:
+        return args.template load<W>(in, p, floats(in.dst));
+      case ExprOp::arg_i:
+        return args.template load<W>(in, p, ints(in.dst));
       default: {
         const i64 first = in.c == 0 ? p.c[0] : in.c == 1 ? p.c[1] : in.c == 2 ? p.c[2] : p.c[3], step = in.c == 3;
         i64* d = ints(in.dst);
@@ -154,62 +165,100 @@ class Machine {
   template <class I>
   CCKS_INLINE void float_arithmetic(const I& in) {
     switch (in.op) {
-      case ExprOp::add_f: return fff(in, [](float a, float b) { return a + b; });
-      case ExprOp::sub_f: return fff(in, [](float a, float b) { return a - b; });
-      case ExprOp::mul_f: return fff(in, [](float a, float b) { return a * b; });
-      case ExprOp::div_f: return fff(in, [](float a, float b) { return a / b; });
-      case ExprOp::mod_f: return fff(in, [](float a, float b) { return f_mod(a, b); });
-      case ExprOp::min_f: return fff(in, [](float a, float b) { return f_min(a, b); });
-      case ExprOp::max_f: return fff(in, [](float a, float b) { return f_max(a, b); });
-      default: return fff(in, [](float a, float b) { return f_pow(a, b); });
+      case ExprOp::add_f:
+        return fff(in, [](float a, float b) { return a + b; });
+      case ExprOp::sub_f:
+        return fff(in, [](float a, float b) { return a - b; });
+      case ExprOp::mul_f:
+        return fff(in, [](float a, float b) { return a * b; });
+      case ExprOp::div_f:
+        return fff(in, [](float a, float b) { return a / b; });
+      case ExprOp::mod_f:
+        return fff(in, [](float a, float b) { return f_mod(a, b); });
+      case ExprOp::min_f:
+        return fff(in, [](float a, float b) { return f_min(a, b); });
+      case ExprOp::max_f:
+        return fff(in, [](float a, float b) { return f_max(a, b); });
+      default:
+        return fff(in, [](float a, float b) { return f_pow(a, b); });
     }
   }
 
   template <class I>
   CCKS_INLINE void int_arithmetic(const I& in) {
     switch (in.op) {
-      case ExprOp::add_i: return iii(in, [](i64 a, i64 b) { return i_add(a, b); });
-      case ExprOp::sub_i: return iii(in, [](i64 a, i64 b) { return i_sub(a, b); });
-      case ExprOp::mul_i: return iii(in, [](i64 a, i64 b) { return i_mul(a, b); });
-      case ExprOp::div_i: return iii(in, [](i64 a, i64 b) { return i_div(a, b); });
-      case ExprOp::mod_i: return iii(in, [](i64 a, i64 b) { return i_mod(a, b); });
-      case ExprOp::min_i: return iii(in, [](i64 a, i64 b) { return least(a, b); });
-      default: return iii(in, [](i64 a, i64 b) { return most(a, b); });
+      case ExprOp::add_i:
+        return iii(in, [](i64 a, i64 b) { return i_add(a, b); });
+      case ExprOp::sub_i:
+        return iii(in, [](i64 a, i64 b) { return i_sub(a, b); });
+      case ExprOp::mul_i:
+        return iii(in, [](i64 a, i64 b) { return i_mul(a, b); });
+      case ExprOp::div_i:
+        return iii(in, [](i64 a, i64 b) { return i_div(a, b); });
+      case ExprOp::mod_i:
+        return iii(in, [](i64 a, i64 b) { return i_mod(a, b); });
+      case ExprOp::min_i:
+        return iii(in, [](i64 a, i64 b) { return least(a, b); });
+      default:
+        return iii(in, [](i64 a, i64 b) { return most(a, b); });
     }
   }
 
   template <class I>
   CCKS_INLINE void simple(const I& in) {
     switch (in.op) {
-      case ExprOp::neg_f: return ff(in, [](float a) { return -a; });
-      case ExprOp::abs_f: return ff(in, [](float a) { return f_abs(a); });
-      case ExprOp::floor_f: return ff(in, [](float a) { return f_floor(a); });
-      case ExprOp::ceil_f: return ff(in, [](float a) { return f_ceil(a); });
-      case ExprOp::round_f: return ff(in, [](float a) { return f_round(a); });
-      case ExprOp::sign_f: return ff(in, [](float a) { return f_sign(a); });
-      case ExprOp::neg_i: return ii(in, [](i64 a) { return i_sub(0, a); });
-      case ExprOp::abs_i: return ii(in, [](i64 a) { return a < 0 ? i_sub(0, a) : a; });
-      default: return ii(in, [](i64 a) { return static_cast<i64>(a > 0) - static_cast<i64>(a < 0); });
+      case ExprOp::neg_f:
+        return ff(in, [](float a) { return -a; });
+      case ExprOp::abs_f:
+        return ff(in, [](float a) { return f_abs(a); });
+      case ExprOp::floor_f:
+        return ff(in, [](float a) { return f_floor(a); });
+      case ExprOp::ceil_f:
+        return ff(in, [](float a) { return f_ceil(a); });
+      case ExprOp::round_f:
+        return ff(in, [](float a) { return f_round(a); });
+      case ExprOp::sign_f:
+        return ff(in, [](float a) { return f_sign(a); });
+      case ExprOp::neg_i:
+        return ii(in, [](i64 a) { return i_sub(0, a); });
+      case ExprOp::abs_i:
+        return ii(in, [](i64 a) { return a < 0 ? i_sub(0, a) : a; });
+      default:
+        return ii(in, [](i64 a) { return static_cast<i64>(a > 0) - static_cast<i64>(a < 0); });
     }
   }
 
   template <class I>
   CCKS_INLINE void function(const I& in) {
     switch (in.op) {
-      case ExprOp::exp_f: return ff(in, [](float a) { return f_exp(a); });
-      case ExprOp::log_f: return ff(in, [](float a) { return f_log(a); });
-      case ExprOp::sqrt_f: return ff(in, [](float a) { return f_sqrt(a); });
-      case ExprOp::rsqrt_f: return ff(in, [](float a) { return f_rsqrt(a); });
-      case ExprOp::sin_f: return ff(in, [](float a) { return f_sin(a); });
-      case ExprOp::cos_f: return ff(in, [](float a) { return f_cos(a); });
-      case ExprOp::tanh_f: return ff(in, [](float a) { return f_tanh(a); });
-      case ExprOp::erf_f: return ff(in, [](float a) { return f_erf(a); });
-      case ExprOp::sigmoid_f: return ff(in, [](float a) { return f_sigmoid(a); });
-      case ExprOp::silu_f: return ff(in, [](float a) { return f_silu(a); });
-      case ExprOp::gelu_f: return ff(in, [](float a) { return f_gelu(a); });
-      case ExprOp::gelu_tanh_f: return ff(in, [](float a) { return f_gelu_tanh(a); });
-      case ExprOp::relu_f: return ff(in, [](float a) { return f_max(a, 0.0f); });
-      default: return ff(in, [](float a) { return f_softplus(a); });
+      case ExprOp::exp_f:
+        return ff(in, [](float a) { return f_exp(a); });
+      case ExprOp::log_f:
+        return ff(in, [](float a) { return f_log(a); });
+      case ExprOp::sqrt_f:
+        return ff(in, [](float a) { return f_sqrt(a); });
+      case ExprOp::rsqrt_f:
+        return ff(in, [](float a) { return f_rsqrt(a); });
+      case ExprOp::sin_f:
+        return ff(in, [](float a) { return f_sin(a); });
+      case ExprOp::cos_f:
+        return ff(in, [](float a) { return f_cos(a); });
+      case ExprOp::tanh_f:
+        return ff(in, [](float a) { return f_tanh(a); });
+      case ExprOp::erf_f:
+        return ff(in, [](float a) { return f_erf(a); });
+      case ExprOp::sigmoid_f:
+        return ff(in, [](float a) { return f_sigmoid(a); });
+      case ExprOp::silu_f:
+        return ff(in, [](float a) { return f_silu(a); });
+      case ExprOp::gelu_f:
+        return ff(in, [](float a) { return f_gelu(a); });
+      case ExprOp::gelu_tanh_f:
+        return ff(in, [](float a) { return f_gelu_tanh(a); });
+      case ExprOp::relu_f:
+        return ff(in, [](float a) { return f_max(a, 0.0f); });
+      default:
+        return ff(in, [](float a) { return f_softplus(a); });
     }
   }
 
@@ -218,24 +267,36 @@ class Machine {
     i64* d = ints(in.dst);
     const float *a = floats(in.a), *b = floats(in.b);
     switch (in.op) {
-      case ExprOp::lt_f: return widen(d, a, b, [](float x, float y) { return static_cast<i64>(x < y); });
-      case ExprOp::le_f: return widen(d, a, b, [](float x, float y) { return static_cast<i64>(x <= y); });
-      case ExprOp::eq_f: return widen(d, a, b, [](float x, float y) { return static_cast<i64>(x == y); });
-      case ExprOp::ne_f: return widen(d, a, b, [](float x, float y) { return static_cast<i64>(x != y); });
-      case ExprOp::lt_i: return iii(in, [](i64 x, i64 y) { return static_cast<i64>(x < y); });
-      case ExprOp::le_i: return iii(in, [](i64 x, i64 y) { return static_cast<i64>(x <= y); });
-      case ExprOp::eq_i: return iii(in, [](i64 x, i64 y) { return static_cast<i64>(x == y); });
-      default: return iii(in, [](i64 x, i64 y) { return static_cast<i64>(x != y); });
+      case ExprOp::lt_f:
+        return widen(d, a, b, [](float x, float y) { return static_cast<i64>(x < y); });
+      case ExprOp::le_f:
+        return widen(d, a, b, [](float x, float y) { return static_cast<i64>(x <= y); });
+      case ExprOp::eq_f:
+        return widen(d, a, b, [](float x, float y) { return static_cast<i64>(x == y); });
+      case ExprOp::ne_f:
+        return widen(d, a, b, [](float x, float y) { return static_cast<i64>(x != y); });
+      case ExprOp::lt_i:
+        return iii(in, [](i64 x, i64 y) { return static_cast<i64>(x < y); });
+      case ExprOp::le_i:
+        return iii(in, [](i64 x, i64 y) { return static_cast<i64>(x <= y); });
+      case ExprOp::eq_i:
+        return iii(in, [](i64 x, i64 y) { return static_cast<i64>(x == y); });
+      default:
+        return iii(in, [](i64 x, i64 y) { return static_cast<i64>(x != y); });
     }
   }
 
   template <class I>
   CCKS_INLINE void logic(const I& in) {
     switch (in.op) {
-      case ExprOp::and_i: return iii(in, [](i64 x, i64 y) { return static_cast<i64>((x != 0) & (y != 0)); });
-      case ExprOp::or_i: return iii(in, [](i64 x, i64 y) { return static_cast<i64>((x != 0) | (y != 0)); });
-      case ExprOp::not_i: return ii(in, [](i64 x) { return static_cast<i64>(x == 0); });
-      case ExprOp::select_f: return select_float(in);
+      case ExprOp::and_i:
+        return iii(in, [](i64 x, i64 y) { return static_cast<i64>((x != 0) & (y != 0)); });
+      case ExprOp::or_i:
+        return iii(in, [](i64 x, i64 y) { return static_cast<i64>((x != 0) | (y != 0)); });
+      case ExprOp::not_i:
+        return ii(in, [](i64 x) { return static_cast<i64>(x == 0); });
+      case ExprOp::select_f:
+        return select_float(in);
       case ExprOp::select_i: {
         i64* d = ints(in.dst);
         const i64 *a = ints(in.a), *b = ints(in.b), *c = ints(in.c);
@@ -304,8 +365,10 @@ CCKS_INLINE void evaluate(const Args& args, const Expr& expr, const Place& p, co
   }
   Machine<W> machine(p.n);
   expr.run(machine, args, p);
-  if (expr.result_is_int()) store_run(out.type, to, out.stride[3], p.n, machine.ints(expr.result()));
-  else store_run(out.type, to, out.stride[3], p.n, machine.floats(expr.result()));
+  if (expr.result_is_int())
+    store_run(out.type, to, out.stride[3], p.n, machine.ints(expr.result()));
+  else
+    store_run(out.type, to, out.stride[3], p.n, machine.floats(expr.result()));
 }
 
 }  // namespace CCKS_ISA

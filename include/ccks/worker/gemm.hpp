@@ -19,13 +19,18 @@ inline namespace CCKS_ISA {
 // A block of 64 x 64 results by steps of 16 in k: 16 results a lane on 256 lanes, 8 KiB of scratch.
 inline constexpr u32 kBlockRows = 64, kBlockColumns = 64, kBlockDepth = 16, kCell = 4;
 
-/// The body for any number of lanes. Cells of 4 x 4 results are dealt to the lanes; with fewer lanes than cells the block is
-/// walked several times.
+/// The body for any number of lanes. Cells of 4 x 4 results are dealt to the lanes; with fewer lanes than cells the
+/// block is walked several times.
 template <class Lanes, class Problem>
 class PortableGemm {
  public:
   CCKS_INLINE PortableGemm(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k)
-      : lanes_(lanes), problem_(problem), m_(m), n_(n), k_(k), a_(reinterpret_cast<float*>(lanes.scratch())),
+      : lanes_(lanes),
+        problem_(problem),
+        m_(m),
+        n_(n),
+        k_(k),
+        a_(reinterpret_cast<float*>(lanes.scratch())),
         b_(a_ + kBlockDepth * kBlockRows) {}
 
   CCKS_INLINE void run() {
@@ -35,7 +40,8 @@ class PortableGemm {
 
  private:
   CCKS_INLINE void block(u32 i0, u32 j0) {
-    const u32 rows = ceil_div(least(kBlockRows, m_ - i0), kCell), columns = ceil_div(least(kBlockColumns, n_ - j0), kCell);
+    const u32 rows = ceil_div(least(kBlockRows, m_ - i0), kCell),
+              columns = ceil_div(least(kBlockColumns, n_ - j0), kCell);
     const u32 cells = rows * columns;
     for (u32 first = 0; first < cells; first += lanes_.lanes()) {
       const u32 cell = first + lanes_.lane();

@@ -1,8 +1,8 @@
 // gemm for one lane: a and b are packed into scratch as panels, and a microkernel of MR x NR results held in vector
 // registers runs along them. Sizes follow the width of the machine's vectors.
 //
-// Scratch: b block [kc][nb], a block [mb][kc], accumulators [mb][nb], all f32. 128 x 256 with kc near 250 fills 512 KiB,
-// which stays in a second-level cache; one panel of b (16 KiB) stays in the first level.
+// Scratch: b block [kc][nb], a block [mb][kc], accumulators [mb][nb], all f32. 128 x 256 with kc near 250 fills 512
+// KiB, which stays in a second-level cache; one panel of b (16 KiB) stays in the first level.
 #pragma once
 
 #include "ccks/worker/call.hpp"
@@ -13,11 +13,11 @@ inline namespace CCKS_ISA {
 #if defined(__AVX512F__)
 inline constexpr u32 kVectorBytes = 64, kPanelRows = 12, kPanelVectors = 2;  // 24 of 32 registers accumulate
 #elif defined(__AVX__)
-inline constexpr u32 kVectorBytes = 32, kPanelRows = 6, kPanelVectors = 2;   // 12 of 16
+inline constexpr u32 kVectorBytes = 32, kPanelRows = 6, kPanelVectors = 2;  // 12 of 16
 #elif defined(__aarch64__)
-inline constexpr u32 kVectorBytes = 16, kPanelRows = 8, kPanelVectors = 3;   // 24 of 32
+inline constexpr u32 kVectorBytes = 16, kPanelRows = 8, kPanelVectors = 3;  // 24 of 32
 #else
-inline constexpr u32 kVectorBytes = 16, kPanelRows = 6, kPanelVectors = 2;   // 12 of 16
+inline constexpr u32 kVectorBytes = 16, kPanelRows = 6, kPanelVectors = 2;  // 12 of 16
 #endif
 inline constexpr u32 kVectorFloats = kVectorBytes / 4;
 inline constexpr u32 kPanelColumns = kPanelVectors * kVectorFloats;
@@ -26,8 +26,8 @@ inline constexpr u32 kPanelColumns = kPanelVectors * kVectorFloats;
 typedef float FloatVector __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
 
 /// c[MR][NR] (+)= a[k][MR] * b[k][NR].
-CCKS_INLINE void micro_kernel(u32 k, const float* __restrict a, const float* __restrict b, float* __restrict c, u32 ldc,
-                              bool add) {
+CCKS_OUTLINE void micro_kernel(u32 k, const float* __restrict a, const float* __restrict b, float* __restrict c,
+                               u32 ldc, bool add) {
   FloatVector acc[kPanelRows][kPanelVectors];
 #pragma GCC unroll 16
   for (u32 i = 0; i < kPanelRows; ++i)
@@ -51,6 +51,9 @@ CCKS_INLINE void micro_kernel(u32 k, const float* __restrict a, const float* __r
     }
 }
 
+inline constexpr u32 kPackRun = 64;    // elements of a row that are turned at a time
+inline constexpr u32 kPackSlack = 16;  // floats that a turned square may write beyond its panel
+
 struct GemmBlocks {
   u32 rows, columns, depth;  // rows and columns are whole panels
   float *a, *b, *c;
@@ -59,7 +62,7 @@ struct GemmBlocks {
 /// The largest blocks that fit; false if not even small ones do.
 CCKS_INLINE bool choose_blocks(Scratch scratch, u32 m, u32 n, u32 k, GemmBlocks& blocks) {
   u32 rows = least(m, 128u), columns = least(n, 256u);
-  const u32 floats = scratch.left / sizeof(float) - 48;  // three pieces, each rounded up to 16 floats
+  const u32 floats = scratch.left / sizeof(float) - 96;  // three pieces, rounded up and with slack
   for (;;) {
     blocks.rows = round_up(rows, kPanelRows);
     blocks.columns = round_up(columns, kPanelColumns);
@@ -69,58 +72,112 @@ CCKS_INLINE bool choose_blocks(Scratch scratch, u32 m, u32 n, u32 k, GemmBlocks&
       if (blocks.depth >= least(k, 64u)) break;
     }
     if (rows <= kPanelRows && columns <= kPanelColumns) return false;
-    if (columns >= rows && columns > kPanelColumns) columns = ceil_div(columns, 2u);
-    else rows = ceil_div(rows, 2u);
+    if (columns >= rows && columns > kPanelColumns)
+      columns = ceil_div(columns, 2u);
+    else
+      rows = ceil_div(rows, 2u);
   }
   // Steps of equal length rather than a short one at the end.
   if (blocks.depth != 0) blocks.depth = ceil_div(k, ceil_div(k, blocks.depth));
-  blocks.a = scratch.take<float>(blocks.rows * blocks.depth);
-  blocks.b = scratch.take<float>(blocks.columns * blocks.depth);
+  blocks.a = scratch.take<float>(blocks.rows * blocks.depth + kPackSlack);
+  blocks.b = scratch.take<float>(blocks.columns * blocks.depth + kPackSlack);
   blocks.c = scratch.take<float>(blocks.rows * blocks.columns);
   return blocks.c != nullptr;
 }
 
-/// to[panel][k][MR], zero beyond m. Rows are read along k in short runs and turned.
-template <class Problem>
-CCKS_INLINE void pack_a(const Problem& problem, u32 i0, u32 rows, u32 k0, u32 depth, float* to) {
-  constexpr u32 kRun = 64;
-  float run[kPanelRows][kRun];
-  for (u32 i = 0; i < rows; i += kPanelRows, to += depth * kPanelRows) {
-    const u32 here = least(kPanelRows, rows - i);
-    for (u32 r = here; r < kPanelRows; ++r)
-      for (u32 p = 0; p < kRun; ++p) run[r][p] = 0;
-    for (u32 p0 = 0; p0 < depth; p0 += kRun) {
-      const u32 n = least(kRun, depth - p0);
-      for (u32 r = 0; r < here; ++r) problem.run_a(i0 + i + r, k0 + p0, n, run[r]);
-      for (u32 p = 0; p < n; ++p)
-        for (u32 r = 0; r < kPanelRows; ++r) to[(p0 + p) * kPanelRows + r] = run[r][p];
+/// Vector i takes every second element of the pair (a, b) in blocks of kStep: one stage of turning a square.
+template <u32 kStep, bool kHigh>
+CCKS_INLINE FloatVector exchange(FloatVector a, FloatVector b) {
+  typedef i32 Mask __attribute__((vector_size(kVectorBytes)));
+  Mask mask{};
+  for (u32 i = 0; i < kVectorFloats; ++i) {
+    const u32 within = i & (2 * kStep - 1), block = i - within, half = kHigh ? kStep : 0;
+    mask[i] = static_cast<i32>(within < kStep ? block + half + within : kVectorFloats + block + half + within - kStep);
+  }
+  return __builtin_shuffle(a, b, mask);
+}
+template <u32 kStep>
+CCKS_INLINE void exchange_pairs(FloatVector (&v)[kVectorFloats]) {
+#pragma GCC unroll 16
+  for (u32 i = 0; i < kVectorFloats; ++i) {
+    if ((i & kStep) != 0) continue;
+    const FloatVector a = v[i], b = v[i + kStep];
+    v[i] = exchange<kStep, false>(a, b);
+    v[i + kStep] = exchange<kStep, true>(a, b);
+  }
+}
+/// Rows become columns.
+CCKS_INLINE void turn(FloatVector (&v)[kVectorFloats]) {
+  exchange_pairs<1>(v);
+  exchange_pairs<2>(v);
+  if constexpr (kVectorFloats >= 8) exchange_pairs<4>(v);
+  if constexpr (kVectorFloats >= 16) exchange_pairs<8>(v);
+}
+
+/// to[p * kWidth + r] = from[r][p] for p < n and r < kWidth. Squares of kVectorFloats rows are turned in registers.
+/// Where kWidth is no multiple of that, the last square writes over the start of the next row, which is written after
+/// it.
+template <u32 kWidth>
+CCKS_INLINE void turn_run(const float (&from)[round_up(kWidth, kVectorFloats)][kPackRun], u32 n, float* to) {
+  u32 p = 0;
+  for (; p + kVectorFloats <= n; p += kVectorFloats)
+    for (u32 r = 0; r < kWidth; r += kVectorFloats) {
+      FloatVector v[kVectorFloats];
+#pragma GCC unroll 16
+      for (u32 i = 0; i < kVectorFloats; ++i) v[i] = *reinterpret_cast<const FloatVector*>(&from[r + i][p]);
+      turn(v);
+#pragma GCC unroll 16
+      for (u32 i = 0; i < kVectorFloats; ++i) *reinterpret_cast<FloatVector*>(to + (p + i) * kWidth + r) = v[i];
+    }
+  for (; p < n; ++p)
+    for (u32 r = 0; r < kWidth; ++r) to[p * kWidth + r] = from[r][p];
+}
+
+/// Panels [panel][k][kWidth], zero beyond `rows`; `read(r, p, n, to)` reads n elements of row r from p on.
+template <u32 kWidth, class Read>
+CCKS_INLINE void pack_turned(u32 rows, u32 depth, float* to, Read&& read) {
+  float run[round_up(kWidth, kVectorFloats)][kPackRun];
+  for (u32 i = 0; i < rows; i += kWidth, to += depth * kWidth) {
+    const u32 here = least(kWidth, rows - i);
+    for (u32 r = here; r < round_up(kWidth, kVectorFloats); ++r)
+      for (u32 p = 0; p < kPackRun; ++p) run[r][p] = 0;
+    for (u32 p0 = 0; p0 < depth; p0 += kPackRun) {
+      const u32 n = least(kPackRun, depth - p0);
+      for (u32 r = 0; r < here; ++r) {
+        if (n == kPackRun)
+          read(i + r, p0, kPackRun, run[r]);  // a constant length: whole vectors
+        else
+          read(i + r, p0, n, run[r]);
+      }
+      turn_run<kWidth>(run, n, to + p0 * kWidth);
     }
   }
 }
 
-/// to[panel][k][NR], zero beyond n.
+/// Rows of b go to all panels one after the other, so that memory is read in order.
 template <class Problem>
-CCKS_INLINE void pack_b(const Problem& problem, u32 j0, u32 columns, u32 k0, u32 depth, float* to) {
-  constexpr u32 kRun = 64;
-  for (u32 j = 0; j < columns; j += kPanelColumns, to += depth * kPanelColumns) {
-    const u32 here = least(kPanelColumns, columns - j);
-    if (!problem.b_is_transposed()) {
-      for (u32 p = 0; p < depth; ++p) {
-        problem.run_b(k0 + p, j0 + j, here, to + p * kPanelColumns);
-        for (u32 v = here; v < kPanelColumns; ++v) to[p * kPanelColumns + v] = 0;
-      }
-      continue;
-    }
-    float run[kPanelColumns][kRun];
-    for (u32 v = here; v < kPanelColumns; ++v)
-      for (u32 p = 0; p < kRun; ++p) run[v][p] = 0;
-    for (u32 p0 = 0; p0 < depth; p0 += kRun) {
-      const u32 n = least(kRun, depth - p0);
-      for (u32 v = 0; v < here; ++v) problem.column_b(j0 + j + v, k0 + p0, n, run[v]);
-      for (u32 p = 0; p < n; ++p)
-        for (u32 v = 0; v < kPanelColumns; ++v) to[(p0 + p) * kPanelColumns + v] = run[v][p];
-    }
+CCKS_INLINE void pack_rows(const Problem& problem, u32 j0, u32 columns, u32 k0, u32 depth, float* to) {
+  for (u32 p = 0; p < depth; ++p) {
+    float* at = to + p * kPanelColumns;
+    u32 j = 0;
+    for (; j + kPanelColumns <= columns; j += kPanelColumns, at += depth * kPanelColumns)
+      problem.run_b(k0 + p, j0 + j, kPanelColumns, at);
+    if (j == columns) continue;
+    problem.run_b(k0 + p, j0 + j, columns - j, at);
+    for (u32 v = columns - j; v < kPanelColumns; ++v) at[v] = 0;
   }
+}
+
+template <class Problem>
+CCKS_OUTLINE void pack_a(const Problem& problem, u32 i0, u32 rows, u32 k0, u32 depth, float* to) {
+  pack_turned<kPanelRows>(rows, depth, to,
+                          [&](u32 r, u32 p, u32 n, float* run) { problem.run_a(i0 + r, k0 + p, n, run); });
+}
+template <class Problem>
+CCKS_OUTLINE void pack_b(const Problem& problem, u32 j0, u32 columns, u32 k0, u32 depth, float* to) {
+  if (!problem.b_is_transposed()) return pack_rows(problem, j0, columns, k0, depth, to);
+  pack_turned<kPanelColumns>(columns, depth, to,
+                             [&](u32 c, u32 p, u32 n, float* run) { problem.column_b(j0 + c, k0 + p, n, run); });
 }
 
 template <class Problem>

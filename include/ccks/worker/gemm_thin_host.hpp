@@ -116,17 +116,23 @@ CCKS_INLINE void thin_rows(const ThinBlock& t, const Matrix<B>& b, u32 j0, u32 k
 
 template <Dtype D, u32 kRows, class B>
 inline void thin_block(const ThinBlock& t, const Matrix<B>& b, u32 j0, u32 k0, u32 depth) {
-  if (b.row_stride == 1) thin_columns<D, kRows>(t, b, j0, k0, depth);
-  else thin_rows<D, kRows>(t, b, j0, k0, depth);
+  if (b.row_stride == 1)
+    thin_columns<D, kRows>(t, b, j0, k0, depth);
+  else
+    thin_rows<D, kRows>(t, b, j0, k0, depth);
 }
 
 template <Dtype D, class B>
 CCKS_INLINE void thin_block(const ThinBlock& t, const Matrix<B>& b, u32 m, u32 j0, u32 k0, u32 depth) {
   switch (m) {
-    case 1: return thin_block<D, 1>(t, b, j0, k0, depth);
-    case 2: return thin_block<D, 2>(t, b, j0, k0, depth);
-    case 3: return thin_block<D, 3>(t, b, j0, k0, depth);
-    default: return thin_block<D, 4>(t, b, j0, k0, depth);
+    case 1:
+      return thin_block<D, 1>(t, b, j0, k0, depth);
+    case 2:
+      return thin_block<D, 2>(t, b, j0, k0, depth);
+    case 3:
+      return thin_block<D, 3>(t, b, j0, k0, depth);
+    default:
+      return thin_block<D, 4>(t, b, j0, k0, depth);
   }
 }
 

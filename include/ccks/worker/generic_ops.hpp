@@ -17,24 +17,42 @@ inline namespace CCKS_ISA {
 /// One op kind on given dtypes and code; FaultCode is the same on all lanes.
 template <OpCode kKind, class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode run_kind(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-  if constexpr (kKind == OpCode::map) return run_map(lanes, call, tile, types, expr);
-  else if constexpr (kKind == OpCode::reduce) return run_reduce(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::softmax) return run_softmax(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::rmsnorm) return run_rmsnorm(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::layernorm) return run_layernorm(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::matmul) return run_matmul(lanes, call, tile, types, expr);
-  else if constexpr (kKind == OpCode::attention) return run_attention(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::rope) return run_rope(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::gather) return run_gather(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::argmax) return run_argmax(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::topk) return run_topk(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::conv2d) return run_conv2d(lanes, call, tile, types, expr);
-  else if constexpr (kKind == OpCode::route) return run_route(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::expert_matmul) return run_expert_matmul(lanes, call, tile, types, expr);
-  else if constexpr (kKind == OpCode::combine) return run_combine(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::report) return run_report(lanes, call, tile, types);
-  else if constexpr (kKind == OpCode::select) return run_select(lanes, call, tile, types);
-  else return FaultCode::bad_op;
+  if constexpr (kKind == OpCode::map)
+    return run_map(lanes, call, tile, types, expr);
+  else if constexpr (kKind == OpCode::reduce)
+    return run_reduce(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::softmax)
+    return run_softmax(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::rmsnorm)
+    return run_rmsnorm(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::layernorm)
+    return run_layernorm(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::matmul)
+    return run_matmul(lanes, call, tile, types, expr);
+  else if constexpr (kKind == OpCode::attention)
+    return run_attention(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::rope)
+    return run_rope(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::gather)
+    return run_gather(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::argmax)
+    return run_argmax(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::topk)
+    return run_topk(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::conv2d)
+    return run_conv2d(lanes, call, tile, types, expr);
+  else if constexpr (kKind == OpCode::route)
+    return run_route(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::expert_matmul)
+    return run_expert_matmul(lanes, call, tile, types, expr);
+  else if constexpr (kKind == OpCode::combine)
+    return run_combine(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::report)
+    return run_report(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::select)
+    return run_select(lanes, call, tile, types);
+  else
+    return FaultCode::bad_op;
 }
 
 struct GenericOps {
@@ -43,24 +61,42 @@ struct GenericOps {
     const Call call(frame, op);
     if (tile >= op.tile_count) return FaultCode::bad_op;
     switch (static_cast<OpCode>(op.kind)) {
-      case OpCode::map: return kind<OpCode::map>(lanes, call, tile);
-      case OpCode::reduce: return kind<OpCode::reduce>(lanes, call, tile);
-      case OpCode::softmax: return kind<OpCode::softmax>(lanes, call, tile);
-      case OpCode::rmsnorm: return kind<OpCode::rmsnorm>(lanes, call, tile);
-      case OpCode::layernorm: return kind<OpCode::layernorm>(lanes, call, tile);
-      case OpCode::matmul: return kind<OpCode::matmul>(lanes, call, tile);
-      case OpCode::attention: return kind<OpCode::attention>(lanes, call, tile);
-      case OpCode::rope: return kind<OpCode::rope>(lanes, call, tile);
-      case OpCode::gather: return kind<OpCode::gather>(lanes, call, tile);
-      case OpCode::argmax: return kind<OpCode::argmax>(lanes, call, tile);
-      case OpCode::topk: return kind<OpCode::topk>(lanes, call, tile);
-      case OpCode::conv2d: return kind<OpCode::conv2d>(lanes, call, tile);
-      case OpCode::route: return kind<OpCode::route>(lanes, call, tile);
-      case OpCode::expert_matmul: return kind<OpCode::expert_matmul>(lanes, call, tile);
-      case OpCode::combine: return kind<OpCode::combine>(lanes, call, tile);
-      case OpCode::report: return kind<OpCode::report>(lanes, call, tile);
-      case OpCode::select: return kind<OpCode::select>(lanes, call, tile);
-      default: return FaultCode::bad_op;
+      case OpCode::map:
+        return kind<OpCode::map>(lanes, call, tile);
+      case OpCode::reduce:
+        return kind<OpCode::reduce>(lanes, call, tile);
+      case OpCode::softmax:
+        return kind<OpCode::softmax>(lanes, call, tile);
+      case OpCode::rmsnorm:
+        return kind<OpCode::rmsnorm>(lanes, call, tile);
+      case OpCode::layernorm:
+        return kind<OpCode::layernorm>(lanes, call, tile);
+      case OpCode::matmul:
+        return kind<OpCode::matmul>(lanes, call, tile);
+      case OpCode::attention:
+        return kind<OpCode::attention>(lanes, call, tile);
+      case OpCode::rope:
+        return kind<OpCode::rope>(lanes, call, tile);
+      case OpCode::gather:
+        return kind<OpCode::gather>(lanes, call, tile);
+      case OpCode::argmax:
+        return kind<OpCode::argmax>(lanes, call, tile);
+      case OpCode::topk:
+        return kind<OpCode::topk>(lanes, call, tile);
+      case OpCode::conv2d:
+        return kind<OpCode::conv2d>(lanes, call, tile);
+      case OpCode::route:
+        return kind<OpCode::route>(lanes, call, tile);
+      case OpCode::expert_matmul:
+        return kind<OpCode::expert_matmul>(lanes, call, tile);
+      case OpCode::combine:
+        return kind<OpCode::combine>(lanes, call, tile);
+      case OpCode::report:
+        return kind<OpCode::report>(lanes, call, tile);
+      case OpCode::select:
+        return kind<OpCode::select>(lanes, call, tile);
+      default:
+        return FaultCode::bad_op;
     }
   }
 

@@ -2,8 +2,9 @@
 // lanes headers, that looks at the compiler.
 //
 // The host worker is compiled once per instruction set and all copies end up in one program. Everything the ops define
-// stands in an inline namespace named CCKS_ISA (wire/base.hpp has the default), so that no linker can pick an AVX-512 copy of a function for a machine
-// without it; for the same reason hot code calls nothing inline of the standard library.
+// stands in an inline namespace named CCKS_ISA (wire/base.hpp has the default), so that no linker can pick an AVX-512
+// copy of a function for a machine without it; for the same reason hot code calls nothing inline of the standard
+// library.
 #pragma once
 
 #include "ccks/wire/base.hpp"

@@ -1,5 +1,5 @@
-// CudaLanes: a worker is a thread block, a lane a thread of it (one-dimensional, whole warps, at most 1024). Compiles with
-// nvcc and NVRTC. On the host side of a .cu file it only has to exist.
+// CudaLanes: a worker is a thread block, a lane a thread of it (one-dimensional, whole warps, at most 1024). Compiles
+// with nvcc and NVRTC. On the host side of a .cu file it only has to exist.
 #pragma once
 
 #include "ccks/worker/isa.hpp"
@@ -40,8 +40,9 @@ class CudaLanes {
   }
 
  private:
-  // Within warps by shuffles, then over the warps' results through shared memory. Every warp folds those in the same order,
-  // so all lanes get the same bits. The barrier before the store keeps the slots of the fold before from being overwritten.
+  // Within warps by shuffles, then over the warps' results through shared memory. Every warp folds those in the same
+  // order, so all lanes get the same bits. The barrier before the store keeps the slots of the fold before from being
+  // overwritten.
   template <class T, class F>
   CCKS_INLINE T fold(T v, F f) {
     static_assert(sizeof(T) <= 8);
@@ -77,11 +78,17 @@ class CudaLanes {
   CCKS_INLINE u8* scratch() const { return scratch_; }
   CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
   template <class T>
-  CCKS_INLINE T sum(T v) { return v; }
+  CCKS_INLINE T sum(T v) {
+    return v;
+  }
   template <class T>
-  CCKS_INLINE T max(T v) { return v; }
+  CCKS_INLINE T max(T v) {
+    return v;
+  }
   template <class T>
-  CCKS_INLINE T min(T v) { return v; }
+  CCKS_INLINE T min(T v) {
+    return v;
+  }
 
  private:
   u8* scratch_;

@@ -35,15 +35,16 @@ CCKS_INLINE float f_abs(float x) { return bit_cast<float>(bit_cast<u32>(x) & 0x7
 CCKS_INLINE float f_infinity() { return bit_cast<float>(0x7f800000u); }
 CCKS_INLINE float f_nan() { return bit_cast<float>(0x7fc00000u); }
 
-// exp: 2^n * e^r with |r| <= ln(2) / 2; Taylor to r^7 leaves 6e-9. Adding 1.5 * 2^23 rounds to an integer that then stands
-// in the low bits. The scale is applied in halves, so that results may be subnormal or infinite.
+// exp: 2^n * e^r with |r| <= ln(2) / 2; Taylor to r^7 leaves 6e-9. Adding 1.5 * 2^23 rounds to an integer that then
+// stands in the low bits. The scale is applied in halves, so that results may be subnormal or infinite.
 CCKS_INLINE float exp_poly(float x) {
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
   constexpr float kRound = 12582912.0f;
   const float shifted = x * 1.44269504f + kRound;
   const float n = shifted - kRound;
-  const float r = (x - n * 0.693145752f) - n * 1.42860677e-6f;  // ln 2 in two parts; the first has 9 zero bits at its end
+  const float r =
+      (x - n * 0.693145752f) - n * 1.42860677e-6f;  // ln 2 in two parts; the first has 9 zero bits at its end
   float p = 1.0f / 5040;
   p = p * r + 1.0f / 720;
   p = p * r + 1.0f / 120;
@@ -133,7 +134,8 @@ CCKS_INLINE float log1p_unit(float u) {
   return p * s;
 }
 
-/// sin and cos of an angle given in f64, right for |x| up to 1e9: reduced in f64 by quarter turns, Taylor on [-pi/4, pi/4].
+/// sin and cos of an angle given in f64, right for |x| up to 1e9: reduced in f64 by quarter turns, Taylor on [-pi/4,
+/// pi/4].
 CCKS_INLINE void sincos_reduced(double x, float& sine, float& cosine) {
   constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52
   const double shifted = x * 0.63661977236758134308 + kRound;

@@ -1,5 +1,5 @@
-// attention: softmax(q k^T * scale) v with the softmax taken along as the context is walked in blocks, so that no row of
-// scores is ever whole in memory. Grouped heads: query head h reads kv head h / (heads / kv heads).
+// attention: softmax(q k^T * scale) v with the softmax taken along as the context is walked in blocks, so that no row
+// of scores is ever whole in memory. Grouped heads: query head h reads kv head h / (heads / kv heads).
 #pragma once
 
 #include "ccks/worker/ops_map.hpp"
@@ -118,8 +118,16 @@ CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, co
   const auto out = view_of<3>(call, types);
   const i32 heads = most(call.op.dims[0], 1), kv_heads = most(call.op.dims[1], 1);
   const AttentionTask<decltype(q.type), decltype(k.type), decltype(v.type), decltype(out.type)> task{
-      q, k, v, out, tile_box(call.op, tile, out.dim), q.dim[3] / heads, most(heads / kv_heads, 1), k.dim[2],
-      call.op.dims[2] != 0, call.op.scalars[0]};
+      q,
+      k,
+      v,
+      out,
+      tile_box(call.op, tile, out.dim),
+      q.dim[3] / heads,
+      most(heads / kv_heads, 1),
+      k.dim[2],
+      call.op.dims[2] != 0,
+      call.op.scalars[0]};
 #if CCKS_HOST_BODIES
   if constexpr (Lanes::kSingleLane) {
     if (host_attention(scratch_of(lanes), task)) return FaultCode::none;

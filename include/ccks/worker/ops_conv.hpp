@@ -93,7 +93,8 @@ struct ConvProblem {
       const i32 column = static_cast<i32>(j) % s.columns;
       const u32 here = least(n, static_cast<u32>(s.columns - column));
       const Place p{{image, channel + static_cast<i32>(i), s.first_row + static_cast<i32>(j) / s.columns,
-                     s.first_column + column}, here};
+                     s.first_column + column},
+                    here};
       evaluate<W>(Arguments<Types>{args.call, args.types, acc, args.first}, expr, p, out);
       j += here;
       acc += here;
@@ -111,8 +112,8 @@ CCKS_INLINE FaultCode run_conv2d(Lanes& lanes, const Call& call, u32 tile, const
   const Box box = tile_box(call.op, tile, out.dim);
   if (box.size[0] * box.size[1] * box.size[2] * box.size[3] == 0) return FaultCode::none;
   const i32* d = call.op.dims;
-  const ConvShape shape{d[0], d[1], d[2], d[3], d[4], d[5], weight.dim[2], weight.dim[3],
-                        box.lo[2], box.lo[3], box.size[3], x.dim[2], x.dim[3]};
+  const ConvShape shape{d[0],          d[1],      d[2],      d[3],        d[4],     d[5],    weight.dim[2],
+                        weight.dim[3], box.lo[2], box.lo[3], box.size[3], x.dim[2], x.dim[3]};
   const u32 depth = static_cast<u32>(weight.dim[1] * weight.dim[2] * weight.dim[3]);
   for (i32 image = box.lo[0]; image < box.lo[0] + box.size[0]; ++image) {
     auto at_image = x;
@@ -120,8 +121,8 @@ CCKS_INLINE FaultCode run_conv2d(Lanes& lanes, const Call& call, u32 tile, const
     auto at_channel = weight;
     at_channel.data = weight.at(box.lo[1], 0, 0, 0);
     const ConvProblem<decltype(x.type), decltype(weight.type), Types, Expr, decltype(out.type)> problem{
-        shape, at_image, at_channel, {call, types, nullptr, static_cast<u32>(d[wire::kEpilogueDim])}, expr, out,
-        image, box.lo[1]};
+        shape, at_image, at_channel, {call, types, nullptr, static_cast<u32>(d[wire::kEpilogueDim])},
+        expr,  out,      image,      box.lo[1]};
     gemm(lanes, problem, static_cast<u32>(box.size[1]), static_cast<u32>(box.size[2] * box.size[3]), depth);
   }
   return FaultCode::none;

@@ -27,7 +27,8 @@ CCKS_INLINE FaultCode run_gather(Lanes& lanes, const Call& call, u32 tile, const
   return FaultCode::none;
 }
 
-// ---- order ------------------------------------------------------------------------------------------------------------
+// ---- order
+// ------------------------------------------------------------------------------------------------------------
 
 /// A float as an integer of the same order; NaN counts as -infinity, and both zeros are equal.
 CCKS_INLINE i64 order_key(float v) {
@@ -121,7 +122,8 @@ CCKS_INLINE FaultCode run_topk(Lanes& lanes, const Call& call, u32 tile, const T
     for (i32 j = 0; j < call.op.dims[0]; ++j) {
       last = search(lanes, x.type, x.at(c), x.stride[3], width, last);
       if (lanes.lane() != 0 || last.index == kNoIndex) continue;
-      const View<decltype(x.type)> element{x.data + (x.offset(c[0], c[1], c[2], last.index)) * bytes_of(x.type), {}, {}, x.type};
+      const View<decltype(x.type)> element{
+          x.data + (x.offset(c[0], c[1], c[2], last.index)) * bytes_of(x.type), {}, {}, x.type};
       copy_chunk<1>(element, values, Place{{}, 1}, Place{{c[0], c[1], c[2], j}, 1});
       store_int(indices.type, indices.at(c[0], c[1], c[2], j), 0, last.index);
     }
@@ -129,7 +131,8 @@ CCKS_INLINE FaultCode run_topk(Lanes& lanes, const Call& call, u32 tile, const T
   return FaultCode::none;
 }
 
-// ---- rope -------------------------------------------------------------------------------------------------------------
+// ---- rope
+// -------------------------------------------------------------------------------------------------------------
 
 struct RopePair {
   i64 first, second, step;  // elements within a head: pair j is (first + j * step, second + j * step)

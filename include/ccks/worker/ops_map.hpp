@@ -21,9 +21,9 @@ CCKS_INLINE void for_each_chunk(Lanes& lanes, const Box& box, Body&& body) {
   }
 }
 
-/// Joins the two innermost dims of the box while every operand steps through them evenly, so that short rows become long
-/// chunks. Coordinates along the joined dims then count elements of axis 3 beyond its extent, which is right for offsets
-/// and wrong for index_i.
+/// Joins the two innermost dims of the box while every operand steps through them evenly, so that short rows become
+/// long chunks. Coordinates along the joined dims then count elements of axis 3 beyond its extent, which is right for
+/// offsets and wrong for index_i.
 CCKS_INLINE void join_rows(Box& box, const OperandParams* operands, u32 count, u32 axis) {
   const i64 width = box.size[3];
   for (u32 i = 0; i < count; ++i)
@@ -113,8 +113,10 @@ CCKS_INLINE FaultCode run_select(Lanes& lanes, const Call& call, u32 tile, const
   Box box = tile_box(call.op, tile, out.dim);
   join_box(box, call);
   const bool taken = guards_hold(call.frame, static_cast<u32>(call.op.dims[0]), static_cast<u32>(call.op.dims[1]));
-  if (taken) copy_box(lanes, view_of<0>(call, types), out, box);
-  else copy_box(lanes, view_of<1>(call, types), out, box);
+  if (taken)
+    copy_box(lanes, view_of<0>(call, types), out, box);
+  else
+    copy_box(lanes, view_of<1>(call, types), out, box);
   return FaultCode::none;
 }
 

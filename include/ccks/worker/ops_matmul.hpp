@@ -32,7 +32,7 @@ struct MatmulProblem {
   Arguments<Types> args;  // acc is set by finish
   const Expr& expr;
   View<Out> out;
-  i32 c[4];               // of element (0, 0)
+  i32 c[4];  // of element (0, 0)
 
   CCKS_INLINE u32 row(u32 i) const { return table.row(source_type, i); }
   CCKS_INLINE float a(u32 i, u32 k) const { return load_float(left.type, left.at(row(i), k), 0); }
@@ -125,7 +125,8 @@ CCKS_INLINE bool sources_sound(const View<S>& source, const ExpertRows& rows, i6
 }
 
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types,
+                                        const Expr& expr) {
   const auto x = view_of<0>(call, types);
   const auto b = view_of<1>(call, types);
   const auto source = view_of<2>(call, types);
@@ -145,15 +146,15 @@ CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile
   if (gather && !sources_sound(source, rows, static_cast<i64>(x.dim[2]) * top_k)) return FaultCode::bad_index;
   RowTable table;
   if (gather) table = {source.at(0, 0, 0, static_cast<i32>(rows.first)), source.stride[3], top_k};
-  const MatmulProblem<decltype(x.type), decltype(b.type), decltype(source.type), Types, Expr, decltype(out.type)> problem{
-      {x.at(0, 0, gather ? 0 : static_cast<i32>(rows.first), 0), x.stride[2], x.stride[3], x.type},
-      {b.at(0, rows.expert, 0, j0), b.stride[2], b.stride[3], b.type},
-      table,
-      source.type,
-      {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
-      expr,
-      out,
-      {0, 0, static_cast<i32>(rows.first), j0}};
+  const MatmulProblem<decltype(x.type), decltype(b.type), decltype(source.type), Types, Expr, decltype(out.type)>
+      problem{{x.at(0, 0, gather ? 0 : static_cast<i32>(rows.first), 0), x.stride[2], x.stride[3], x.type},
+              {b.at(0, rows.expert, 0, j0), b.stride[2], b.stride[3], b.type},
+              table,
+              source.type,
+              {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
+              expr,
+              out,
+              {0, 0, static_cast<i32>(rows.first), j0}};
   gemm(lanes, problem, rows.count, static_cast<u32>(n), static_cast<u32>(x.dim[3]));
   return FaultCode::none;
 }

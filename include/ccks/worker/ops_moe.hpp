@@ -20,7 +20,8 @@ struct RouteTask {
 
   CCKS_INLINE u32 pairs() const { return tokens * k; }
   CCKS_INLINE u32 chosen(u32 pair) const {
-    return static_cast<u32>(load_int(expert.type, expert.at(0, 0, static_cast<i32>(pair / k), static_cast<i32>(pair % k)), 0));
+    return static_cast<u32>(
+        load_int(expert.type, expert.at(0, 0, static_cast<i32>(pair / k), static_cast<i32>(pair % k)), 0));
   }
   CCKS_INLINE void place(u32 pair, u32 at) const {
     store_int(row.type, row.at(0, 0, static_cast<i32>(pair / k), static_cast<i32>(pair % k)), 0, at);
@@ -111,8 +112,17 @@ CCKS_INLINE FaultCode run_route(Lanes& lanes, const Call& call, u32, const Types
   const auto source = view_of<5>(call, types);
   const RouteTask<decltype(logits.type), decltype(weight.type), decltype(expert.type), decltype(count.type),
                   decltype(row.type), decltype(source.type)>
-      task{logits, weight, expert, count, row, source, static_cast<u32>(logits.dim[2]), static_cast<u32>(logits.dim[3]),
-           static_cast<u32>(call.op.dims[0]), call.op.dims[1] != 0, call.op.dims[2] != 0};
+      task{logits,
+           weight,
+           expert,
+           count,
+           row,
+           source,
+           static_cast<u32>(logits.dim[2]),
+           static_cast<u32>(logits.dim[3]),
+           static_cast<u32>(call.op.dims[0]),
+           call.op.dims[1] != 0,
+           call.op.dims[2] != 0};
   if (task.k > task.experts) return FaultCode::op_fault;
   for (u32 token = lanes.lane(); token < task.tokens; token += lanes.lanes()) route_token<kChunk<Lanes>>(task, token);
   lanes.sync();

@@ -16,24 +16,35 @@ CCKS_INLINE Value reduce_start(ReduceFn fn) {
     constexpr i64 kMost = 0x7fffffffffffffffll;
     return fn == ReduceFn::max ? -kMost - 1 : fn == ReduceFn::min ? kMost : fn == ReduceFn::prod ? 1 : 0;
   } else {
-    return fn == ReduceFn::max ? -f_infinity() : fn == ReduceFn::min ? f_infinity() : fn == ReduceFn::prod ? 1.0f : 0.0f;
+    return fn == ReduceFn::max    ? -f_infinity()
+           : fn == ReduceFn::min  ? f_infinity()
+           : fn == ReduceFn::prod ? 1.0f
+                                  : 0.0f;
   }
 }
 // NaN wins over any number in max and min.
 CCKS_INLINE float reduce_step(ReduceFn fn, float a, float b) {
   switch (fn) {
-    case ReduceFn::max: return b != b ? b : f_max(a, b);
-    case ReduceFn::min: return b != b ? b : f_min(a, b);
-    case ReduceFn::prod: return a * b;
-    default: return a + b;
+    case ReduceFn::max:
+      return b != b ? b : f_max(a, b);
+    case ReduceFn::min:
+      return b != b ? b : f_min(a, b);
+    case ReduceFn::prod:
+      return a * b;
+    default:
+      return a + b;
   }
 }
 CCKS_INLINE i64 reduce_step(ReduceFn fn, i64 a, i64 b) {
   switch (fn) {
-    case ReduceFn::max: return most(a, b);
-    case ReduceFn::min: return least(a, b);
-    case ReduceFn::prod: return i_mul(a, b);
-    default: return i_add(a, b);
+    case ReduceFn::max:
+      return most(a, b);
+    case ReduceFn::min:
+      return least(a, b);
+    case ReduceFn::prod:
+      return i_mul(a, b);
+    default:
+      return i_add(a, b);
   }
 }
 
@@ -68,7 +79,8 @@ CCKS_INLINE void fold_chunk(ReduceFn fn, Value* acc, const Value* v) {
 
 /// One lane's share, units first, first + step, ..., of one output element whose last axis is reduced.
 template <u32 W, class Value, class T>
-CCKS_INLINE Value reduce_share(const View<T>& x, const ReducedRows& rows, const i32 (&c)[4], ReduceFn fn, u32 first, u32 step) {
+CCKS_INLINE Value reduce_share(const View<T>& x, const ReducedRows& rows, const i32 (&c)[4], ReduceFn fn, u32 first,
+                               u32 step) {
   const u32 width = static_cast<u32>(x.dim[3]), per_row = ceil_div(width, W);
   const Value start = reduce_start<Value>(fn);
   Value acc[W], v[W];
@@ -79,10 +91,18 @@ CCKS_INLINE Value reduce_share(const View<T>& x, const ReducedRows& rows, const 
     load_run(x.type, row + at * x.stride[3] * bytes_of(x.type), x.stride[3], n, v);
     for (u32 i = n; i < W; ++i) v[i] = start;
     switch (fn) {  // outside the loop over elements, so that each becomes vector code
-      case ReduceFn::max: fold_chunk<W>(ReduceFn::max, acc, v); break;
-      case ReduceFn::min: fold_chunk<W>(ReduceFn::min, acc, v); break;
-      case ReduceFn::prod: fold_chunk<W>(ReduceFn::prod, acc, v); break;
-      default: fold_chunk<W>(ReduceFn::sum, acc, v); break;
+      case ReduceFn::max:
+        fold_chunk<W>(ReduceFn::max, acc, v);
+        break;
+      case ReduceFn::min:
+        fold_chunk<W>(ReduceFn::min, acc, v);
+        break;
+      case ReduceFn::prod:
+        fold_chunk<W>(ReduceFn::prod, acc, v);
+        break;
+      default:
+        fold_chunk<W>(ReduceFn::sum, acc, v);
+        break;
     }
   }
   Value all = acc[0];
@@ -118,8 +138,8 @@ CCKS_INLINE void store_reduced(const View<Out>& out, const i32 (&c)[4], ReduceFn
 
 /// The last axis is reduced. Long reductions take all lanes at once, short ones a lane each.
 template <class Value, class Lanes, class In, class Out>
-CCKS_INLINE void reduce_last(Lanes& lanes, const View<In>& x, const View<Out>& out, const Box& box, const ReducedRows& rows,
-                             ReduceFn fn) {
+CCKS_INLINE void reduce_last(Lanes& lanes, const View<In>& x, const View<Out>& out, const Box& box,
+                             const ReducedRows& rows, ReduceFn fn) {
   constexpr u32 W = kChunk<Lanes>;
   const u32 count = rows.count * static_cast<u32>(x.dim[3]);
   const u32 outputs = box.rows() * static_cast<u32>(box.size[3]);
@@ -140,8 +160,8 @@ CCKS_INLINE void reduce_last(Lanes& lanes, const View<In>& x, const View<Out>& o
 
 /// The last axis is kept: a chunk of neighbours is reduced at once.
 template <class Value, class Lanes, class In, class Out>
-CCKS_INLINE void reduce_outer(Lanes& lanes, const View<In>& x, const View<Out>& out, const Box& box, const ReducedRows& rows,
-                              ReduceFn fn) {
+CCKS_INLINE void reduce_outer(Lanes& lanes, const View<In>& x, const View<Out>& out, const Box& box,
+                              const ReducedRows& rows, ReduceFn fn) {
   constexpr u32 W = kChunk<Lanes>;
   for_each_chunk<W>(lanes, box, [&](const Place& p) {
     Value acc[W], v[W];
@@ -166,10 +186,14 @@ CCKS_INLINE FaultCode run_reduce(Lanes& lanes, const Call& call, u32 tile, const
   const u32 mask = static_cast<u32>(call.op.dims[1]);
   const ReducedRows rows(x.dim, mask);
   const bool last = mask >> 3 & 1, floats = is_float(x.type.get());
-  if (last && floats) reduce_last<float>(lanes, x, out, box, rows, fn);
-  else if (last) reduce_last<i64>(lanes, x, out, box, rows, fn);
-  else if (floats) reduce_outer<float>(lanes, x, out, box, rows, fn);
-  else reduce_outer<i64>(lanes, x, out, box, rows, fn);
+  if (last && floats)
+    reduce_last<float>(lanes, x, out, box, rows, fn);
+  else if (last)
+    reduce_last<i64>(lanes, x, out, box, rows, fn);
+  else if (floats)
+    reduce_outer<float>(lanes, x, out, box, rows, fn);
+  else
+    reduce_outer<i64>(lanes, x, out, box, rows, fn);
   return FaultCode::none;
 }
 

@@ -35,8 +35,8 @@ CCKS_INLINE float max_chunk(const float* v) {
   return m;
 }
 
-/// Calls body(first, n, values) for every chunk of a row that is this lane's. `values` holds W floats; those beyond n are
-/// `fill`. A row that fits the scratch is read from memory once, and body may change its values for the next pass.
+/// Calls body(first, n, values) for every chunk of a row that is this lane's. `values` holds W floats; those beyond n
+/// are `fill`. A row that fits the scratch is read from memory once, and body may change its values for the next pass.
 template <class Lanes, class T>
 class RowReader {
  public:
@@ -163,8 +163,8 @@ CCKS_INLINE FaultCode run_rmsnorm(Lanes& lanes, const Call& call, u32 tile, cons
 }
 
 template <class Lanes, class Types, class Bias, class Out>
-CCKS_INLINE FaultCode layernorm_rows(Lanes& lanes, const Call& call, u32 tile, const Types& types, const View<Bias>* bias,
-                                     const View<Out>& out) {
+CCKS_INLINE FaultCode layernorm_rows(Lanes& lanes, const Call& call, u32 tile, const Types& types,
+                                     const View<Bias>* bias, const View<Out>& out) {
   constexpr u32 W = kChunk<Lanes>;
   const auto x = view_of<0>(call, types);
   const auto weight = view_of<1>(call, types);

@@ -6,8 +6,8 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-// The host's own prefetcher follows a stream once it has begun: a few lines hide the first misses. A GPU has none; a tile's
-// share of a matrix in L2 is worth asking for whole.
+// The host's own prefetcher follows a stream once it has begun: a few lines hide the first misses. A GPU has none; a
+// tile's share of a matrix in L2 is worth asking for whole.
 #if defined(__CUDACC__)
 inline constexpr u32 kPrefetchLines = 4096;
 #else
@@ -15,8 +15,8 @@ inline constexpr u32 kPrefetchLines = 32;
 #endif
 
 /// Rows [r0, r0 + rows) x columns [c0, c0 + columns) of a matrix, line by line along its contiguous axis.
-CCKS_INLINE void prefetch_window(u32 lane, u32 lanes, const u8* base, i64 row_stride, i64 column_stride, u32 rows, u32 columns,
-                                 u32 element_bytes) {
+CCKS_INLINE void prefetch_window(u32 lane, u32 lanes, const u8* base, i64 row_stride, i64 column_stride, u32 rows,
+                                 u32 columns, u32 element_bytes) {
   if (rows == 0 || columns == 0) return;
   const bool turned = column_stride != 1 && row_stride == 1;
   const u32 along = turned ? rows : columns, across = turned ? columns : rows;
@@ -27,13 +27,14 @@ CCKS_INLINE void prefetch_window(u32 lane, u32 lanes, const u8* base, i64 row_st
     prefetch_line(base + (i / per_row) * stride * element_bytes + (i % per_row) * wire::kCacheLineBytes);
 }
 
-CCKS_INLINE void prefetch_operand(u32 lane, u32 lanes, const Call& call, u32 index, i32 row, u32 rows, i32 column, u32 columns,
-                                  i32 c1) {
+CCKS_INLINE void prefetch_operand(u32 lane, u32 lanes, const Call& call, u32 index, i32 row, u32 rows, i32 column,
+                                  u32 columns, i32 c1) {
   const OperandParams& p = call.operands[index];
   if ((p.flags & wire::kOperandStreamed) == 0) return;
   const u32 bytes = wire::dtype_bytes(static_cast<Dtype>(p.dtype));
   const i64 at = c1 * p.stride[1] + row * p.stride[2] + column * p.stride[3];
-  prefetch_window(lane, lanes, operand_base(call.frame, p) + at * bytes, p.stride[2], p.stride[3], rows, columns, bytes);
+  prefetch_window(lane, lanes, operand_base(call.frame, p) + at * bytes, p.stride[2], p.stride[3], rows, columns,
+                  bytes);
 }
 
 CCKS_INLINE void prefetch_tile(u32 lane, u32 lanes, const Call& call, u32 tile) {
@@ -43,7 +44,8 @@ CCKS_INLINE void prefetch_tile(u32 lane, u32 lanes, const Call& call, u32 tile) 
   switch (static_cast<OpCode>(call.op.kind)) {
     case OpCode::matmul:
       prefetch_operand(lane, lanes, call, 0, box.lo[2], rows, 0, static_cast<u32>(call.operands[0].dim[3]), box.lo[1]);
-      prefetch_operand(lane, lanes, call, 1, 0, static_cast<u32>(call.operands[1].dim[2]), box.lo[3], columns, box.lo[1]);
+      prefetch_operand(lane, lanes, call, 1, 0, static_cast<u32>(call.operands[1].dim[2]), box.lo[3], columns,
+                       box.lo[1]);
       return;
     case OpCode::map:
       for (u32 i = 0; i < call.op.input_count; ++i)
@@ -54,7 +56,8 @@ CCKS_INLINE void prefetch_tile(u32 lane, u32 lanes, const Call& call, u32 tile) 
       for (u32 i = 1; i < call.op.input_count; ++i)
         prefetch_operand(lane, lanes, call, i, 0, 1, 0, static_cast<u32>(call.operands[i].dim[3]), 0);
       return;
-    default: return;
+    default:
+      return;
   }
 }
 

@@ -20,11 +20,11 @@ inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
 struct TileQuestion {
   wire::OpCode kind = wire::OpCode::map;
   wire::i64 extent[4] = {1, 1, 1, 1};
-  wire::Dtype dtype = wire::Dtype::f32;      // of output 0
+  wire::Dtype dtype = wire::Dtype::f32;  // of output 0
   wire::u32 workers = 1;
   DeviceClass device = DeviceClass::host;
-  wire::i64 depth = 1;    // work per element: k of a matmul, context of an attention, c*kh*kw of a conv2d, reduced extents,
-                          // the last dim of x for argmax and topk
+  wire::i64 depth = 1;  // work per element: k of a matmul, context of an attention, c*kh*kw of a conv2d, reduced
+                        // extents, the last dim of x for argmax and topk
   wire::i64 granule = 1;  // tile[3] is a multiple of it: head_dim for rope and attention
   wire::i64 group = 1;    // attention: heads per kv head, best kept in one tile
   wire::i64 experts = 1;  // expert_matmul
@@ -65,10 +65,11 @@ CCKS_HD constexpr i64 tiles_of(const TileQuestion& q, const TileHint& t) {
   return n;
 }
 
-/// Elements per tile for ops that only pass over memory: enough to hide the cost of a task (about 1 us), few enough that
-/// every worker gets two.
+/// Elements per tile for ops that only pass over memory: enough to hide the cost of a task (about 1 us), few enough
+/// that every worker gets two.
 CCKS_HD constexpr i64 element_budget(const TileQuestion& q) {
-  const i64 total = most(q.extent[0], 1) * most(q.extent[1], 1) * most(q.extent[2], 1) * most(q.extent[3], 1) * most(q.depth, 1);
+  const i64 total =
+      most(q.extent[0], 1) * most(q.extent[1], 1) * most(q.extent[2], 1) * most(q.extent[3], 1) * most(q.depth, 1);
   const bool host = q.device == DeviceClass::host;
   const i64 lo = host ? 4096 : 2048, hi = host ? 32768 : 16384;
   return most(lo, least(hi, ceil_div(total, 2 * static_cast<i64>(q.workers))));
@@ -92,7 +93,9 @@ CCKS_HD constexpr TileHint elementwise(const TileQuestion& q) {
   return rows(q, last, last);
 }
 
-CCKS_HD constexpr TileHint whole_rows(const TileQuestion& q) { return rows(q, q.extent[3], most(q.extent[3], 1) * most(q.depth, 1)); }
+CCKS_HD constexpr TileHint whole_rows(const TileQuestion& q) {
+  return rows(q, q.extent[3], most(q.extent[3], 1) * most(q.depth, 1));
+}
 
 CCKS_HD constexpr TileHint rope(const TileQuestion& q) {
   const i64 heads = most(1, q.extent[3] / most(q.granule, 1));
@@ -168,20 +171,28 @@ CCKS_HD constexpr TileHint whole(const TileQuestion& q) {
 CCKS_HD constexpr TileHint tile_hint(const TileQuestion& q) {
   using wire::OpCode;
   switch (q.kind) {
-    case OpCode::matmul: return hints::matmul(q);
-    case OpCode::expert_matmul: return hints::expert_matmul(q);
-    case OpCode::attention: return hints::attention(q);
-    case OpCode::rope: return hints::rope(q);
-    case OpCode::conv2d: return hints::conv2d(q);
+    case OpCode::matmul:
+      return hints::matmul(q);
+    case OpCode::expert_matmul:
+      return hints::expert_matmul(q);
+    case OpCode::attention:
+      return hints::attention(q);
+    case OpCode::rope:
+      return hints::rope(q);
+    case OpCode::conv2d:
+      return hints::conv2d(q);
     case OpCode::softmax:
     case OpCode::rmsnorm:
     case OpCode::layernorm:
     case OpCode::argmax:
     case OpCode::topk:
-    case OpCode::reduce: return hints::whole_rows(q);
+    case OpCode::reduce:
+      return hints::whole_rows(q);
     case OpCode::route:
-    case OpCode::report: return hints::whole(q);
-    default: return hints::elementwise(q);
+    case OpCode::report:
+      return hints::whole(q);
+    default:
+      return hints::elementwise(q);
   }
 }
 

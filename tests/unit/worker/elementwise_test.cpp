@@ -5,7 +5,9 @@ namespace ccks::worker::test {
 namespace {
 
 constexpr Dtype kAll[] = {Dtype::f32, Dtype::f16, Dtype::bf16, Dtype::i32, Dtype::i64, Dtype::boolean};
-Index any_shape(Bench& b, int most = 9) { return {b.pick(1, 3), b.pick(1, 3), b.pick(1, most), b.pick(1, b.coin() ? most : 300)}; }
+Index any_shape(Bench& b, int most = 9) {
+  return {b.pick(1, 3), b.pick(1, 3), b.pick(1, most), b.pick(1, b.coin() ? most : 300)};
+}
 
 double stored(Dtype d, double v) {
   if (d == Dtype::boolean) return v != 0;
@@ -23,7 +25,8 @@ TEST(Map, CopiesAndConvertsEveryPairOfDtypes) {
     if (x.stride[0] != 0) b.fill(x, -3, 3);
     b.operands = {x, b.tensor(kAll[seed / 6 % 6], shape)};
     b.grid(shape);
-    b.check(OpCode::map, 1, [&](std::size_t, const Index& c) { return stored(b.operands[1].dtype, b.get(b.operands[0], c)); });
+    b.check(OpCode::map, 1,
+            [&](std::size_t, const Index& c) { return stored(b.operands[1].dtype, b.get(b.operands[0], c)); });
     if (HasFailure()) return;
   }
 }
@@ -56,7 +59,8 @@ TEST(Map, BroadcastsAndUsesIndices) {
       b.code.push_back(ins(ExprOp::add_f, 0, 0, 1));
     }
     b.grid(shape);
-    b.check(OpCode::map, 2, [&](std::size_t, const Index& c) { return b.get(x, c) * b.get(y, c) + (indexed ? c[axis] : 0); });
+    b.check(OpCode::map, 2,
+            [&](std::size_t, const Index& c) { return b.get(x, c) * b.get(y, c) + (indexed ? c[axis] : 0); });
     if (HasFailure()) return;
   }
 }
@@ -65,62 +69,107 @@ TEST(Map, BroadcastsAndUsesIndices) {
 
 double float_result(ExprOp op, double a, double b) {
   switch (op) {
-    case ExprOp::add_f: return a + b;
-    case ExprOp::sub_f: return a - b;
-    case ExprOp::mul_f: return a * b;
-    case ExprOp::div_f: return a / b;
+    case ExprOp::add_f:
+      return a + b;
+    case ExprOp::sub_f:
+      return a - b;
+    case ExprOp::mul_f:
+      return a * b;
+    case ExprOp::div_f:
+      return a / b;
     case ExprOp::mod_f: {
       const double r = std::fmod(a, b);
       return r != 0 && (r < 0) != (b < 0) ? r + b : r;
     }
-    case ExprOp::min_f: return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
-    case ExprOp::max_f: return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
-    default: return std::pow(a, b);
+    case ExprOp::min_f:
+      return std::isnan(a) || std::isnan(b) ? NAN : std::min(a, b);
+    case ExprOp::max_f:
+      return std::isnan(a) || std::isnan(b) ? NAN : std::max(a, b);
+    default:
+      return std::pow(a, b);
   }
 }
 double unary_result(ExprOp op, double a) {
   switch (op) {
-    case ExprOp::neg_f: return -a;
-    case ExprOp::abs_f: return std::abs(a);
-    case ExprOp::floor_f: return std::floor(a);
-    case ExprOp::ceil_f: return std::ceil(a);
-    case ExprOp::round_f: return std::nearbyint(a);
-    case ExprOp::sign_f: return (a > 0) - (a < 0);
-    case ExprOp::exp_f: return std::exp(a);
-    case ExprOp::log_f: return std::log(a);
-    case ExprOp::sqrt_f: return std::sqrt(a);
-    case ExprOp::rsqrt_f: return 1 / std::sqrt(a);
-    case ExprOp::sin_f: return std::sin(a);
-    case ExprOp::cos_f: return std::cos(a);
-    case ExprOp::tanh_f: return std::tanh(a);
-    case ExprOp::erf_f: return std::erf(a);
-    case ExprOp::sigmoid_f: return 1 / (1 + std::exp(-a));
-    case ExprOp::silu_f: return a / (1 + std::exp(-a));
-    case ExprOp::gelu_f: return 0.5 * a * std::erfc(-a / std::sqrt(2.0));
-    case ExprOp::gelu_tanh_f: return 0.5 * a * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a)));
-    case ExprOp::relu_f: return a > 0 ? a : 0;
-    default: return std::log1p(std::exp(a));
+    case ExprOp::neg_f:
+      return -a;
+    case ExprOp::abs_f:
+      return std::abs(a);
+    case ExprOp::floor_f:
+      return std::floor(a);
+    case ExprOp::ceil_f:
+      return std::ceil(a);
+    case ExprOp::round_f:
+      return std::nearbyint(a);
+    case ExprOp::sign_f:
+      return (a > 0) - (a < 0);
+    case ExprOp::exp_f:
+      return std::exp(a);
+    case ExprOp::log_f:
+      return std::log(a);
+    case ExprOp::sqrt_f:
+      return std::sqrt(a);
+    case ExprOp::rsqrt_f:
+      return 1 / std::sqrt(a);
+    case ExprOp::sin_f:
+      return std::sin(a);
+    case ExprOp::cos_f:
+      return std::cos(a);
+    case ExprOp::tanh_f:
+      return std::tanh(a);
+    case ExprOp::erf_f:
+      return std::erf(a);
+    case ExprOp::sigmoid_f:
+      return 1 / (1 + std::exp(-a));
+    case ExprOp::silu_f:
+      return a / (1 + std::exp(-a));
+    case ExprOp::gelu_f:
+      return 0.5 * a * std::erfc(-a / std::sqrt(2.0));
+    case ExprOp::gelu_tanh_f:
+      return 0.5 * a * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a)));
+    case ExprOp::relu_f:
+      return a > 0 ? a : 0;
+    default:
+      return std::log1p(std::exp(a));
   }
 }
 std::int64_t int_result(ExprOp op, std::int64_t a, std::int64_t b) {
   switch (op) {
-    case ExprOp::add_i: return a + b;
-    case ExprOp::sub_i: return a - b;
-    case ExprOp::mul_i: return a * b;
-    case ExprOp::div_i: return b == 0 ? 0 : static_cast<std::int64_t>(std::floor(static_cast<double>(a) / static_cast<double>(b)));
-    case ExprOp::mod_i: return b == 0 ? 0 : a - b * static_cast<std::int64_t>(std::floor(static_cast<double>(a) / static_cast<double>(b)));
-    case ExprOp::min_i: return std::min(a, b);
-    case ExprOp::max_i: return std::max(a, b);
-    case ExprOp::neg_i: return -a;
-    case ExprOp::abs_i: return std::abs(a);
-    case ExprOp::sign_i: return (a > 0) - (a < 0);
-    case ExprOp::lt_i: return a < b;
-    case ExprOp::le_i: return a <= b;
-    case ExprOp::eq_i: return a == b;
-    case ExprOp::ne_i: return a != b;
-    case ExprOp::and_i: return a != 0 && b != 0;
-    case ExprOp::or_i: return a != 0 || b != 0;
-    default: return a == 0;
+    case ExprOp::add_i:
+      return a + b;
+    case ExprOp::sub_i:
+      return a - b;
+    case ExprOp::mul_i:
+      return a * b;
+    case ExprOp::div_i:
+      return b == 0 ? 0 : static_cast<std::int64_t>(std::floor(static_cast<double>(a) / static_cast<double>(b)));
+    case ExprOp::mod_i:
+      return b == 0 ? 0
+                    : a - b * static_cast<std::int64_t>(std::floor(static_cast<double>(a) / static_cast<double>(b)));
+    case ExprOp::min_i:
+      return std::min(a, b);
+    case ExprOp::max_i:
+      return std::max(a, b);
+    case ExprOp::neg_i:
+      return -a;
+    case ExprOp::abs_i:
+      return std::abs(a);
+    case ExprOp::sign_i:
+      return (a > 0) - (a < 0);
+    case ExprOp::lt_i:
+      return a < b;
+    case ExprOp::le_i:
+      return a <= b;
+    case ExprOp::eq_i:
+      return a == b;
+    case ExprOp::ne_i:
+      return a != b;
+    case ExprOp::and_i:
+      return a != 0 && b != 0;
+    case ExprOp::or_i:
+      return a != 0 || b != 0;
+    default:
+      return a == 0;
   }
 }
 
@@ -138,30 +187,38 @@ void one_instruction(ExprOp op) {
   if (positive) b.fill(in[0], 0.01, 20);
   const bool compares_floats = op >= ExprOp::lt_f && op <= ExprOp::ne_f;
   const bool floats = op <= ExprOp::pow_f || compares_floats || op == ExprOp::i_from_f ||
-                      (op >= ExprOp::neg_f && op <= ExprOp::sign_f) || (op >= ExprOp::exp_f && op <= ExprOp::softplus_f);
+                      (op >= ExprOp::neg_f && op <= ExprOp::sign_f) ||
+                      (op >= ExprOp::exp_f && op <= ExprOp::softplus_f);
   if (compares_floats) b.fill(in[2], -5, 5), b.set(in[2], {0, 0, 0, 0}, b.get(in[0], {0, 0, 0, 0}));
   const bool select = op == ExprOp::select_f || op == ExprOp::select_i;
-  if (op == ExprOp::select_f) b.code.push_back(ins(op, 6, 1, 0, 2));
-  else if (select) b.code.push_back(ins(op, 6, 1, 3, 5));
-  else b.code.push_back(ins(op, 6, floats ? 0 : 1, floats ? 2 : 3));
-  const bool gives_int = compares_floats || op == ExprOp::select_i || op == ExprOp::i_from_f || (!floats && op != ExprOp::f_from_i && !select);
+  if (op == ExprOp::select_f)
+    b.code.push_back(ins(op, 6, 1, 0, 2));
+  else if (select)
+    b.code.push_back(ins(op, 6, 1, 3, 5));
+  else
+    b.code.push_back(ins(op, 6, floats ? 0 : 1, floats ? 2 : 3));
+  const bool gives_int = compares_floats || op == ExprOp::select_i || op == ExprOp::i_from_f ||
+                         (!floats && op != ExprOp::f_from_i && !select);
   b.operands = in;
   b.operands.push_back(b.tensor(gives_int ? Dtype::i64 : Dtype::f32, shape));
   b.grid(shape);
-  b.check(OpCode::map, 6, [&](std::size_t, const Index& c) -> double {
-    const double x = b.get(in[0], c), y = b.get(in[2], c);
-    const auto i = static_cast<std::int64_t>(b.get(in[1], c)), j = static_cast<std::int64_t>(b.get(in[3], c));
-    if (op == ExprOp::select_f) return i != 0 ? x : y;
-    if (op == ExprOp::select_i) return i != 0 ? static_cast<double>(j) : b.get(in[5], c);
-    if (op == ExprOp::f_from_i) return static_cast<double>(i);
-    if (op == ExprOp::i_from_f) return std::trunc(x);
-    if (op == ExprOp::lt_f) return x < y;
-    if (op == ExprOp::le_f) return x <= y;
-    if (op == ExprOp::eq_f) return x == y;
-    if (op == ExprOp::ne_f) return x != y;
-    if (!floats) return static_cast<double>(int_result(op, i, j));
-    return op <= ExprOp::pow_f ? float_result(op, x, y) : unary_result(op, x);
-  }, 2e-6);
+  b.check(
+      OpCode::map, 6,
+      [&](std::size_t, const Index& c) -> double {
+        const double x = b.get(in[0], c), y = b.get(in[2], c);
+        const auto i = static_cast<std::int64_t>(b.get(in[1], c)), j = static_cast<std::int64_t>(b.get(in[3], c));
+        if (op == ExprOp::select_f) return i != 0 ? x : y;
+        if (op == ExprOp::select_i) return i != 0 ? static_cast<double>(j) : b.get(in[5], c);
+        if (op == ExprOp::f_from_i) return static_cast<double>(i);
+        if (op == ExprOp::i_from_f) return std::trunc(x);
+        if (op == ExprOp::lt_f) return x < y;
+        if (op == ExprOp::le_f) return x <= y;
+        if (op == ExprOp::eq_f) return x == y;
+        if (op == ExprOp::ne_f) return x != y;
+        if (!floats) return static_cast<double>(int_result(op, i, j));
+        return op <= ExprOp::pow_f ? float_result(op, x, y) : unary_result(op, x);
+      },
+      2e-6);
 }
 
 TEST(Expression, EveryInstruction) {
@@ -178,9 +235,13 @@ TEST(Expression, ConstantsAndRegistersThatAreWrittenOver) {
   const Tensor x = b.tensor(Dtype::f32, shape);
   b.fill(x, -4, 4);
   b.operands = {x, b.tensor(Dtype::f32, shape)};
-  b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::const_f, 1, 0, 0, float_bits(0.5f)), ins(ExprOp::lt_f, 1, 1, 0),
-            ins(ExprOp::const_i, 2, 0, 0, static_cast<std::uint32_t>(-3)), ins(ExprOp::mul_i, 1, 1, 2),
-            ins(ExprOp::f_from_i, 1, 1), ins(ExprOp::select_f, 2, 2, 1, 0)};
+  b.code = {ins(ExprOp::arg_f, 0),
+            ins(ExprOp::const_f, 1, 0, 0, float_bits(0.5f)),
+            ins(ExprOp::lt_f, 1, 1, 0),
+            ins(ExprOp::const_i, 2, 0, 0, static_cast<std::uint32_t>(-3)),
+            ins(ExprOp::mul_i, 1, 1, 2),
+            ins(ExprOp::f_from_i, 1, 1),
+            ins(ExprOp::select_f, 2, 2, 1, 0)};
   b.grid(shape);
   b.check(OpCode::map, 1, [&](std::size_t, const Index& c) { return b.get(x, c) > 0.5 ? -3.0 : 0.0; });
 }
@@ -200,8 +261,8 @@ TEST(Report, ConvertsToI32) {
 TEST(Select, TakesThenWhereAllGuardsHold) {
   Bench b(10);
   const Index shape{1, 2, 5, 7};
-  const Tensor yes = b.tensor(Dtype::bf16, shape), no = b.tensor(Dtype::bf16, shape), word = b.tensor(Dtype::i32, {1, 1, 1, 1}),
-               level = b.tensor(Dtype::f32, {1, 1, 1, 1});
+  const Tensor yes = b.tensor(Dtype::bf16, shape), no = b.tensor(Dtype::bf16, shape),
+               word = b.tensor(Dtype::i32, {1, 1, 1, 1}), level = b.tensor(Dtype::f32, {1, 1, 1, 1});
   b.fill(yes, -1, 1);
   b.fill(no, 5, 6);
   b.operands = {yes, no, b.tensor(Dtype::bf16, shape)};

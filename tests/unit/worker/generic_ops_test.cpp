@@ -1,8 +1,10 @@
-// Runs GenericOps for the other tests of this folder, and checks what holds for all kinds. The ops are compiled here only.
+// Runs GenericOps for the other tests of this folder, and checks what holds for all kinds. The ops are compiled here
+// only.
+#include "ccks/worker/generic_ops.hpp"
+
 #include <barrier>
 #include <thread>
 
-#include "ccks/worker/generic_ops.hpp"
 #include "ccks/worker/platform_host.hpp"
 #include "tests/unit/worker/ops_fixture.hpp"
 
@@ -43,10 +45,14 @@ class EmulatedLanes {
  private:
   template <class T, class F>
   T fold(T v, F f) {
-    if constexpr (std::is_floating_point_v<T>) block_.slots[lane_] = v;
-    else block_.int_slots[lane_] = v;
+    if constexpr (std::is_floating_point_v<T>)
+      block_.slots[lane_] = v;
+    else
+      block_.int_slots[lane_] = v;
     sync();
-    const auto slot = [&](u32 i) { return std::is_floating_point_v<T> ? static_cast<T>(block_.slots[i]) : static_cast<T>(block_.int_slots[i]); };
+    const auto slot = [&](u32 i) {
+      return std::is_floating_point_v<T> ? static_cast<T>(block_.slots[i]) : static_cast<T>(block_.int_slots[i]);
+    };
     T all = slot(0);
     for (u32 i = 1; i < EmulatedBlock::kLanes; ++i) all = f(all, slot(i));
     sync();
@@ -94,9 +100,12 @@ FaultCode run_host(u32 scratch_bytes, const wire::RunFrame& frame, const wire::O
 
 FaultCode run_tiles(Machine machine, const wire::RunFrame& frame, const wire::OpParams& op) {
   switch (machine) {
-    case Machine::host: return run_host(512 * 1024, frame, op);
-    case Machine::host_small_scratch: return run_host(kMinScratchBytes, frame, op);
-    default: return run_emulated(frame, op);
+    case Machine::host:
+      return run_host(512 * 1024, frame, op);
+    case Machine::host_small_scratch:
+      return run_host(kMinScratchBytes, frame, op);
+    default:
+      return run_emulated(frame, op);
   }
 }
 

@@ -52,7 +52,8 @@ inline double half_value(std::uint16_t h) {
 inline std::uint16_t half_near(double v) {  // truncates: inputs need not be rounded well
   std::uint16_t best = 0;
   for (int bit = 14; bit >= 0; --bit)
-    if (half_value(static_cast<std::uint16_t>(best | 1 << bit)) <= std::abs(v)) best |= static_cast<std::uint16_t>(1 << bit);
+    if (half_value(static_cast<std::uint16_t>(best | 1 << bit)) <= std::abs(v))
+      best |= static_cast<std::uint16_t>(1 << bit);
   return static_cast<std::uint16_t>(best | (v < 0 ? 0x8000 : 0));
 }
 
@@ -99,38 +100,52 @@ class Bench {
   }
 
   std::uint8_t* bytes() { return reinterpret_cast<std::uint8_t*>(arena.data()); }
-  std::uint8_t* address(const Tensor& t, const Index& c) { return bytes() + t.offset + t.at(c) * wire::dtype_bytes(t.dtype); }
+  std::uint8_t* address(const Tensor& t, const Index& c) {
+    return bytes() + t.offset + t.at(c) * wire::dtype_bytes(t.dtype);
+  }
 
   double get(const Tensor& t, const Index& c) {
     const std::uint8_t* p = address(t, c);
     switch (t.dtype) {
-      case Dtype::f32: return value<float>(p);
-      case Dtype::f16: return half_value(value<std::uint16_t>(p));
+      case Dtype::f32:
+        return value<float>(p);
+      case Dtype::f16:
+        return half_value(value<std::uint16_t>(p));
       case Dtype::bf16: {
         const std::uint32_t bits = static_cast<std::uint32_t>(value<std::uint16_t>(p)) << 16;
         return value<float>(reinterpret_cast<const std::uint8_t*>(&bits));
       }
-      case Dtype::i32: return value<std::int32_t>(p);
-      case Dtype::i64: return static_cast<double>(value<std::int64_t>(p));
-      default: return *p;
+      case Dtype::i32:
+        return value<std::int32_t>(p);
+      case Dtype::i64:
+        return static_cast<double>(value<std::int64_t>(p));
+      default:
+        return *p;
     }
   }
   void set(const Tensor& t, const Index& c, double v) {
     std::uint8_t* p = address(t, c);
     switch (t.dtype) {
-      case Dtype::f32: return put(p, static_cast<float>(v));
-      case Dtype::f16: return put(p, half_near(v));
+      case Dtype::f32:
+        return put(p, static_cast<float>(v));
+      case Dtype::f16:
+        return put(p, half_near(v));
       case Dtype::bf16: {
         const float f = static_cast<float>(v);
         return put(p, value<std::uint16_t>(reinterpret_cast<const std::uint8_t*>(&f) + 2));
       }
-      case Dtype::i32: return put(p, static_cast<std::int32_t>(v));
-      case Dtype::i64: return put(p, static_cast<std::int64_t>(v));
-      default: return put(p, static_cast<std::uint8_t>(v != 0));
+      case Dtype::i32:
+        return put(p, static_cast<std::int32_t>(v));
+      case Dtype::i64:
+        return put(p, static_cast<std::int64_t>(v));
+      default:
+        return put(p, static_cast<std::uint8_t>(v != 0));
     }
   }
   void fill(const Tensor& t, double lo, double hi) {
-    each(t.dim, [&](const Index& c) { set(t, c, wire::dtype_is_float(t.dtype) ? uniform(lo, hi) : std::floor(uniform(lo, hi + 1))); });
+    each(t.dim, [&](const Index& c) {
+      set(t, c, wire::dtype_is_float(t.dtype) ? uniform(lo, hi) : std::floor(uniform(lo, hi + 1)));
+    });
   }
   static void each(const Index& dim, const std::function<void(const Index&)>& f) {
     Index c{};
@@ -151,7 +166,9 @@ class Bench {
     op.tile_count = static_cast<std::uint32_t>(op.grid[0] * op.grid[1] * op.grid[2] * op.grid[3]);
   }
 
-  FaultCode run(Machine machine, OpCode kind, std::size_t inputs) {
+  /// Runs the op by `runner(frame, op)`.
+  template <class Runner>
+  FaultCode run_by(OpCode kind, std::size_t inputs, Runner&& runner) {
     op.kind = static_cast<std::uint8_t>(kind);
     op.input_count = static_cast<std::uint16_t>(inputs);
     op.output_count = static_cast<std::uint16_t>(operands.size() - inputs);
@@ -159,7 +176,10 @@ class Bench {
     const std::vector<std::uint64_t> image = frame_image();
     const auto& frame = *reinterpret_cast<const wire::RunFrame*>(image.data());
     const auto* base = reinterpret_cast<const std::uint8_t*>(image.data());
-    return run_tiles(machine, frame, *reinterpret_cast<const wire::OpParams*>(base + frame.ops));
+    return runner(frame, *reinterpret_cast<const wire::OpParams*>(base + frame.ops));
+  }
+  FaultCode run(Machine machine, OpCode kind, std::size_t inputs) {
+    return run_by(kind, inputs, [&](const auto& frame, const auto& o) { return run_tiles(machine, frame, o); });
   }
 
   /// Runs on every machine and compares every output with `want(output, c)`; nothing outside the outputs may change.
@@ -188,6 +208,8 @@ class Bench {
     return s;
   }
 
+  std::vector<std::uint64_t> memory() const { return arena; }
+
  private:
   static constexpr std::uint64_t kArenaBytes = 8 << 20;
   std::vector<std::uint64_t> arena;
@@ -204,9 +226,7 @@ class Bench {
     std::memcpy(p, &v, sizeof v);
   }
 
-  static double resolution(Dtype d) {
-    return d == Dtype::bf16 ? 0x1.01p-8 : d == Dtype::f16 ? 0x1.01p-11 : 0;
-  }
+  static double resolution(Dtype d) { return d == Dtype::bf16 ? 0x1.01p-8 : d == Dtype::f16 ? 0x1.01p-11 : 0; }
   void compare(const Tensor& t, std::size_t output, const Want& want, double tolerance) {
     double squares = 0, n = 0;
     each(t.dim, [&](const Index& c) {
@@ -217,7 +237,8 @@ class Bench {
     each(t.dim, [&](const Index& c) {
       if (testing::Test::HasFailure()) return;
       const double w = want(output, c), g = get(t, c);
-      SCOPED_TRACE("at " + std::to_string(c[0]) + " " + std::to_string(c[1]) + " " + std::to_string(c[2]) + " " + std::to_string(c[3]));
+      SCOPED_TRACE("at " + std::to_string(c[0]) + " " + std::to_string(c[1]) + " " + std::to_string(c[2]) + " " +
+                   std::to_string(c[3]));
       if (std::isnan(w)) {
         EXPECT_TRUE(std::isnan(g)) << "got " << g;
         return;
@@ -227,7 +248,8 @@ class Bench {
         return;
       }
       if (w == g) return;
-      const double allowed = tolerance * std::max(std::abs(w), scale) + resolution(t.dtype) * std::abs(w) + (t.dtype == Dtype::f16 ? 0x1p-24 : 0);
+      const double allowed = tolerance * std::max(std::abs(w), scale) + resolution(t.dtype) * std::abs(w) +
+                             (t.dtype == Dtype::f16 ? 0x1p-24 : 0);
       EXPECT_LE(std::abs(w - g), allowed) << "got " << g << " want " << w;
     });
   }

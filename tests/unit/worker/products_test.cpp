@@ -18,8 +18,9 @@ double product(Bench& b, const Tensor& x, const Tensor& y, const Index& c) {
 /// acc * 2 + other; relu.
 void use_epilogue(Bench& b, int first) {
   b.op.dims[wire::kEpilogueDim] = first;
-  b.code = {ins(ExprOp::arg_f, 3), ins(ExprOp::const_f, 1, 0, 0, float_bits(2)), ins(ExprOp::mul_f, 3, 3, 1),
-            ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 3, 3, 1), ins(ExprOp::relu_f, 3, 3)};
+  b.code = {ins(ExprOp::arg_f, 3),       ins(ExprOp::const_f, 1, 0, 0, float_bits(2)),
+            ins(ExprOp::mul_f, 3, 3, 1), ins(ExprOp::arg_f, 1, 0, 0, 1),
+            ins(ExprOp::add_f, 3, 3, 1), ins(ExprOp::relu_f, 3, 3)};
 }
 double epilogue(double acc, double other) { return std::max(0.0, acc * 2 + other); }
 
@@ -70,7 +71,8 @@ void check_conv(std::uint32_t seed) {
   const int ow = (w + 2 * pad_w - (kw - 1) * dilation_w - 1) / stride_w + 1;
   if (oh < 1 || ow < 1) return;
   const int images = b.pick(1, 2), channels = b.pick(1, 5), outs = b.pick(1, 9);
-  const Tensor x = b.tensor(any_float(b), {images, channels, h, w}), weight = b.tensor(any_float(b), {outs, channels, kh, kw});
+  const Tensor x = b.tensor(any_float(b), {images, channels, h, w}),
+               weight = b.tensor(any_float(b), {outs, channels, kh, kw});
   b.fill(x, -1, 1);
   b.fill(weight, -1, 1);
   const Index shape{images, outs, oh, ow};
@@ -84,7 +86,8 @@ void check_conv(std::uint32_t seed) {
     double acc = 0;
     Bench::each({1, channels, kh, kw}, [&](const Index& t) {
       const int y = c[2] * stride_h + t[2] * dilation_h - pad_h, z = c[3] * stride_w + t[3] * dilation_w - pad_w;
-      if (y >= 0 && y < h && z >= 0 && z < w) acc += b.get(x, {c[0], t[1], y, z}) * b.get(weight, {c[1], t[1], t[2], t[3]});
+      if (y >= 0 && y < h && z >= 0 && z < w)
+        acc += b.get(x, {c[0], t[1], y, z}) * b.get(weight, {c[1], t[1], t[2], t[3]});
     });
     return epilogue(acc, b.get(other, c));
   });
@@ -99,7 +102,8 @@ TEST(Conv2d, AnyStridePaddingAndDilation) {
 
 void check_attention(std::uint32_t seed) {
   Bench b(seed);
-  const int kv_heads = b.pick(1, 3), group = b.pick(1, 3), heads = kv_heads * group, head_dim = b.pick(1, b.coin() ? 8 : 70);
+  const int kv_heads = b.pick(1, 3), group = b.pick(1, 3), heads = kv_heads * group,
+            head_dim = b.pick(1, b.coin() ? 8 : 70);
   const int n = b.coin() ? 1 : b.pick(1, 9), context = b.pick(1, b.coin() ? 20 : 200), batch = b.pick(1, 2);
   const Tensor q = b.tensor(any_float(b), {1, batch, n, heads * head_dim});
   const Tensor k = b.tensor(any_float(b), {1, batch, context, kv_heads * head_dim}), v = b.tensor(any_float(b), k.dim);
@@ -130,7 +134,8 @@ void check_attention(std::uint32_t seed) {
     const int head = c[3] / head_dim, d = c[3] % head_dim;
     const auto& p = weights[static_cast<std::size_t>((c[1] * n + c[2]) * heads + head)];
     double sum = 0;
-    for (std::size_t j = 0; j < p.size(); ++j) sum += p[j] * b.get(v, {0, c[1], static_cast<int>(j), head / group * head_dim + d});
+    for (std::size_t j = 0; j < p.size(); ++j)
+      sum += p[j] * b.get(v, {0, c[1], static_cast<int>(j), head / group * head_dim + d});
     return sum;
   });
 }
@@ -142,7 +147,8 @@ TEST(Attention, DecodePrefillGroupsAndCausal) {
   }
 }
 
-// ---- mixture of experts -----------------------------------------------------------------------------------------------
+// ---- mixture of experts
+// -----------------------------------------------------------------------------------------------
 
 struct Routing {
   std::vector<int> expert, row, source, count;
@@ -177,14 +183,19 @@ Routing route(Bench& b, const Tensor& logits, int k, bool over_all, bool renorma
 TEST(Route, SortsByExpertThenToken) {
   for (std::uint32_t seed = 0; seed < 30; ++seed) {
     Bench b(seed);
-    const int tokens = b.pick(1, 20), experts = b.pick(1, seed % 5 == 0 ? 200 : 12), k = b.pick(1, std::min(experts, 8));
+    const int tokens = b.pick(1, 20), experts = b.pick(1, seed % 5 == 0 ? 200 : 12),
+              k = b.pick(1, std::min(experts, 8));
     const bool over_all = b.coin(), renormalize = b.coin();
     const Tensor logits = b.tensor(any_float(b), {1, 1, tokens, experts});
     b.fill(logits, -3, 3);
     if (b.coin()) Bench::each(logits.dim, [&](const Index& c) { b.set(logits, c, b.pick(-1, 1)); });
     const Index pairs{1, 1, tokens, k};
-    b.operands = {logits, b.tensor(Dtype::f32, pairs), b.tensor(Dtype::i32, pairs), b.tensor(Dtype::i32, {1, 1, 1, experts}),
-                  b.tensor(Dtype::i32, pairs), b.tensor(Dtype::i32, {1, 1, 1, tokens * k})};
+    b.operands = {logits,
+                  b.tensor(Dtype::f32, pairs),
+                  b.tensor(Dtype::i32, pairs),
+                  b.tensor(Dtype::i32, {1, 1, 1, experts}),
+                  b.tensor(Dtype::i32, pairs),
+                  b.tensor(Dtype::i32, {1, 1, 1, tokens * k})};
     b.op.dims[0] = k;
     b.op.dims[1] = over_all;
     b.op.dims[2] = renormalize;
@@ -192,7 +203,11 @@ TEST(Route, SortsByExpertThenToken) {
     const Routing want = route(b, logits, k, over_all, renormalize);
     b.check(OpCode::route, 1, [&](std::size_t o, const Index& c) -> double {
       const auto pair = static_cast<std::size_t>(c[2] * k + c[3]), last = static_cast<std::size_t>(c[3]);
-      return o == 0 ? want.weight[pair] : o == 1 ? want.expert[pair] : o == 2 ? want.count[last] : o == 3 ? want.row[pair] : want.source[last];
+      return o == 0   ? want.weight[pair]
+             : o == 1 ? want.expert[pair]
+             : o == 2 ? want.count[last]
+             : o == 3 ? want.row[pair]
+                      : want.source[last];
     });
     if (HasFailure()) return;
   }
@@ -200,10 +215,12 @@ TEST(Route, SortsByExpertThenToken) {
 
 void check_expert_matmul(std::uint32_t seed) {
   Bench b(seed);
-  const int tokens = b.pick(1, 12), experts = b.pick(1, 6), top_k = b.pick(1, experts), k = b.pick(1, 40), n = b.pick(1, 50);
+  const int tokens = b.pick(1, 12), experts = b.pick(1, 6), top_k = b.pick(1, experts), k = b.pick(1, 40),
+            n = b.pick(1, 50);
   const bool gather = b.coin();
   const int rows = tokens * top_k;
-  const Tensor logits = b.tensor(Dtype::f32, {1, 1, tokens, experts}), x = b.tensor(any_float(b), {1, 1, gather ? tokens : rows, k}),
+  const Tensor logits = b.tensor(Dtype::f32, {1, 1, tokens, experts}),
+               x = b.tensor(any_float(b), {1, 1, gather ? tokens : rows, k}),
                y = b.tensor(any_float(b), {1, experts, k, n}), source = b.tensor(Dtype::i32, {1, 1, 1, rows}),
                count = b.tensor(Dtype::i32, {1, 1, 1, experts});
   for (const Tensor& t : {logits, x, y}) b.fill(t, -1, 1);
@@ -227,7 +244,8 @@ void check_expert_matmul(std::uint32_t seed) {
     return epilogue(acc, b.get(other, c));
   });
   b.set(count, {0, 0, 0, 0}, rows + 1);
-  for (const Machine m : {Machine::host, Machine::emulated}) EXPECT_EQ(b.run(m, OpCode::expert_matmul, 5), FaultCode::bad_index);
+  for (const Machine m : {Machine::host, Machine::emulated})
+    EXPECT_EQ(b.run(m, OpCode::expert_matmul, 5), FaultCode::bad_index);
   b.set(count, {0, 0, 0, 0}, r.count[0]);
   b.set(source, {0, 0, 0, 0}, rows);
   const FaultCode bad_source = gather ? FaultCode::bad_index : FaultCode::none;  // unused where rows are not gathered
@@ -260,7 +278,8 @@ TEST(Combine, SumsChosenRows) {
       return sum;
     });
     b.set(row, {0, 0, tokens - 1, k - 1}, rows);
-    for (const Machine m : {Machine::host, Machine::emulated}) EXPECT_EQ(b.run(m, OpCode::combine, 3), FaultCode::bad_index);
+    for (const Machine m : {Machine::host, Machine::emulated})
+      EXPECT_EQ(b.run(m, OpCode::combine, 3), FaultCode::bad_index);
     if (HasFailure()) return;
   }
 }

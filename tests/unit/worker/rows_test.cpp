@@ -44,7 +44,8 @@ TEST(Reduce, AnyAxesAnyFunction) {
     b.op.dims[1] = mask;
     b.grid(out);
     SCOPED_TRACE("fn " + std::to_string(fn) + " mask " + std::to_string(mask));
-    b.check(OpCode::reduce, 1, [&](std::size_t, const Index& c) { return reduced(b, x, fn, mask, c); }, 1e-5);
+    b.check(
+        OpCode::reduce, 1, [&](std::size_t, const Index& c) { return reduced(b, x, fn, mask, c); }, 1e-5);
     if (HasFailure()) return;
   }
 }
@@ -142,7 +143,8 @@ TEST(Rope, RotatesPairs) {
     if (positions) b.operands.push_back(position);
     b.operands.push_back(b.tensor(any_float(b), shape));
     const int first = b.pick(0, 5000);
-    for (const auto& [i, v] : {std::pair{0, heads}, {1, first}, {2, int{positions}}, {3, int{interleaved}}}) b.op.dims[i] = v;
+    for (const auto& [i, v] : {std::pair{0, heads}, {1, first}, {2, int{positions}}, {3, int{interleaved}}})
+      b.op.dims[i] = v;
     b.op.scalars[0] = 10000;
     b.grid(shape, false, head_dim);
     b.check(OpCode::rope, positions ? 2 : 1, [&](std::size_t, const Index& c) {
@@ -164,7 +166,8 @@ TEST(Gather, CopiesRowsAndRefusesBadIndices) {
     Bench b(seed);
     const int rows = b.pick(1, 20), width = b.pick(1, 300), picked = b.pick(1, 9);
     const Dtype d = seed % 3 == 0 ? Dtype::i64 : any_float(b);
-    const Tensor table = b.tensor(d, {1, 1, rows, width}, true), index = b.tensor(b.coin() ? Dtype::i32 : Dtype::i64, {1, 1, 1, picked});
+    const Tensor table = b.tensor(d, {1, 1, rows, width}, true),
+                 index = b.tensor(b.coin() ? Dtype::i32 : Dtype::i64, {1, 1, 1, picked});
     b.fill(table, -9, 9);
     b.fill(index, 0, rows - 1);
     b.operands = {table, index, b.tensor(d, {1, 1, picked, width}, true)};
@@ -173,7 +176,8 @@ TEST(Gather, CopiesRowsAndRefusesBadIndices) {
       return b.get(table, {0, 0, static_cast<int>(b.get(index, {0, 0, 0, c[2]})), c[3]});
     });
     b.set(index, {0, 0, 0, picked - 1}, b.coin() ? rows : -1);
-    for (const Machine m : {Machine::host, Machine::emulated}) EXPECT_EQ(b.run(m, OpCode::gather, 2), FaultCode::bad_index);
+    for (const Machine m : {Machine::host, Machine::emulated})
+      EXPECT_EQ(b.run(m, OpCode::gather, 2), FaultCode::bad_index);
     if (HasFailure()) return;
   }
 }
