@@ -49,7 +49,36 @@ echo "== installed programs"
 "$prefix/bin/ccks-gen" check "$prefix/share/ccks/examples/mlp.yaml"
 "$prefix/bin/ccks-run" "$prefix/share/ccks/examples/mlp.yaml" --device host --verify
 
-echo "== generated code"
-"$prefix/bin/ccks-gen" "$prefix/share/ccks/examples/mlp.yaml" -o "$work/generated" --device host
-cmake -S "$work/generated" -B "$work/generated-build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$prefix"
-cmake --build "$work/generated-build"
+echo "== generated code, as a module and linked in"
+spec="$prefix/share/ccks/examples/mlp.yaml"
+"$prefix/bin/ccks-gen" "$spec" -o "$work/generated/mlp" --device host
+cat >"$work/generated/CMakeLists.txt" <<'CMAKE'
+cmake_minimum_required(VERSION 3.25)
+project(generated LANGUAGES CXX)
+find_package(ccks REQUIRED)
+add_subdirectory(mlp)
+add_executable(linked linked.cpp)
+target_link_libraries(linked PRIVATE mlp)
+CMAKE
+cat >"$work/generated/linked.cpp" <<'CPP'
+#include <ccks/engine.hpp>
+#include <cstdio>
+#include "program.hpp"
+int main() {
+  const auto program = ccks::Program::from_generated(*ccks_program_mlp());
+  auto device = ccks::open_device({.kind = "host"});
+  if (!device.ok()) return 1;
+  auto engine = ccks::Engine::create(std::move(*device), program);
+  if (!engine.ok()) return 2;
+  for (const auto& tensor : program.plan().tensors) {
+    const std::vector<std::byte> zeros(tensor.max_bytes);
+    if (tensor.kind == ccks::plan::TensorKind::weight && !engine->bind_weight(tensor.name, zeros).ok()) return 3;
+  }
+  if (!engine->start().ok()) return 4;
+  std::printf("%s: %zu ops\n", program.plan().name, program.plan().ops.size());
+}
+CPP
+cmake -S "$work/generated" -B "$work/generated/build" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" -DCMAKE_PREFIX_PATH="$prefix"
+cmake --build "$work/generated/build"
+[[ "$("$work/generated/build/linked")" == "mlp: 4 ops" ]]
+"$prefix/bin/ccks-run" "$spec" --module "$work/generated/build/mlp/libmlp_module.so" --device host --verify
