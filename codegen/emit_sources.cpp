@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "codegen/emit_text.hpp"
 #include "codegen/emit_write.hpp"
@@ -21,6 +22,14 @@ Result<std::string> filled(const std::string& name, const Holes& holes) {
   const std::string_view text = template_text(name + ".in");
   if (text.empty()) return Status(ErrorCode::internal, fmt::format("there is no template '{}'", name));
   return fill_template(text, holes);
+}
+
+/// The program's name, unless CMake or the package itself has that name.
+std::string target_name(const std::string& program) {
+  static const std::set<std::string> kTaken = {"all",     "ALL_BUILD", "ccks", "clean", "edit_cache",    "help", "install", "package", "package_source", "preinstall",
+                                               "RUN_TESTS", "rebuild_cache", "test", "ZERO_CHECK", "default_target"};
+  const std::string name = identifier(program);
+  return kTaken.contains(name) ? name + "_program" : name;
 }
 
 Status add_parts(Holes& holes, bool cuda, bool custom) {
@@ -57,8 +66,8 @@ Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, co
   Result<Bodies> bodies = emit_bodies(program, image, options.allow_inline);
   if (!bodies) return bodies.status();
   Holes holes = emit_tables(image, *bodies);
-  holes.insert({{"PROGRAM", comment_text(image.name)}, {"ID", identifier(image.name)}, {"VERSION", generator_version()},
-                {"ALIASES", bodies->aliases}, {"CASES", bodies->cases}, {"CUSTOM", bodies->custom}});
+  holes.insert({{"PROGRAM", comment_text(image.name)}, {"ID", identifier(image.name)}, {"NAMESPACE", identifier(image.name) + "_program"},
+                {"TARGET", target_name(image.name)}, {"VERSION", generator_version()}, {"ALIASES", bodies->aliases}, {"CASES", bodies->cases}, {"CUSTOM", bodies->custom}});
   CCKS_RETURN_IF_ERROR(add_parts(holes, cuda, !bodies->custom.empty()));
   std::vector<std::string> names(std::begin(kTemplates), std::end(kTemplates));
   if (cuda) names.push_back(kCudaWorker);
