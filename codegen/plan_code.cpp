@@ -23,60 +23,101 @@ struct OpPair {
 /// Functions of one kind of operand on both sides. Missing variants repeat the float one: integers are converted first.
 std::optional<OpPair> arithmetic(ExprFn fn) {
   switch (fn) {
-    case ExprFn::add: return OpPair{ExprOp::add_f, ExprOp::add_i};
-    case ExprFn::sub: return OpPair{ExprOp::sub_f, ExprOp::sub_i};
-    case ExprFn::mul: return OpPair{ExprOp::mul_f, ExprOp::mul_i};
-    case ExprFn::div: return OpPair{ExprOp::div_f, ExprOp::div_i};
-    case ExprFn::mod: return OpPair{ExprOp::mod_f, ExprOp::mod_i};
-    case ExprFn::min: return OpPair{ExprOp::min_f, ExprOp::min_i};
-    case ExprFn::max: return OpPair{ExprOp::max_f, ExprOp::max_i};
-    case ExprFn::neg: return OpPair{ExprOp::neg_f, ExprOp::neg_i};
-    case ExprFn::abs: return OpPair{ExprOp::abs_f, ExprOp::abs_i};
-    case ExprFn::sign: return OpPair{ExprOp::sign_f, ExprOp::sign_i};
-    case ExprFn::lt: case ExprFn::gt: return OpPair{ExprOp::lt_f, ExprOp::lt_i};
-    case ExprFn::le: case ExprFn::ge: return OpPair{ExprOp::le_f, ExprOp::le_i};
-    case ExprFn::eq: return OpPair{ExprOp::eq_f, ExprOp::eq_i};
-    case ExprFn::ne: return OpPair{ExprOp::ne_f, ExprOp::ne_i};
-    default: return std::nullopt;
+    case ExprFn::add:
+      return OpPair{ExprOp::add_f, ExprOp::add_i};
+    case ExprFn::sub:
+      return OpPair{ExprOp::sub_f, ExprOp::sub_i};
+    case ExprFn::mul:
+      return OpPair{ExprOp::mul_f, ExprOp::mul_i};
+    case ExprFn::div:
+      return OpPair{ExprOp::div_f, ExprOp::div_i};
+    case ExprFn::mod:
+      return OpPair{ExprOp::mod_f, ExprOp::mod_i};
+    case ExprFn::min:
+      return OpPair{ExprOp::min_f, ExprOp::min_i};
+    case ExprFn::max:
+      return OpPair{ExprOp::max_f, ExprOp::max_i};
+    case ExprFn::neg:
+      return OpPair{ExprOp::neg_f, ExprOp::neg_i};
+    case ExprFn::abs:
+      return OpPair{ExprOp::abs_f, ExprOp::abs_i};
+    case ExprFn::sign:
+      return OpPair{ExprOp::sign_f, ExprOp::sign_i};
+    case ExprFn::lt:
+    case ExprFn::gt:
+      return OpPair{ExprOp::lt_f, ExprOp::lt_i};
+    case ExprFn::le:
+    case ExprFn::ge:
+      return OpPair{ExprOp::le_f, ExprOp::le_i};
+    case ExprFn::eq:
+      return OpPair{ExprOp::eq_f, ExprOp::eq_i};
+    case ExprFn::ne:
+      return OpPair{ExprOp::ne_f, ExprOp::ne_i};
+    default:
+      return std::nullopt;
   }
 }
 
 std::optional<ExprOp> float_only(ExprFn fn) {
   switch (fn) {
-    case ExprFn::pow: return ExprOp::pow_f;
-    case ExprFn::exp: return ExprOp::exp_f;
-    case ExprFn::log: return ExprOp::log_f;
-    case ExprFn::sqrt: return ExprOp::sqrt_f;
-    case ExprFn::rsqrt: return ExprOp::rsqrt_f;
-    case ExprFn::sin: return ExprOp::sin_f;
-    case ExprFn::cos: return ExprOp::cos_f;
-    case ExprFn::tanh: return ExprOp::tanh_f;
-    case ExprFn::erf: return ExprOp::erf_f;
-    case ExprFn::sigmoid: return ExprOp::sigmoid_f;
-    case ExprFn::silu: return ExprOp::silu_f;
-    case ExprFn::gelu: return ExprOp::gelu_f;
-    case ExprFn::gelu_tanh: return ExprOp::gelu_tanh_f;
-    case ExprFn::relu: return ExprOp::relu_f;
-    case ExprFn::softplus: return ExprOp::softplus_f;
-    default: return std::nullopt;
+    case ExprFn::pow:
+      return ExprOp::pow_f;
+    case ExprFn::exp:
+      return ExprOp::exp_f;
+    case ExprFn::log:
+      return ExprOp::log_f;
+    case ExprFn::sqrt:
+      return ExprOp::sqrt_f;
+    case ExprFn::rsqrt:
+      return ExprOp::rsqrt_f;
+    case ExprFn::sin:
+      return ExprOp::sin_f;
+    case ExprFn::cos:
+      return ExprOp::cos_f;
+    case ExprFn::tanh:
+      return ExprOp::tanh_f;
+    case ExprFn::erf:
+      return ExprOp::erf_f;
+    case ExprFn::sigmoid:
+      return ExprOp::sigmoid_f;
+    case ExprFn::silu:
+      return ExprOp::silu_f;
+    case ExprFn::gelu:
+      return ExprOp::gelu_f;
+    case ExprFn::gelu_tanh:
+      return ExprOp::gelu_tanh_f;
+    case ExprFn::relu:
+      return ExprOp::relu_f;
+    case ExprFn::softplus:
+      return ExprOp::softplus_f;
+    default:
+      return std::nullopt;
   }
 }
 
 std::optional<ExprOp> rounding(ExprFn fn) {
   switch (fn) {
-    case ExprFn::floor: return ExprOp::floor_f;
-    case ExprFn::ceil: return ExprOp::ceil_f;
-    case ExprFn::round: return ExprOp::round_f;
-    default: return std::nullopt;
+    case ExprFn::floor:
+      return ExprOp::floor_f;
+    case ExprFn::ceil:
+      return ExprOp::ceil_f;
+    case ExprFn::round:
+      return ExprOp::round_f;
+    default:
+      return std::nullopt;
   }
 }
 
 std::optional<ExprOp> logical(ExprFn fn) {
   switch (fn) {
-    case ExprFn::logical_and: return ExprOp::and_i;
-    case ExprFn::logical_or: return ExprOp::or_i;
-    case ExprFn::logical_not: return ExprOp::not_i;
-    default: return std::nullopt;
+    case ExprFn::logical_and:
+      return ExprOp::and_i;
+    case ExprFn::logical_or:
+      return ExprOp::or_i;
+    case ExprFn::logical_not:
+      return ExprOp::not_i;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -136,24 +177,29 @@ std::uint32_t CodeBuilder::as_bool(Value v) {
 
 Status CodeBuilder::check_constant(const ExprNode& node) const {
   if (is_float(node.type)) return {};
-  const bool fits = node.value >= std::numeric_limits<std::int32_t>::min() &&
-                    node.value <= std::numeric_limits<std::int32_t>::max();
-  return fits ? Status() : Status(ErrorCode::unsupported, "an integer constant of an expression needs more than 32 bits");
+  const bool fits =
+      node.value >= std::numeric_limits<std::int32_t>::min() && node.value <= std::numeric_limits<std::int32_t>::max();
+  return fits ? Status()
+              : Status(ErrorCode::unsupported, "an integer constant of an expression needs more than 32 bits");
 }
 
 std::optional<Value> CodeBuilder::leaf(const ExprNode& node) {
   switch (node.fn) {
     case ExprFn::constant:
       if (is_float(node.type))
-        return Value{emit(ExprOp::const_f, 0, 0, 0, std::bit_cast<std::uint32_t>(static_cast<float>(node.value))), true};
-      return Value{emit(ExprOp::const_i, 0, 0, 0, static_cast<std::uint32_t>(static_cast<std::int32_t>(node.value))), false};
+        return Value{emit(ExprOp::const_f, 0, 0, 0, std::bit_cast<std::uint32_t>(static_cast<float>(node.value))),
+                     true};
+      return Value{emit(ExprOp::const_i, 0, 0, 0, static_cast<std::uint32_t>(static_cast<std::int32_t>(node.value))),
+                   false};
     case ExprFn::argument: {
       const bool f = node.index < args_.size() ? wire::dtype_is_float(args_[node.index]) : is_float(node.type);
       return Value{emit(f ? ExprOp::arg_f : ExprOp::arg_i, 0, 0, 0, node.index), f};
     }
     case ExprFn::index:
-      return Value{emit(ExprOp::index_i, 0, 0, 0, static_cast<std::uint32_t>(node.index + wire::kMaxRank - rank_)), false};
-    default: return std::nullopt;
+      return Value{emit(ExprOp::index_i, 0, 0, 0, static_cast<std::uint32_t>(node.index + wire::kMaxRank - rank_)),
+                   false};
+    default:
+      return std::nullopt;
   }
 }
 
@@ -256,7 +302,8 @@ Result<std::vector<ExprInstr>> CodeBuilder::allocate() const {
     home[i] = static_cast<std::uint8_t>(free);
     busy |= 1u << free;
     if (last[i] == 0 && i + 1 != n) busy &= ~(1u << free);
-    out.push_back({static_cast<std::uint8_t>(v.op), home[i], static_cast<std::uint8_t>(f[0]), static_cast<std::uint8_t>(f[1]), f[2]});
+    out.push_back({static_cast<std::uint8_t>(v.op), home[i], static_cast<std::uint8_t>(f[0]),
+                   static_cast<std::uint8_t>(f[1]), f[2]});
   }
   return out;
 }
@@ -267,7 +314,8 @@ Result<std::vector<ExprInstr>> compile_element_expr(const spec::ElementExpr& exp
                                                     wire::Dtype out, std::size_t rank) {
   if (!expr.empty()) return CodeBuilder(expr, args, rank).build(out);
   const bool to_bool = !args.empty() && out == wire::Dtype::boolean && args[0] != out;
-  if (args.empty() || (wire::dtype_is_float(args[0]) == wire::dtype_is_float(out) && !to_bool)) return std::vector<ExprInstr>{};
+  if (args.empty() || (wire::dtype_is_float(args[0]) == wire::dtype_is_float(out) && !to_bool))
+    return std::vector<ExprInstr>{};
   spec::ElementExpr identity;
   ExprNode argument;
   argument.fn = ExprFn::argument;

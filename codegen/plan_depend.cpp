@@ -1,8 +1,8 @@
 // Derives which op must wait for which, and for what part of it, from the regions their tiles read and write.
 //
-// For each op in text order and each earlier op that touched the same storage, unless both only read or their regions are
-// provably apart. A later write that covers an earlier access stands for it: whoever waits for the write's tiles waits,
-// through them, for the tiles of that access which touched the same elements.
+// For each op in text order and each earlier op that touched the same storage, unless both only read or their regions
+// are provably apart. A later write that covers an earlier access stands for it: whoever waits for the write's tiles
+// waits, through them, for the tiles of that access which touched the same elements.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -136,9 +136,12 @@ void choose_windows(const Planner& planner, Edge& edge, std::vector<AxisWindow> 
     edge.why = candidates.empty() ? "every tile needs all of it" : "asked for whole events";
     return;
   }
-  const auto tiles = [&](const AxisWindow& w) { return planner.upper_bound(producer.grid[static_cast<std::size_t>(w.producer_axis)]); };
+  const auto tiles = [&](const AxisWindow& w) {
+    return planner.upper_bound(producer.grid[static_cast<std::size_t>(w.producer_axis)]);
+  };
   if (wish == Granularity::row)
-    std::stable_sort(candidates.begin(), candidates.end(), [](auto& a, auto& b) { return a.producer_axis < b.producer_axis; });
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](auto& a, auto& b) { return a.producer_axis < b.producer_axis; });
   else
     std::stable_sort(candidates.begin(), candidates.end(), [&](auto& a, auto& b) { return tiles(a) > tiles(b); });
   const std::size_t limit = wish == Granularity::row ? 1 : 2;
@@ -150,8 +153,11 @@ void choose_windows(const Planner& planner, Edge& edge, std::vector<AxisWindow> 
     edge.windows.pop_back();
     refused = true;
   }
-  std::sort(edge.windows.begin(), edge.windows.end(), [](auto& a, auto& b) { return a.producer_axis < b.producer_axis; });
-  edge.why = refused ? "a finer split would need too many events" : candidates.size() > limit ? "two axes at most" : "aligned regions";
+  std::sort(edge.windows.begin(), edge.windows.end(),
+            [](auto& a, auto& b) { return a.producer_axis < b.producer_axis; });
+  edge.why = refused                     ? "a finer split would need too many events"
+             : candidates.size() > limit ? "two axes at most"
+                                         : "aligned regions";
 }
 
 Edge make_edge(const Planner& planner, const Touch& producer, const Touch& consumer, DependencyKind kind) {
@@ -162,7 +168,8 @@ Edge make_edge(const Planner& planner, const Touch& producer, const Touch& consu
   e.kind = kind;
   // A reading tile may have touched nothing at all (padding), so nobody need have waited for it.
   e.covers = producer.operand->write && covers(planner, *consumer.operand, *producer.operand);
-  choose_windows(planner, e, candidate_windows(planner, planner.ops[producer.op], *producer.operand, *consumer.operand));
+  choose_windows(planner, e,
+                 candidate_windows(planner, planner.ops[producer.op], *producer.operand, *consumer.operand));
   return e;
 }
 
@@ -178,7 +185,8 @@ void edges_of_access(Planner& planner, const Touch& access, const std::vector<To
     const Touch& t = earlier[i];
     if (t.op == access.op || (!t.operand->write && !access.operand->write)) continue;
     if (disjoint(planner, t, access)) continue;
-    const bool covered = std::any_of(covering.begin(), covering.end(), [&](auto* w) { return covers(planner, *w, *t.operand); });
+    const bool covered =
+        std::any_of(covering.begin(), covering.end(), [&](auto* w) { return covers(planner, *w, *t.operand); });
     if (covered) continue;
     planner.edges.push_back(make_edge(planner, t, access, kind_of(t, access)));
     if (stands_in(planner, t)) covering.push_back(t.operand);
@@ -222,12 +230,15 @@ class SpaceOwners {
   /// nearer one's writers waited for it.
   std::vector<TensorIndex> predecessors(TensorIndex id) const {
     std::vector<TensorIndex> out, sound;
-    auto it = std::lower_bound(by_last_.begin(), by_last_.end(), live(id).first, [&](TensorIndex t, OpIndex op) { return live(t).last < op; });
+    auto it = std::lower_bound(by_last_.begin(), by_last_.end(), live(id).first,
+                               [&](TensorIndex t, OpIndex op) { return live(t).last < op; });
     std::uint64_t hidden = 0;  // bytes of `id` behind sound owners; those do not overlap one another in space and time
     while (it != by_last_.begin() && hidden < place(id).bytes) {
       const TensorIndex owner = *--it;
       if (!overlap(owner, id)) continue;
-      const bool behind = std::any_of(sound.begin(), sound.end(), [&](TensorIndex s) { return overlap(owner, s) && live(owner).last < live(s).first; });
+      const bool behind = std::any_of(sound.begin(), sound.end(), [&](TensorIndex s) {
+        return overlap(owner, s) && live(owner).last < live(s).first;
+      });
       if (behind) continue;
       out.push_back(owner);
       if (!is_sound(owner)) continue;
@@ -258,7 +269,8 @@ class SpaceOwners {
 };
 
 /// Per op the edges to the former users of the space it writes.
-void reuse_edges(Planner& planner, const SpaceOwners& owners, std::unordered_map<TensorIndex, std::vector<OpIndex>>& known, OpIndex op) {
+void reuse_edges(Planner& planner, const SpaceOwners& owners,
+                 std::unordered_map<TensorIndex, std::vector<OpIndex>>& known, OpIndex op) {
   for (const LoweredOperand& o : planner.ops[op].operands) {
     if (!o.write || !planner.memory.placements[o.root].shared) continue;
     const auto [it, fresh] = known.try_emplace(o.root);

@@ -49,9 +49,12 @@ DimId DimTable::compile(const Expr& e) {
     return node(op, a, b, 0);
   };
   switch (e.op()) {
-    case Expr::Op::constant: return constant(e.constant_value());
-    case Expr::Op::symbol: return node(DimOp::symbol, 0, 0, e.symbol_id());
-    case Expr::Op::add: return sum(e);
+    case Expr::Op::constant:
+      return constant(e.constant_value());
+    case Expr::Op::symbol:
+      return node(DimOp::symbol, 0, 0, e.symbol_id());
+    case Expr::Op::add:
+      return sum(e);
     case Expr::Op::mul: {
       DimId total = of(e.operands()[0]);
       for (const Expr& factor : e.operands().subspan(1)) {
@@ -60,10 +63,14 @@ DimId DimTable::compile(const Expr& e) {
       }
       return total;
     }
-    case Expr::Op::floordiv: return binary(DimOp::floordiv);
-    case Expr::Op::floormod: return binary(DimOp::floormod);
-    case Expr::Op::min: return binary(DimOp::min);
-    case Expr::Op::max: return binary(DimOp::max);
+    case Expr::Op::floordiv:
+      return binary(DimOp::floordiv);
+    case Expr::Op::floormod:
+      return binary(DimOp::floormod);
+    case Expr::Op::min:
+      return binary(DimOp::min);
+    case Expr::Op::max:
+      return binary(DimOp::max);
   }
   return constant(0);
 }

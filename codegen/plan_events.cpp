@@ -16,7 +16,8 @@ bool has_axis(const SplitAxes& axes, int axis) { return axis < 0 || axes[0] == a
 bool is_subset(const SplitAxes& part, const SplitAxes& of) { return has_axis(of, part[0]) && has_axis(of, part[1]); }
 int rank_of(const SplitAxes& axes) { return (axes[0] >= 0) + (axes[1] >= 0); }
 
-/// The splits an op offers: what its consumers ask for, the most wanted first, and `whole` where others must do with less.
+/// The splits an op offers: what its consumers ask for, the most wanted first, and `whole` where others must do with
+/// less.
 std::vector<SplitAxes> choose_splits(const std::map<SplitAxes, std::uint32_t>& wanted) {
   std::vector<std::pair<SplitAxes, std::uint32_t>> order(wanted.begin(), wanted.end());
   std::stable_sort(order.begin(), order.end(), [](auto& a, auto& b) { return a.second > b.second; });
@@ -127,8 +128,8 @@ class EventPlanner {
     if (a.group != b.group) return false;
     for (std::size_t i = 0; i < 2; ++i) {
       const AxisWindow &x = a.axis[i], &y = b.axis[i];
-      if (x.consumer_axis != y.consumer_axis || !(x.step == y.step) || !(x.offset == y.offset) || !(x.length == y.length) ||
-          !(x.extent == y.extent) || !(x.block == y.block))
+      if (x.consumer_axis != y.consumer_axis || !(x.step == y.step) || !(x.offset == y.offset) ||
+          !(x.length == y.length) || !(x.extent == y.extent) || !(x.block == y.block))
         return false;
     }
     return true;

@@ -27,10 +27,10 @@ struct GroupWait {
 };
 
 struct EventPlan {
-  std::vector<SignalGroup> groups;                       // ascending by op
-  std::vector<std::array<std::uint32_t, 2>> op_groups;   // per op: first group, count
-  std::vector<GroupWait> waits;                          // ascending by consumer
-  std::vector<std::array<std::uint32_t, 2>> op_waits;    // per op: first wait, count
+  std::vector<SignalGroup> groups;                      // ascending by op
+  std::vector<std::array<std::uint32_t, 2>> op_groups;  // per op: first group, count
+  std::vector<GroupWait> waits;                         // ascending by consumer
+  std::vector<std::array<std::uint32_t, 2>> op_waits;   // per op: first wait, count
 };
 
 /// A tile signals at most this many groups: each is one atomic add at its end.

@@ -57,7 +57,8 @@ void add(TableHash& h, const plan::OperandDesc& o) {
 }
 void add(TableHash& h, const plan::WaitDesc& w) {
   h.numbers(w.signal, w.producer);
-  for (const plan::WaitAxisDesc& a : w.axis) h.numbers(a.grid_axis, a.step, a.offset, a.length, a.extent, a.block, a.stride);
+  for (const plan::WaitAxisDesc& a : w.axis)
+    h.numbers(a.grid_axis, a.step, a.offset, a.length, a.extent, a.block, a.stride);
 }
 void add(TableHash& h, const plan::SignalDesc& s) {
   h.numbers(s.op, s.event_first, s.event_max, s.event_count, s.total);
@@ -107,7 +108,8 @@ std::uint64_t hash_tables(const plan::PlanView& view) {
   table(h, view.guards);
   table(h, view.code);
   table(h, view.reports);
-  h.numbers(view.event_count, view.max_tasks, view.report_bytes, view.arena_bytes, view.weight_bytes, view.state_bytes, view.scratch_bytes);
+  h.numbers(view.event_count, view.max_tasks, view.report_bytes, view.arena_bytes, view.weight_bytes, view.state_bytes,
+            view.scratch_bytes);
   return h.value();
 }
 

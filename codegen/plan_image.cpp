@@ -4,21 +4,30 @@ namespace ccks::codegen {
 
 const char* granularity_name(Granularity granularity) {
   switch (granularity) {
-    case Granularity::automatic: return "automatic";
-    case Granularity::whole: return "whole";
-    case Granularity::row: return "row";
-    case Granularity::tile: return "tile";
+    case Granularity::automatic:
+      return "automatic";
+    case Granularity::whole:
+      return "whole";
+    case Granularity::row:
+      return "row";
+    case Granularity::tile:
+      return "tile";
   }
   return "unknown";
 }
 
 const char* dependency_kind_name(DependencyKind kind) {
   switch (kind) {
-    case DependencyKind::raw: return "read-after-write";
-    case DependencyKind::war: return "write-after-read";
-    case DependencyKind::waw: return "write-after-write";
-    case DependencyKind::reuse: return "reuse";
-    case DependencyKind::guard: return "guard";
+    case DependencyKind::raw:
+      return "read-after-write";
+    case DependencyKind::war:
+      return "write-after-read";
+    case DependencyKind::waw:
+      return "write-after-write";
+    case DependencyKind::reuse:
+      return "reuse";
+    case DependencyKind::guard:
+      return "guard";
   }
   return "unknown";
 }

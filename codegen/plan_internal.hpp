@@ -19,8 +19,8 @@ using spec::Expr;
 using OpIndex = std::uint32_t;
 using TensorIndex = std::uint32_t;
 
-/// What one tile touches of one view dim: indices [c * step + offset, + length) of it, where c is the tile's coordinate on
-/// grid axis `axis`; axis -1: the whole dim whatever the tile.
+/// What one tile touches of one view dim: indices [c * step + offset, + length) of it, where c is the tile's coordinate
+/// on grid axis `axis`; axis -1: the whole dim whatever the tile.
 struct Window {
   int axis = -1;
   Expr step, offset, length;
@@ -51,8 +51,8 @@ struct LoweredOp {
   wire::OpCode kind = wire::OpCode::map;
   std::uint8_t flags = 0;
   bool guarded = false;
-  bool has_tiles = false;              // at least one tile for all dims
-  std::array<bool, 4> single{};        // exactly one tile along the axis, for all dims
+  bool has_tiles = false;        // at least one tile for all dims
+  std::array<bool, 4> single{};  // exactly one tile along the axis, for all dims
   std::array<Expr, 4> extent, tile, grid;
   std::array<Expr, 8> dims;
   std::array<float, 4> scalars{};
@@ -68,14 +68,14 @@ struct LoweredOp {
 struct Placement {
   wire::Space space = wire::Space::arena;
   std::uint64_t offset = 0;
-  std::uint64_t bytes = 0;     // at the upper bounds
-  bool shared = false;         // the space has other owners at other times
+  std::uint64_t bytes = 0;  // at the upper bounds
+  bool shared = false;      // the space has other owners at other times
   bool used = false;
 };
 
 struct MemoryPlan {
-  std::vector<Placement> placements;    // per tensor
-  std::vector<LiveRange> live;          // per tensor
+  std::vector<Placement> placements;        // per tensor
+  std::vector<LiveRange> live;              // per tensor
   std::vector<std::vector<OpIndex>> users;  // per root: ops that touch it, ascending
   std::uint64_t arena_bytes = 0, unplanned_arena_bytes = 0, weight_bytes = 0, state_bytes = 0;
 };
@@ -91,9 +91,9 @@ struct Edge {
   OpIndex producer = 0, consumer = 0;
   TensorIndex tensor = 0;
   DependencyKind kind = DependencyKind::raw;
-  bool covers = false;               // over all its tiles the consumer waits for all of the producer
+  bool covers = false;  // over all its tiles the consumer waits for all of the producer
   const char* why = "";
-  std::vector<AxisWindow> windows;   // ascending by producer axis; at most two; empty: wait for the whole op
+  std::vector<AxisWindow> windows;  // ascending by producer axis; at most two; empty: wait for the whole op
   bool kept = true;
   std::uint32_t wait = plan::kNone;
 };
@@ -102,10 +102,10 @@ struct Edge {
 struct Planner {
   const spec::Program& program;
   PlanOptions options;
-  std::vector<std::int64_t> typical = {};   // per symbol: its preset, else its upper bound
+  std::vector<std::int64_t> typical = {};  // per symbol: its preset, else its upper bound
   std::vector<LoweredOp> ops = {};
   MemoryPlan memory = {};
-  std::vector<Edge> edges = {};             // ascending by consumer
+  std::vector<Edge> edges = {};  // ascending by consumer
 
   std::span<const spec::Symbol> symbols() const { return program.symbols; }
   /// Value at the typical sizes, for choices that any value leaves right.

@@ -37,7 +37,8 @@ Status op_error(const spec::Op& op, ErrorCode code, const std::string& what) {
 
 namespace {
 
-/// A tile for a dim of unknown extent must suit more than one extent: a power of two, times the granule. Bodies clip it.
+/// A tile for a dim of unknown extent must suit more than one extent: a power of two, times the granule. Bodies clip
+/// it.
 Expr fit_tile(const Expr& extent, std::int64_t hint, bool whole) {
   const auto constant = extent.as_constant();
   if (whole) return extent;
@@ -73,8 +74,8 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   return worker::tile_hint(q);
 }
 
-/// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent: at
-/// smaller ones it is clipped, while a tile made for one row would cut a thousand rows into a thousand tiles.
+/// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent:
+/// at smaller ones it is clipped, while a tile made for one row would cut a thousand rows into a thousand tiles.
 void choose_tiles(OpLowering& l) {
   const worker::TileHint largest = ask_hints(l, true);
   worker::TileHint hint = ask_hints(l, false);
@@ -87,7 +88,8 @@ void choose_tiles(OpLowering& l) {
     l.out.tile[3] = granular_tile(l, hint.tile[3]);
   if (const auto* custom = std::get_if<spec::CustomAttrs>(&l.op.attrs)) {
     const std::size_t n = std::min<std::size_t>(custom->tile.size(), 4);
-    for (std::size_t i = 0; i < n; ++i) l.out.tile[4 - n + i] = Expr(static_cast<std::int64_t>(std::max(1u, custom->tile[i])));
+    for (std::size_t i = 0; i < n; ++i)
+      l.out.tile[4 - n + i] = Expr(static_cast<std::int64_t>(std::max(1u, custom->tile[i])));
   }
 }
 
@@ -113,7 +115,8 @@ Status set_grid(OpLowering& l) {
       return op_error(l.op, ErrorCode::unsupported, "a dim may exceed 2^31 - 1; bound its symbols");
   }
   if (tiles > wire::kMaxTilesPerOp)
-    return op_error(l.op, ErrorCode::unsupported, fmt::format("would have up to {:.0f} tiles; at most {} are possible", tiles, wire::kMaxTilesPerOp));
+    return op_error(l.op, ErrorCode::unsupported,
+                    fmt::format("would have up to {:.0f} tiles; at most {} are possible", tiles, wire::kMaxTilesPerOp));
   return {};
 }
 
@@ -145,8 +148,8 @@ Expr view_stride(const spec::ViewDim& d, const std::vector<Expr>& base) {
 }
 
 /// One dim out of several view dims: each must lie gapless in the one outside it.
-Status flatten(OpLowering& l, const spec::View& view, const std::vector<Expr>& base, const std::vector<std::uint32_t>& group,
-               Expr& dim, Expr& stride) {
+Status flatten(OpLowering& l, const spec::View& view, const std::vector<Expr>& base,
+               const std::vector<std::uint32_t>& group, Expr& dim, Expr& stride) {
   dim = 1;
   stride = 0;
   for (std::size_t i = group.size(); i-- > 0;) {
@@ -156,7 +159,8 @@ Status flatten(OpLowering& l, const spec::View& view, const std::vector<Expr>& b
     if (dim == Expr(1)) {
       stride = s;
     } else if (!l.planner.proves_equal(s, stride * dim)) {
-      return op_error(l.op, ErrorCode::unsupported, "needs an operand whose leading dims lie without gaps; copy it with a map first");
+      return op_error(l.op, ErrorCode::unsupported,
+                      "needs an operand whose leading dims lie without gaps; copy it with a map first");
     }
     dim = dim * d.extent;
   }
@@ -180,7 +184,8 @@ Status resolve_view(OpLowering& l, std::size_t index, LoweredOperand& out) {
     if (!covered[b]) out.offset = out.offset + view.fixed[b] * base[b];
   for (std::size_t i = 0; i < 4; ++i)
     if (l.planner.upper_bound(out.dim[i]) > std::numeric_limits<std::int32_t>::max())
-      return op_error(l.op, ErrorCode::unsupported, fmt::format("a dim of '{}' may exceed 2^31 - 1; bound its symbols", tensor.name));
+      return op_error(l.op, ErrorCode::unsupported,
+                      fmt::format("a dim of '{}' may exceed 2^31 - 1; bound its symbols", tensor.name));
   return {};
 }
 
@@ -223,7 +228,8 @@ std::vector<AccessDim> access_of(const OpLowering& l, std::size_t index) {
     access[b].end = view.fixed[b] + 1;
   }
   for (std::size_t d = 0; d < view.dims.size(); ++d)
-    if (view.dims[d].base_dim != spec::kNone) access[view.dims[d].base_dim] = compose(l, view.dims[d], l.windows[index][d]);
+    if (view.dims[d].base_dim != spec::kNone)
+      access[view.dims[d].base_dim] = compose(l, view.dims[d], l.windows[index][d]);
   return access;
 }
 
@@ -251,7 +257,8 @@ Expr element_count(const spec::View& view) {
   return n;
 }
 
-/// Bytes of each distinct element once; of a gather's table only the rows taken, of experts only those that can be chosen.
+/// Bytes of each distinct element once; of a gather's table only the rows taken, of experts only those that can be
+/// chosen.
 Expr operand_bytes(const OpLowering& l, std::size_t index) {
   const Expr size = static_cast<std::int64_t>(wire::dtype_bytes(l.dtype(index)));
   if (l.op.kind() == spec::OpKind::gather && index == 0) return l.out.extent[2] * l.out.extent[3] * size;
@@ -289,7 +296,8 @@ Status lower_op(Planner& planner, OpIndex index) {
 
 Status lower_ops(Planner& planner) {
   if (planner.program.ops.size() >= wire::kMaxOps)
-    return {ErrorCode::unsupported, fmt::format("the program has {} ops; at most {} are possible", planner.program.ops.size(), wire::kMaxOps - 1)};
+    return {ErrorCode::unsupported, fmt::format("the program has {} ops; at most {} are possible",
+                                                planner.program.ops.size(), wire::kMaxOps - 1)};
   planner.ops.resize(planner.program.ops.size());
   for (OpIndex i = 0; i < planner.ops.size(); ++i) CCKS_RETURN_IF_ERROR(lower_op(planner, i));
   return {};

@@ -19,10 +19,10 @@ struct OpLowering {
   const spec::Op& op;
   LoweredOp& out;
   worker::TileQuestion question = {};
-  std::array<bool, 4> whole_axis{};                       // the tile is the whole extent
-  std::vector<std::vector<Window>> windows = {};          // per operand, per view dim
-  std::vector<std::optional<OperandShape>> shapes = {};   // per operand
-  Expr granule = 1;                                       // tile[3] is a multiple of it
+  std::array<bool, 4> whole_axis{};                      // the tile is the whole extent
+  std::vector<std::vector<Window>> windows = {};         // per operand, per view dim
+  std::vector<std::optional<OperandShape>> shapes = {};  // per operand
+  Expr granule = 1;                                      // tile[3] is a multiple of it
 
   std::size_t operand_count() const { return op.inputs.size() + op.outputs.size(); }
   const spec::View& view(std::size_t operand) const {

@@ -16,14 +16,17 @@ constexpr std::uint64_t kTensorAlignment = 256;
 // Larger than any machine's memory: sizes beyond it come from symbols without sensible bounds.
 constexpr std::int64_t kMaxTensorBytes = std::int64_t{1} << 46;
 
-std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment; }
+std::uint64_t aligned(std::uint64_t bytes) {
+  return (bytes + kTensorAlignment - 1) / kTensorAlignment * kTensorAlignment;
+}
 
 Status measure(Planner& planner, TensorIndex id) {
   const spec::Tensor& tensor = planner.program.tensors[id];
   const std::int64_t size = wire::dtype_bytes(tensor.dtype);
   const std::int64_t elements = planner.upper_bound(product(tensor.shape));
   if (elements > kMaxTensorBytes / size)
-    return {ErrorCode::unsupported, fmt::format("tensor '{}' may need more than 64 TiB; bound its symbols", tensor.name)};
+    return {ErrorCode::unsupported,
+            fmt::format("tensor '{}' may need more than 64 TiB; bound its symbols", tensor.name)};
   planner.memory.placements[id].bytes = static_cast<std::uint64_t>(std::max<std::int64_t>(0, elements) * size);
   return {};
 }
@@ -107,14 +110,15 @@ std::uint64_t best_gap(std::vector<Taken>& taken, std::uint64_t base, std::uint6
   return best != UINT64_MAX ? best : at;
 }
 
-/// Largest first; each goes to the tightest gap left by those in use at the same time. Ranges are stretched by the reuse
-/// distance, so that the next owner does not have to wait for ops that have only just run.
+/// Largest first; each goes to the tightest gap left by those in use at the same time. Ranges are stretched by the
+/// reuse distance, so that the next owner does not have to wait for ops that have only just run.
 void place_shared(Planner& planner) {
   MemoryPlan& m = planner.memory;
   std::vector<TensorIndex> order;
   for (TensorIndex id = 0; id < m.placements.size(); ++id)
     if (m.placements[id].shared) order.push_back(id);
-  std::stable_sort(order.begin(), order.end(), [&](TensorIndex a, TensorIndex b) { return m.placements[a].bytes > m.placements[b].bytes; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](TensorIndex a, TensorIndex b) { return m.placements[a].bytes > m.placements[b].bytes; });
   const std::uint64_t base = m.arena_bytes, distance = planner.options.reuse_distance;
   std::vector<TensorIndex> placed;
   std::vector<Taken> taken;
@@ -123,7 +127,8 @@ void place_shared(Planner& planner) {
     taken.clear();
     for (const TensorIndex other : placed)
       if (m.live[other].first <= m.live[id].last + distance && m.live[id].first <= m.live[other].last + distance)
-        taken.push_back({m.placements[other].offset, m.placements[other].offset + aligned(std::max<std::uint64_t>(m.placements[other].bytes, 1))});
+        taken.push_back({m.placements[other].offset,
+                         m.placements[other].offset + aligned(std::max<std::uint64_t>(m.placements[other].bytes, 1))});
     const std::uint64_t bytes = aligned(std::max<std::uint64_t>(p.bytes, 1));
     p.offset = best_gap(taken, base, bytes);
     m.arena_bytes = std::max(m.arena_bytes, p.offset + bytes);

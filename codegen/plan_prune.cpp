@@ -1,5 +1,5 @@
-// Drops edges that others imply. "D is complete" implies "P is complete" if D's tiles between them wait for all of P: then
-// whoever waits for all of D need not wait for P.
+// Drops edges that others imply. "D is complete" implies "P is complete" if D's tiles between them wait for all of P:
+// then whoever waits for all of D need not wait for P.
 #include <algorithm>
 
 #include "codegen/plan_internal.hpp"
@@ -66,15 +66,18 @@ class Pruner {
  private:
   void group(std::span<Edge> edges, std::vector<OpIndex>& complete) {
     const OpIndex producer = edges[0].producer;
-    const bool implied = std::any_of(complete.begin(), complete.end(), [&](OpIndex d) { return implied_[d].has(producer); });
+    const bool implied =
+        std::any_of(complete.begin(), complete.end(), [&](OpIndex d) { return implied_[d].has(producer); });
     // A guard reads its report directly, so its own wait stays, as wire/frame.hpp promises.
-    const bool guard = std::any_of(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == DependencyKind::guard; });
+    const bool guard =
+        std::any_of(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == DependencyKind::guard; });
     if (implied && !guard && planner_.options.drop_implied_waits) {
       for (Edge& e : edges) drop(e, "another wait implies it");
       return;
     }
     keep_dominant(edges);
-    const bool whole = std::any_of(edges.begin(), edges.end(), [](const Edge& e) { return e.kept && e.windows.empty(); });
+    const bool whole =
+        std::any_of(edges.begin(), edges.end(), [](const Edge& e) { return e.kept && e.windows.empty(); });
     if (whole) complete.push_back(producer);
   }
 

@@ -1,4 +1,5 @@
-// The agreement of wire/op_layout.hpp, kind by kind: tile space, dims, scalars, and which region a tile reads and writes.
+// The agreement of wire/op_layout.hpp, kind by kind: tile space, dims, scalars, and which region a tile reads and
+// writes.
 #include <fmt/format.h>
 
 #include "codegen/plan_code.hpp"
@@ -207,8 +208,8 @@ void attention_windows(OpLowering& l, const spec::AttentionAttrs& a) {
   const std::int64_t group = a.heads / std::max(1u, a.kv_heads);
   for (const std::size_t operand : {std::size_t{1}, std::size_t{2}}) {
     const Expr context = l.dim(operand, row);
-    // Row i sees context up to i + context - n: the tile's last row bounds what the tile sees. The window is kept as long
-    // as the context plus a tile, so that it starts before 0 and is clipped there.
+    // Row i sees context up to i + context - n: the tile's last row bounds what the tile sees. The window is kept as
+    // long as the context plus a tile, so that it starts before 0 and is clipped there.
     Window causal{2, l.out.tile[2], Expr(0) - l.out.extent[2], context + l.out.tile[2], true};
     l.windows[operand][row] = a.causal && l.planner.options.causal_windows ? causal : Window{};
     l.make_whole(operand, last);
@@ -268,7 +269,8 @@ struct DescribeWindows {
     for (std::size_t d = 0; d < l.rank(1); ++d) l.windows[1][d] = l.along(static_cast<int>(3 - l.rank(1) + d));
   }
   void operator()(const spec::TopkAttrs&) {
-    for (const std::size_t operand : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) l.make_whole(operand, l.rank(operand) - 1);
+    for (const std::size_t operand : {std::size_t{0}, std::size_t{1}, std::size_t{2}})
+      l.make_whole(operand, l.rank(operand) - 1);
   }
   void operator()(const spec::Conv2dAttrs& a) { conv2d_windows(l, a); }
   void operator()(const spec::ExpertMatmulAttrs&) { expert_matmul_windows(l); }
@@ -294,7 +296,9 @@ struct DescribeWindows {
 struct Operations {
   const OpLowering& l;
   Expr outputs() const { return product(l.out.extent); }
-  Expr code(Expr per_element) const { return outputs() * (per_element + Expr(static_cast<std::int64_t>(l.out.code.size()))); }
+  Expr code(Expr per_element) const {
+    return outputs() * (per_element + Expr(static_cast<std::int64_t>(l.out.code.size())));
+  }
   Expr input() const {
     Expr n = 1;
     for (const spec::ViewDim& d : l.view(0).dims) n = n * d.extent;
@@ -310,12 +314,16 @@ struct Operations {
   Expr operator()(const spec::RopeAttrs&) const { return outputs() * 3; }
   Expr operator()(const spec::Conv2dAttrs&) const { return code(l.dim(1, 1) * l.dim(1, 2) * l.dim(1, 3) * 2); }
   Expr operator()(const spec::ExpertMatmulAttrs&) const { return code(l.dim(1, 1) * 2); }
-  Expr operator()(const spec::CombineAttrs& a) const { return outputs() * Expr(static_cast<std::int64_t>(a.top_k) * 2); }
+  Expr operator()(const spec::CombineAttrs& a) const {
+    return outputs() * Expr(static_cast<std::int64_t>(a.top_k) * 2);
+  }
   Expr operator()(const spec::ArgmaxAttrs&) const { return input(); }
   Expr operator()(const spec::TopkAttrs& a) const { return input() * Expr(static_cast<std::int64_t>(a.k)); }
   Expr operator()(const spec::RouteAttrs& a) const { return input() * Expr(static_cast<std::int64_t>(a.k)); }
   template <class Copies>
-  Expr operator()(const Copies&) const { return 0; }
+  Expr operator()(const Copies&) const {
+    return 0;
+  }
 };
 
 }  // namespace

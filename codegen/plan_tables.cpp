@@ -54,7 +54,8 @@ void TableWriter::write_symbols() {
     image_.symbols.push_back({keep(s.name), s.range.lo, s.range.hi, s.preset.value_or(0), s.preset.has_value()});
   for (const spec::RuntimeCheck& c : program_.checks) {
     const bool equal = c.relation == spec::RuntimeCheck::Relation::equal;
-    image_.checks.push_back({equal ? plan::Relation::equal : plan::Relation::less_equal, dim(c.lhs), dim(c.rhs), keep(c.message)});
+    image_.checks.push_back(
+        {equal ? plan::Relation::equal : plan::Relation::less_equal, dim(c.lhs), dim(c.rhs), keep(c.message)});
   }
 }
 
@@ -80,13 +81,15 @@ void TableWriter::write_tensors() {
 void TableWriter::write_conditions() {
   for (const spec::Condition& condition : program_.conditions) {
     std::vector<const spec::Condition*> chain;
-    for (const spec::Condition* c = &condition; c; c = c->parent == spec::kNone ? nullptr : &program_.conditions[c->parent])
+    for (const spec::Condition* c = &condition; c;
+         c = c->parent == spec::kNone ? nullptr : &program_.conditions[c->parent])
       chain.insert(chain.begin(), c);
     guards_.push_back({static_cast<std::uint32_t>(image_.guards.size()), static_cast<std::uint32_t>(chain.size())});
     for (const spec::Condition* c : chain) {
       const spec::Report& report = program_.reports[c->report];
       const bool is_float = program_.tensor(report.tensor).dtype == wire::Dtype::f32;
-      image_.guards.push_back({planner_.memory.placements[report.tensor].offset, static_cast<std::uint32_t>(c->cmp), is_float, c->value, c->report});
+      image_.guards.push_back({planner_.memory.placements[report.tensor].offset, static_cast<std::uint32_t>(c->cmp),
+                               is_float, c->value, c->report});
     }
   }
 }
@@ -106,7 +109,9 @@ Status TableWriter::write_signals() {
       d.stride[i] = dim(g.stride[i]);
     }
     first += static_cast<std::uint64_t>(most);
-    if (first > kMaxEvents) return {ErrorCode::unsupported, "the plan would need more than 2^26 events; bound its symbols or ask for coarser events"};
+    if (first > kMaxEvents)
+      return {ErrorCode::unsupported,
+              "the plan would need more than 2^26 events; bound its symbols or ask for coarser events"};
     image_.signals.push_back(d);
   }
   image_.event_count = static_cast<std::uint32_t>(first);
@@ -214,11 +219,12 @@ Status TableWriter::add_report(const std::string& name, OpIndex op, std::uint32_
   constexpr std::int64_t kMaxElements = 1 << 20;  // a report crosses the link; larger things are outputs
   constexpr std::uint32_t kAlign = 16;            // workers copy reports in 16-byte pieces
   const std::int64_t most = planner_.upper_bound(elements);
-  if (most > kMaxElements) return {ErrorCode::unsupported, fmt::format("report '{}' may hold more than {} elements", name, kMaxElements)};
+  if (most > kMaxElements)
+    return {ErrorCode::unsupported, fmt::format("report '{}' may hold more than {} elements", name, kMaxElements)};
   const std::int64_t bytes = most * 4;  // i32 or f32
   desc.report = static_cast<std::uint32_t>(image_.reports.size());
-  image_.reports.push_back({keep(name), op, desc.operand_first + desc.input_count + output, operand.dtype, dim(elements),
-                            image_.report_bytes, static_cast<std::uint32_t>(bytes)});
+  image_.reports.push_back({keep(name), op, desc.operand_first + desc.input_count + output, operand.dtype,
+                            dim(elements), image_.report_bytes, static_cast<std::uint32_t>(bytes)});
   image_.report_bytes += (static_cast<std::uint32_t>(bytes) + kAlign - 1) / kAlign * kAlign;
   return {};
 }
@@ -227,13 +233,14 @@ Status TableWriter::write_reports() {
   for (const spec::Report& r : program_.reports) CCKS_RETURN_IF_ERROR(add_report(r.name, r.op, 0));
   constexpr std::uint32_t kCountOutput = 2;  // of a route op
   for (OpIndex op = 0; op < planner_.ops.size(); ++op)
-    if (planner_.ops[op].kind == wire::OpCode::route) CCKS_RETURN_IF_ERROR(add_report(fmt::format("{}.count", image_.ops[op].name), op, kCountOutput));
+    if (planner_.ops[op].kind == wire::OpCode::route)
+      CCKS_RETURN_IF_ERROR(add_report(fmt::format("{}.count", image_.ops[op].name), op, kCountOutput));
   link_dynamic_ops();
   return {};
 }
 
-/// A dynamic op learns which tiles exist from the counts that a route op publishes. Counts from elsewhere are not known to
-/// the host: then every tile is sent, and those that do not exist do nothing.
+/// A dynamic op learns which tiles exist from the counts that a route op publishes. Counts from elsewhere are not known
+/// to the host: then every tile is sent, and those that do not exist do nothing.
 void TableWriter::link_dynamic_ops() {
   std::map<TensorIndex, std::uint32_t> count_reports;
   for (std::uint32_t r = 0; r < image_.reports.size(); ++r) {
@@ -257,10 +264,12 @@ Status TableWriter::write_totals() {
   std::uint64_t tasks = 0;
   for (const LoweredOp& op : planner_.ops) {
     std::uint64_t tiles = 1;
-    for (const Expr& g : op.grid) tiles *= static_cast<std::uint64_t>(std::max<std::int64_t>(0, planner_.upper_bound(g)));
+    for (const Expr& g : op.grid)
+      tiles *= static_cast<std::uint64_t>(std::max<std::int64_t>(0, planner_.upper_bound(g)));
     tasks += tiles;
   }
-  if (tasks > std::numeric_limits<std::uint32_t>::max()) return {ErrorCode::unsupported, "the plan would have more than 2^32 tiles; bound its symbols"};
+  if (tasks > std::numeric_limits<std::uint32_t>::max())
+    return {ErrorCode::unsupported, "the plan would have more than 2^32 tiles; bound its symbols"};
   image_.max_tasks = static_cast<std::uint32_t>(tasks);
   return {};
 }
@@ -268,7 +277,9 @@ Status TableWriter::write_totals() {
 void TableWriter::write_tool_info() {
   image_.live_ranges = planner_.memory.live;
   for (const Edge& e : planner_.edges) {
-    const Granularity g = e.windows.empty() ? Granularity::whole : e.windows.size() == 1 ? Granularity::row : Granularity::tile;
+    const Granularity g = e.windows.empty()       ? Granularity::whole
+                          : e.windows.size() == 1 ? Granularity::row
+                                                  : Granularity::tile;
     image_.dependencies.push_back({e.producer, e.consumer, e.tensor, e.kind, g, e.wait, e.why});
   }
 }

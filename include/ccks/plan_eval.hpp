@@ -30,24 +30,33 @@ inline bool divide_dims(DimOp op, std::int64_t a, std::int64_t b, std::int64_t& 
 
 inline bool apply_dim_op(DimOp op, std::int64_t a, std::int64_t b, std::int64_t& out) {
   switch (op) {
-    case DimOp::add: return !__builtin_add_overflow(a, b, &out);
-    case DimOp::sub: return !__builtin_sub_overflow(a, b, &out);
-    case DimOp::mul: return !__builtin_mul_overflow(a, b, &out);
-    case DimOp::min: out = std::min(a, b); return true;
-    case DimOp::max: out = std::max(a, b); return true;
+    case DimOp::add:
+      return !__builtin_add_overflow(a, b, &out);
+    case DimOp::sub:
+      return !__builtin_sub_overflow(a, b, &out);
+    case DimOp::mul:
+      return !__builtin_mul_overflow(a, b, &out);
+    case DimOp::min:
+      out = std::min(a, b);
+      return true;
+    case DimOp::max:
+      out = std::max(a, b);
+      return true;
     case DimOp::floordiv:
     case DimOp::floormod:
-    case DimOp::ceildiv: return divide_dims(op, a, b, out);
+    case DimOp::ceildiv:
+      return divide_dims(op, a, b, out);
     case DimOp::constant:
-    case DimOp::symbol: break;
+    case DimOp::symbol:
+      break;
   }
   return false;
 }
 
 }  // namespace detail
 
-/// evaluate_dims fills `values` (one per node) for `symbols`; false on overflow, division by zero, or a malformed table.
-/// Allocates nothing.
+/// evaluate_dims fills `values` (one per node) for `symbols`; false on overflow, division by zero, or a malformed
+/// table. Allocates nothing.
 inline bool evaluate_dims(std::span<const DimNode> nodes, std::span<const std::int64_t> symbols,
                           std::span<std::int64_t> values) {
   if (values.size() < nodes.size()) return false;

@@ -1,10 +1,11 @@
 // Element expressions as register code, run by a small interpreter of its own and compared with the tree.
+#include "codegen/plan_code.hpp"
+
 #include <gtest/gtest.h>
 
 #include <bit>
 #include <cmath>
 
-#include "codegen/plan_code.hpp"
 #include "tests/support/program_builder.hpp"
 
 namespace ccks::codegen {
@@ -25,23 +26,56 @@ Register run(const std::vector<ExprInstr>& code, const std::vector<double>& args
   for (const ExprInstr& in : code) {
     Register &d = r[in.dst], a = r[in.a], b = r[in.b];
     switch (static_cast<ExprOp>(in.op)) {
-      case ExprOp::const_f: d.f = std::bit_cast<float>(in.c); break;
-      case ExprOp::const_i: d.i = static_cast<std::int32_t>(in.c); break;
-      case ExprOp::arg_f: d.f = args[in.c]; break;
-      case ExprOp::arg_i: d.i = static_cast<std::int64_t>(args[in.c]); break;
-      case ExprOp::index_i: d.i = in.c; break;
-      case ExprOp::add_f: d.f = a.f + b.f; break;
-      case ExprOp::sub_f: d.f = a.f - b.f; break;
-      case ExprOp::mul_f: d.f = a.f * b.f; break;
-      case ExprOp::add_i: d.i = a.i + b.i; break;
-      case ExprOp::lt_f: d.i = a.f < b.f; break;
-      case ExprOp::le_i: d.i = a.i <= b.i; break;
-      case ExprOp::ne_f: d.i = a.f != b.f; break;
-      case ExprOp::ne_i: d.i = a.i != b.i; break;
-      case ExprOp::select_f: d.f = a.i ? b.f : r[in.c].f; break;
-      case ExprOp::f_from_i: d.f = static_cast<double>(a.i); break;
-      case ExprOp::i_from_f: d.i = static_cast<std::int64_t>(a.f); break;
-      default: ADD_FAILURE() << "unexpected instruction " << int(in.op);
+      case ExprOp::const_f:
+        d.f = std::bit_cast<float>(in.c);
+        break;
+      case ExprOp::const_i:
+        d.i = static_cast<std::int32_t>(in.c);
+        break;
+      case ExprOp::arg_f:
+        d.f = args[in.c];
+        break;
+      case ExprOp::arg_i:
+        d.i = static_cast<std::int64_t>(args[in.c]);
+        break;
+      case ExprOp::index_i:
+        d.i = in.c;
+        break;
+      case ExprOp::add_f:
+        d.f = a.f + b.f;
+        break;
+      case ExprOp::sub_f:
+        d.f = a.f - b.f;
+        break;
+      case ExprOp::mul_f:
+        d.f = a.f * b.f;
+        break;
+      case ExprOp::add_i:
+        d.i = a.i + b.i;
+        break;
+      case ExprOp::lt_f:
+        d.i = a.f < b.f;
+        break;
+      case ExprOp::le_i:
+        d.i = a.i <= b.i;
+        break;
+      case ExprOp::ne_f:
+        d.i = a.f != b.f;
+        break;
+      case ExprOp::ne_i:
+        d.i = a.i != b.i;
+        break;
+      case ExprOp::select_f:
+        d.f = a.i ? b.f : r[in.c].f;
+        break;
+      case ExprOp::f_from_i:
+        d.f = static_cast<double>(a.i);
+        break;
+      case ExprOp::i_from_f:
+        d.i = static_cast<std::int64_t>(a.f);
+        break;
+      default:
+        ADD_FAILURE() << "unexpected instruction " << int(in.op);
     }
   }
   return r[code.back().dst];

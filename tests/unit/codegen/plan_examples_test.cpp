@@ -60,7 +60,9 @@ TEST_P(PlanExamples, TotalsHoldAndReuseSavesMemory) {
   for (const auto& point : check_points(program)) EXPECT_TRUE(p.at(point).totals_hold());
 }
 
-std::string stem(const testing::TestParamInfo<std::string>& info) { return std::filesystem::path(info.param).stem().string(); }
+std::string stem(const testing::TestParamInfo<std::string>& info) {
+  return std::filesystem::path(info.param).stem().string();
+}
 INSTANTIATE_TEST_SUITE_P(Examples, PlanExamples, testing::ValuesIn(examples()), stem);
 
 }  // namespace

@@ -30,7 +30,9 @@ class PlanAt {
     for (const plan::DimId g : view_.ops[op].grid) n *= value(g);
     return n;
   }
-  const plan::WaitDesc& wait(std::uint32_t op, std::uint32_t w) const { return view_.waits[view_.ops[op].wait_first + w]; }
+  const plan::WaitDesc& wait(std::uint32_t op, std::uint32_t w) const {
+    return view_.waits[view_.ops[op].wait_first + w];
+  }
   std::int64_t total(std::uint32_t op, std::uint32_t w) const { return value(view_.signals[wait(op, w).signal].total); }
 
   void for_each_tile(std::uint32_t op, const std::function<void(const Coordinate&)>& f) const {
@@ -53,7 +55,8 @@ class PlanAt {
     const auto& axis = wait(op, w).axis;
     const Range a = blocks(axis[0], c), b = blocks(axis[1], c);
     for (std::int64_t i = a.first; i < a.second; ++i)
-      for (std::int64_t j = b.first; j < b.second; ++j) events.insert(i * value(axis[0].stride) + j * value(axis[1].stride));
+      for (std::int64_t j = b.first; j < b.second; ++j)
+        events.insert(i * value(axis[0].stride) + j * value(axis[1].stride));
     return events;
   }
   /// Tiles of the producer behind these events.
@@ -84,7 +87,8 @@ class PlanAt {
           if (s.grid_axis[i] >= 0) event += t[static_cast<std::size_t>(s.grid_axis[i])] * value(s.stride[i]);
         ++counts[event];
       });
-      if (static_cast<std::int64_t>(counts.size()) != value(s.event_count) || value(s.event_count) > s.event_max) return false;
+      if (static_cast<std::int64_t>(counts.size()) != value(s.event_count) || value(s.event_count) > s.event_max)
+        return false;
       for (const auto& [event, count] : counts)
         if (event >= value(s.event_count) || count != value(s.total)) return false;
     }
@@ -98,7 +102,8 @@ class PlanAt {
     std::set<std::int64_t> tiles;
     for_each_tile(op, [&](const Coordinate& t) {
       const Range r = rows_of(op, t), k = columns_of(op, t, 0);
-      if (r.first < rows.second && rows.first < r.second && k.first < columns.second && columns.first < k.second) tiles.insert(linear(op, t));
+      if (r.first < rows.second && rows.first < r.second && k.first < columns.second && columns.first < k.second)
+        tiles.insert(linear(op, t));
     });
     return tiles;
   }
@@ -106,7 +111,8 @@ class PlanAt {
  private:
   Range span(std::uint32_t op, const Coordinate& c, std::size_t axis, std::int64_t offset) const {
     const plan::OpDesc& o = view_.ops[op];
-    const std::int64_t extent = value(view_.operands[o.operand_first + o.input_count].dim[axis]), tile = value(o.tile[axis]);
+    const std::int64_t extent = value(view_.operands[o.operand_first + o.input_count].dim[axis]),
+                       tile = value(o.tile[axis]);
     return {offset + c[axis] * tile, offset + std::min(extent, (c[axis] + 1) * tile)};
   }
   Range blocks(const plan::WaitAxisDesc& a, const Coordinate& c) const {

@@ -32,7 +32,8 @@ std::set<std::uint32_t> ancestors(const plan::PlanView& view, std::uint32_t op) 
     const plan::OpDesc& o = view.ops[todo.back()];
     todo.pop_back();
     for (std::uint32_t w = 0; w < o.wait_count; ++w)
-      if (seen.insert(view.waits[o.wait_first + w].producer).second) todo.push_back(view.waits[o.wait_first + w].producer);
+      if (seen.insert(view.waits[o.wait_first + w].producer).second)
+        todo.push_back(view.waits[o.wait_first + w].producer);
   }
   return seen;
 }
@@ -62,7 +63,8 @@ TEST(PlanMemory, NewOwnersWaitForAllUsersOfTheOld) {
       if (x.offset + x.max_bytes <= y.offset || y.offset + y.max_bytes <= x.offset) continue;
       if (p.image->live_ranges[a].last >= p.image->live_ranges[b].first) continue;
       ++pairs;
-      EXPECT_TRUE(ancestors(p.view, p.image->live_ranges[b].first).count(p.image->live_ranges[a].last)) << x.name << " " << y.name;
+      EXPECT_TRUE(ancestors(p.view, p.image->live_ranges[b].first).count(p.image->live_ranges[a].last))
+          << x.name << " " << y.name;
     }
   EXPECT_GT(pairs, 10);
 }
@@ -84,7 +86,8 @@ TEST(PlanMemory, InputsOutputsReportsKeepTheirSpace) {
     if (x.kind == plan::TensorKind::intermediate && a != b.program.reports[r].tensor) continue;
     for (std::uint32_t c = 0; c < p.view.tensors.size(); ++c) {
       const auto& y = p.view.tensors[c];
-      EXPECT_TRUE(c == a || x.offset + x.max_bytes <= y.offset || y.offset + y.max_bytes <= x.offset) << x.name << " " << y.name;
+      EXPECT_TRUE(c == a || x.offset + x.max_bytes <= y.offset || y.offset + y.max_bytes <= x.offset)
+          << x.name << " " << y.name;
     }
   }
 }
@@ -99,7 +102,8 @@ TEST(PlanMemory, ReuseCanBeTurnedOff) {
 
 TEST(PlanMemory, AliasesShareStorageAndLiveTogether) {
   ProgramBuilder b;
-  const auto x = b.input("x", {8, 32}), h = b.tensor("h", {8, 32}), flat = b.alias("flat", h, {256}), y = b.output("y", {256});
+  const auto x = b.input("x", {8, 32}), h = b.tensor("h", {8, 32}), flat = b.alias("flat", h, {256}),
+             y = b.output("y", {256});
   b.copy(x, h);
   b.copy(flat, y);
   const PlanFixture p(b.program);
@@ -110,7 +114,8 @@ TEST(PlanMemory, AliasesShareStorageAndLiveTogether) {
 
 TEST(PlanMemory, SpacesForWeightsAndStates) {
   ProgramBuilder b;
-  const auto w1 = b.tensor("w1", {10}, TensorKind::weight), w2 = b.tensor("w2", {10}, TensorKind::weight), s = b.tensor("s", {3}, TensorKind::state);
+  const auto w1 = b.tensor("w1", {10}, TensorKind::weight), w2 = b.tensor("w2", {10}, TensorKind::weight),
+             s = b.tensor("s", {3}, TensorKind::state);
   b.copy(w1, b.output("y", {10}));
   const PlanFixture p(b.program);
   EXPECT_EQ(p.view.tensors[w2].offset, 256u);

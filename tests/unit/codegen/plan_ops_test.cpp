@@ -49,7 +49,8 @@ TEST(PlanOps, GatherFlattensIndexAndRows) {
 TEST(PlanOps, AttentionTilesHoldWholeHeads) {
   ProgramBuilder b;
   const Expr n = b.symbol("n", 1, 64), c = b.symbol("c", 64, 512);
-  const auto q = b.input("q", {n, 8 * 64}), k = b.input("k", {c, 2 * 64}), v = b.input("v", {c, 2 * 64}), y = b.output("y", {n, 8 * 64});
+  const auto q = b.input("q", {n, 8 * 64}), k = b.input("k", {c, 2 * 64}), v = b.input("v", {c, 2 * 64}),
+             y = b.output("y", {n, 8 * 64});
   b.op(spec::AttentionAttrs{8, 2, true, 0.125}, {b.all(q), b.all(k), b.all(v)}, {b.all(y)});
   const PlanFixture p(b.program);
   const auto at = p.at({64, 512});
@@ -62,7 +63,8 @@ TEST(PlanOps, AttentionTilesHoldWholeHeads) {
 TEST(PlanOps, NormsKeepTheLastDimWhole) {
   ProgramBuilder b;
   const Expr d = b.symbol("d", 1, 5000);
-  const auto x = b.input("x", {9, d}), w = b.tensor("w", {d}, TensorKind::weight), y = b.output("y", {9, d}), z = b.output("z", {9, d});
+  const auto x = b.input("x", {9, d}), w = b.tensor("w", {d}, TensorKind::weight), y = b.output("y", {9, d}),
+             z = b.output("z", {9, d});
   b.op(spec::RmsnormAttrs{1e-6}, {b.all(x), b.all(w)}, {b.all(y)});
   b.op(spec::SoftmaxAttrs{0.5}, {b.all(y)}, {b.all(z)});
   const PlanFixture p(b.program);
@@ -77,7 +79,8 @@ TEST(PlanOps, NormsKeepTheLastDimWhole) {
 
 TEST(PlanOps, ArgmaxAndTopkGiveOneTileColumn) {
   ProgramBuilder b;
-  const auto x = b.input("x", {40, 1000}), i = b.output("i", {40}, Dtype::i32), v = b.output("v", {40, 5}), j = b.output("j", {40, 5}, Dtype::i32);
+  const auto x = b.input("x", {40, 1000}), i = b.output("i", {40}, Dtype::i32), v = b.output("v", {40, 5}),
+             j = b.output("j", {40, 5}, Dtype::i32);
   b.op(spec::ArgmaxAttrs{}, {b.all(x)}, {b.all(i)});
   b.op(spec::TopkAttrs{5}, {b.all(x)}, {b.all(v), b.all(j)});
   const PlanFixture p(b.program);
@@ -94,11 +97,16 @@ struct Experts {
   ProgramBuilder b;
   Expr t = b.symbol("t", 1, 200);
   Experts() {
-    const auto x = b.input("x", {t, 64}), logits = b.input("logits", {t, 16}), w = b.tensor("w", {16, 64, 96}, TensorKind::weight);
-    const auto weight = b.tensor("weight", {t, 4}), expert = b.tensor("expert", {t, 4}, TensorKind::intermediate, Dtype::i32);
-    const auto count = b.tensor("count", {16}, TensorKind::intermediate, Dtype::i32), row = b.tensor("row", {t, 4}, TensorKind::intermediate, Dtype::i32);
-    const auto source = b.tensor("source", {t * 4}, TensorKind::intermediate, Dtype::i32), h = b.tensor("h", {t * 4, 96}), y = b.output("y", {t, 96});
-    b.op(spec::RouteAttrs{4, false, false}, {b.all(logits)}, {b.all(weight), b.all(expert), b.all(count), b.all(row), b.all(source)});
+    const auto x = b.input("x", {t, 64}), logits = b.input("logits", {t, 16}),
+               w = b.tensor("w", {16, 64, 96}, TensorKind::weight);
+    const auto weight = b.tensor("weight", {t, 4}),
+               expert = b.tensor("expert", {t, 4}, TensorKind::intermediate, Dtype::i32);
+    const auto count = b.tensor("count", {16}, TensorKind::intermediate, Dtype::i32),
+               row = b.tensor("row", {t, 4}, TensorKind::intermediate, Dtype::i32);
+    const auto source = b.tensor("source", {t * 4}, TensorKind::intermediate, Dtype::i32),
+               h = b.tensor("h", {t * 4, 96}), y = b.output("y", {t, 96});
+    b.op(spec::RouteAttrs{4, false, false}, {b.all(logits)},
+         {b.all(weight), b.all(expert), b.all(count), b.all(row), b.all(source)});
     b.op(spec::ExpertMatmulAttrs{4, true, {}}, {b.all(x), b.all(w), b.all(source), b.all(count)}, {b.all(h)});
     b.op(spec::CombineAttrs{4}, {b.all(h), b.all(weight), b.all(row)}, {b.all(y)});
   }
@@ -143,12 +151,37 @@ TEST(PlanOps, CombineWaitsForEveryRowTileOfItsColumns) {
   EXPECT_TRUE(on_experts);
 }
 
+TEST(PlanOps, CompletionOfADynamicOpImpliesNothing) {
+  // Tiles that do not exist are signalled for the experts before x is complete, so whoever overwrites x waits for its
+  // writer, too.
+  Experts e;
+  ProgramBuilder& b = e.b;
+  const auto seed = b.input("seed", {e.t, 64}), state = b.tensor("state", {e.t, 64}, TensorKind::state);
+  auto& ops = b.program.ops;
+  b.copy(seed, state);
+  std::rotate(ops.begin(), ops.end() - 1, ops.end());
+  ops[2].inputs[0] = b.all(state);
+  const auto sum = b.tensor("sum", {}), y = *b.program.find_tensor("y"), z = b.output("z", {e.t, 64});
+  b.op(spec::ReduceAttrs{spec::ReduceFn::sum, {0, 1}, false}, {b.all(*b.program.find_tensor("h"))}, {b.all(sum)});
+  ElementBuilder both;
+  both.node(ExprFn::add, ScalarType::f32, both.argument(0), both.argument(1));
+  const View one{sum, {ProgramBuilder::broadcast(e.t), ProgramBuilder::broadcast(64)}, {}};
+  b.op(spec::MapAttrs{both.expr}, {one, b.all(state)}, {b.all(z)});
+  ASSERT_NE(y, z);
+  const PlanFixture p(b.program);
+  const plan::OpDesc& reader = p.view.ops.back();
+  std::set<std::uint32_t> producers;
+  for (std::uint32_t w = 0; w < reader.wait_count; ++w) producers.insert(p.view.waits[reader.wait_first + w].producer);
+  EXPECT_TRUE(producers.count(0));
+}
+
 /// x -> report r; if r > 0: if r > 5: a = x + x  else: a = -x
 struct Branches {
   ProgramBuilder b;
   std::uint32_t outer, inner;
   Branches() {
-    const auto x = b.input("x", {64}), s = b.tensor("s", {}), t = b.tensor("t", {64}), f = b.tensor("f", {64}), y = b.output("y", {64});
+    const auto x = b.input("x", {64}), s = b.tensor("s", {}), t = b.tensor("t", {64}), f = b.tensor("f", {64}),
+               y = b.output("y", {64});
     b.op(spec::ReduceAttrs{spec::ReduceFn::sum, {0}, false}, {b.all(x)}, {b.all(s)});
     const auto r = b.report("r", s, Dtype::f32), q = b.report("q", s, Dtype::f32);
     outer = b.condition(spec::Condition::Cmp::gt, r, 0.5);
@@ -172,7 +205,8 @@ TEST(PlanOps, GuardsStandParentsFirstAndAreWaitedFor) {
   EXPECT_EQ(guards[1].report, 1u);
   EXPECT_EQ(guards[0].offset, p.view.tensors[p.view.operands[p.view.reports[0].operand].tensor].offset);
   std::set<std::uint32_t> producers;
-  for (std::uint32_t w = 0; w < guarded.wait_count; ++w) producers.insert(p.view.waits[guarded.wait_first + w].producer);
+  for (std::uint32_t w = 0; w < guarded.wait_count; ++w)
+    producers.insert(p.view.waits[guarded.wait_first + w].producer);
   EXPECT_TRUE(producers.count(1) && producers.count(2));
 }
 
@@ -202,7 +236,8 @@ TEST(PlanOps, ReportsLieApartOnSixteenBytes) {
 
 TEST(PlanOps, EpilogueArgumentsAndBodies) {
   ProgramBuilder b;
-  const auto x = b.input("x", {16, 32}), w = b.tensor("w", {32, 32}, TensorKind::weight), h = b.tensor("h", {16, 32}), y = b.output("y", {16, 32});
+  const auto x = b.input("x", {16, 32}), w = b.tensor("w", {32, 32}, TensorKind::weight), h = b.tensor("h", {16, 32}),
+             y = b.output("y", {16, 32});
   ElementBuilder e;
   e.node(ExprFn::add, ScalarType::f32, e.argument(0), e.argument(1));
   b.op(spec::MatmulAttrs{e.expr}, {b.all(x), b.all(w), b.all(x)}, {b.all(h)});

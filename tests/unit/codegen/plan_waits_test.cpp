@@ -28,7 +28,8 @@ TEST(PlanWaits, MatmulRowsWaitForRowsOfItsProducer) {
     const auto tile0 = at.value(p.view.ops[0].tile[2]), tile1 = at.value(p.view.ops[1].tile[2]);
     for (std::int64_t row = 0; row < at.value(p.view.ops[1].grid[2]); ++row) {
       const auto events = at.waited(1, 0, {0, 0, row, 0});
-      const std::int64_t lo = row * tile1 / tile0, hi = std::min((row * tile1 + tile1 + tile0 - 1) / tile0, (size + tile0 - 1) / tile0);
+      const std::int64_t lo = row * tile1 / tile0,
+                         hi = std::min((row * tile1 + tile1 + tile0 - 1) / tile0, (size + tile0 - 1) / tile0);
       EXPECT_EQ(events.size(), static_cast<std::size_t>(hi - lo)) << size << " " << row;
       EXPECT_EQ(*events.begin(), lo);
     }
@@ -78,7 +79,8 @@ TEST(PlanWaits, TransposedReadSwapsTheAxes) {
 
 TEST(PlanWaits, BroadcastOperandIsNeededWholeByAll) {
   ProgramBuilder b;
-  const auto s = b.input("s", {64}), h = b.tensor("h", {64}), x = b.input("x", {1000, 64}), y = b.output("y", {1000, 64});
+  const auto s = b.input("s", {64}), h = b.tensor("h", {64}), x = b.input("x", {1000, 64}),
+             y = b.output("y", {1000, 64});
   b.copy(s, h);
   ElementBuilder e;
   e.node(ExprFn::add, ScalarType::f32, e.argument(0), e.argument(1));
@@ -116,7 +118,8 @@ TEST(PlanWaits, ConvolutionWaitsForItsHalo) {
 TEST(PlanWaits, ConcatReaderSkipsThePartsItDoesNotTouch) {
   ProgramBuilder b;
   const Expr n = b.symbol("n", 1, 300), m = b.symbol("m", 1, 300);
-  const auto x = b.input("x", {n, 64}), z = b.input("z", {m, 64}), c = b.tensor("c", {n + m, 64}), y = b.output("y", {n, 64});
+  const auto x = b.input("x", {n, 64}), z = b.input("z", {m, 64}), c = b.tensor("c", {n + m, 64}),
+             y = b.output("y", {n, 64});
   View first = b.all(c), second = b.all(c);
   first.dims[0] = ProgramBuilder::window(0, n, 0);
   second.dims[0] = ProgramBuilder::window(0, m, n);
@@ -177,8 +180,8 @@ TEST(PlanWaits, ReshapeKeepsLeadingDims) {
 TEST(PlanWaits, OverwriteWaitsForReadersOfTheOldValue) {
   ProgramBuilder b;
   const auto x = b.input("x", {64, 32}), s = b.tensor("s", {64, 32}, TensorKind::state), y = b.output("y", {64, 32});
-  b.copy(s, y);   // reads the old state
-  b.copy(x, s);   // then overwrites it
+  b.copy(s, y);  // reads the old state
+  b.copy(x, s);  // then overwrites it
   const PlanFixture p(b.program);
   ASSERT_EQ(p.view.ops[1].wait_count, 1u);
   EXPECT_EQ(p.view.waits[p.view.ops[1].wait_first].producer, 0u);
@@ -206,7 +209,8 @@ TEST(PlanWaits, OverwriteWaitsForReadersWhoseWindowsOverlap) {
 
 TEST(PlanWaits, AnotherWaitImpliesAnOlderOne) {
   ProgramBuilder b;
-  const auto x = b.input("x", {8, 64}), a = b.tensor("a", {8, 64}), r = b.tensor("r", {}), s = b.tensor("s", {}), y = b.output("y", {});
+  const auto x = b.input("x", {8, 64}), a = b.tensor("a", {8, 64}), r = b.tensor("r", {}), s = b.tensor("s", {}),
+             y = b.output("y", {});
   b.copy(x, a);
   b.op(spec::ReduceAttrs{spec::ReduceFn::sum, {0, 1}, false}, {b.all(a)}, {b.all(r)});
   b.op(spec::MapAttrs{}, {b.all(r)}, {b.all(s)});
