@@ -132,6 +132,7 @@ class Session {
       // A generated module may leave out weights that no op reads.
       if (!bound.ok() && bound.code() != ErrorCode::not_found) return device_failure(bound);
     }
+    if (interrupted()) return {kInterrupted, "interrupted"};
     if (const Status started = engine_->start(); !started.ok()) return device_failure(started);
     for (std::size_t i = 0; i < spec_.symbols.size(); ++i) dims_.emplace_back(spec_.symbols[i].name, data_->dims()[i]);
     Result<std::uint64_t> tasks = engine_->tasks_per_run(dims_);
