@@ -1,9 +1,9 @@
 // repeat and if.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-
-#include <fmt/format.h>
 
 #include "spec/op_reader.hpp"
 #include "spec/ops.hpp"
@@ -25,13 +25,15 @@ std::optional<Range> read_range(Builder& b, const Yaml& node) {
   const Yaml* index = node.find("index");
   const Yaml* to = node.find("to");
   if (!index || !to) {
-    b.diagnostics.error(code::kMissingKey, node.span, "'repeat' needs 'index' and 'to'", "repeat: {index: l, from: 0, to: layers}");
+    b.diagnostics.error(code::kMissingKey, node.span, "'repeat' needs 'index' and 'to'",
+                        "repeat: {index: l, from: 0, to: layers}");
     return std::nullopt;
   }
   const Text name = index->as_text();
   if (!b.expect(*index, Yaml::Kind::scalar, "'index'") || !b.check_name(name)) return std::nullopt;
   if (name.text.find('.') != std::string::npos || b.find_dim(name.text) || b.scopes.find(name.text)) {
-    b.diagnostics.error(code::kBadRepeat, index->span, in_quotes(name.text) + " cannot be an index: it is a dim or a tensor, or has a '.'");
+    b.diagnostics.error(code::kBadRepeat, index->span,
+                        in_quotes(name.text) + " cannot be an index: it is a dim or a tensor, or has a '.'");
     return std::nullopt;
   }
   Range range;
@@ -103,15 +105,18 @@ std::optional<Condition> read_condition(Builder& b, const Yaml& node) {
   std::string_view value = end == at ? std::string_view() : s.substr(end);
   while (!value.empty() && value.front() == ' ') value.remove_prefix(1);
   const auto [rest, failure] = std::from_chars(value.data(), value.data() + value.size(), condition.value);
-  if (value.empty() || failure != std::errc() || rest != value.data() + value.size() || !std::isfinite(condition.value)) {
-    b.diagnostics.error(code::kBadCondition, node.span, in_quotes(s) + " is not a condition", "a report, a comparison and a number: exit == 0");
+  if (value.empty() || failure != std::errc() || rest != value.data() + value.size() ||
+      !std::isfinite(condition.value)) {
+    b.diagnostics.error(code::kBadCondition, node.span, in_quotes(s) + " is not a condition",
+                        "a report, a comparison and a number: exit == 0");
     return std::nullopt;
   }
   std::string name(s.substr(0, at));
   while (!name.empty() && name.back() == ' ') name.pop_back();
   const auto report = b.scopes.find_report(name);
   if (!report) {
-    b.diagnostics.error(code::kUnknownReport, text->at(0, name.size()), "no report " + in_quotes(name) + " has been made here",
+    b.diagnostics.error(code::kUnknownReport, text->at(0, name.size()),
+                        "no report " + in_quotes(name) + " has been made here",
                         did_you_mean(name, b.scopes.report_names()));
     return std::nullopt;
   }
@@ -140,8 +145,10 @@ void read_then_sides(Builder& b, const Yaml& out, std::vector<Joined>& joined) {
     if (!key.is_scalar() || (!value.is_null() && !b.expect(value, Yaml::Kind::mapping, "an 'out' of an if"))) continue;
     b.check_keys(value, {"then", "else"}, "an 'out' of an if");
     const auto v = operand_at(b, value.find("then"), key);
-    if (v) joined.push_back({key.text, *v, {}, &value});
-    else poison(b, key.text, key.span);
+    if (v)
+      joined.push_back({key.text, *v, {}, &value});
+    else
+      poison(b, key.text, key.span);
   }
 }
 
@@ -151,10 +158,12 @@ void emit_select(Builder& b, const Yaml& key, const Joined& j, std::uint32_t con
   if (!target) return;
   const Shape shape = shape_of(j.then_view), other = shape_of(j.else_view);
   if (b.dtype_of(j.then_view) != b.dtype_of(j.else_view))
-    return b.diagnostics.error(code::kDtypeMismatch, key.span, "the two sides of " + in_quotes(j.name) + " have different dtypes");
+    return b.diagnostics.error(code::kDtypeMismatch, key.span,
+                               "the two sides of " + in_quotes(j.name) + " have different dtypes");
   if (shape.size() != other.size())
-    return b.diagnostics.error(code::kWrongRank, key.span,
-                               fmt::format("the two sides of '{}' are {} and {}", j.name, b.print(shape), b.print(other)));
+    return b.diagnostics.error(
+        code::kWrongRank, key.span,
+        fmt::format("the two sides of '{}' are {} and {}", j.name, b.print(shape), b.print(other)));
   for (std::size_t i = 0; i < shape.size(); ++i)
     if (!b.require_equal(shape[i], other[i], code::kShapeMismatch, key.span,
                          fmt::format("the two sides of '{}' are {} and {}", j.name, b.print(shape), b.print(other))))
@@ -189,7 +198,8 @@ void read_if(Builder& b, const Yaml& node) {
   if (out) read_then_sides(b, *out, joined);
   b.scopes.pop();
   for (Joined& j : joined) {
-    const auto it = std::find_if(out->children.begin(), out->children.end(), [&](const Yaml& c) { return &c == j.place; });
+    const auto it =
+        std::find_if(out->children.begin(), out->children.end(), [&](const Yaml& c) { return &c == j.place; });
     const Yaml& key = *(it - 1);
     const auto v = operand_at(b, j.place->find("else"), key);
     if (!v) {

@@ -1,8 +1,8 @@
 #include "spec/builder.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "spec/view.hpp"
 
@@ -49,7 +49,8 @@ std::size_t bytes_of(const Op& op) {
   if (const auto* map = std::get_if<MapAttrs>(&op.attrs)) n += map->expr.nodes.size() * sizeof(ExprNode);
   if (const auto* matmul = std::get_if<MatmulAttrs>(&op.attrs)) n += matmul->epilogue.nodes.size() * sizeof(ExprNode);
   if (const auto* conv = std::get_if<Conv2dAttrs>(&op.attrs)) n += conv->epilogue.nodes.size() * sizeof(ExprNode);
-  if (const auto* experts = std::get_if<ExpertMatmulAttrs>(&op.attrs)) n += experts->epilogue.nodes.size() * sizeof(ExprNode);
+  if (const auto* experts = std::get_if<ExpertMatmulAttrs>(&op.attrs))
+    n += experts->epilogue.nodes.size() * sizeof(ExprNode);
   if (const auto* custom = std::get_if<CustomAttrs>(&op.attrs)) n += custom->code.size();
   return n;
 }
@@ -90,7 +91,8 @@ bool Builder::require_equal(const Expr& a, const Expr& b, Code code, const Span&
   return truth != Truth::no;
 }
 
-bool Builder::require_less_equal(const Expr& a, const Expr& b, Code code, const Span& where, const std::string& message) {
+bool Builder::require_less_equal(const Expr& a, const Expr& b, Code code, const Span& where,
+                                 const std::string& message) {
   if (a == b) return true;
   if (!spend((a.weight() + b.weight()) * kEffortPerNode, 0, where)) return false;
   const Truth truth = prove_less_equal(a, b, program.symbols);
@@ -145,9 +147,10 @@ bool Builder::check_in_place(const Op& op, const Span& where) {
       // The same element read and then written by the same tile is fine: maps, and operands of an epilogue.
       const bool same_element = views_equal(in, out) && (elementwise || i >= fixed_inputs(op));
       if (same_element || views_disjoint(in, out, program.symbols)) continue;
-      diagnostics.error(code::kReadsWhatItWrites, where,
-                        fmt::format("'{}' is read and overwritten by one op", program.tensors[root_of(out.tensor)].name),
-                        "write to a new name first, or to a window that the op does not read");
+      diagnostics.error(
+          code::kReadsWhatItWrites, where,
+          fmt::format("'{}' is read and overwritten by one op", program.tensors[root_of(out.tensor)].name),
+          "write to a new name first, or to a window that the op does not read");
       return false;
     }
   }

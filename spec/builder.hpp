@@ -1,5 +1,6 @@
 // Turns the YAML tree into a Program. Builder holds what all sections share; the sections themselves are functions:
-// sections.hpp (dims, tensors, include, repeat, if), operand.hpp (operands, views), ops*.cpp (one function for each op).
+// sections.hpp (dims, tensors, include, repeat, if), operand.hpp (operands, views), ops*.cpp (one function for each
+// op).
 #pragma once
 
 #include <map>
@@ -43,6 +44,8 @@ class Builder : public DimNames {
   std::optional<double> number(const Yaml& node);
   std::optional<Shape> shape(const Yaml& node);
   std::optional<Dtype> dtype(const Yaml& node);
+  /// Complains where a tensor of this shape may have more elements than anything can hold.
+  bool check_elements(const Shape& shape, const Span& where);
   bool check_name(const Text& name);
   /// Complains about keys of `mapping` that are not in `known`.
   void check_keys(const Yaml& mapping, const std::vector<std::string>& known, std::string_view where);
@@ -89,7 +92,8 @@ class Builder : public DimNames {
   NameMap<Span> dim_places;
   Dtype default_dtype = Dtype::f32;
   std::set<std::string, std::less<>> later_names;  // every `out` of the text, to tell "too early" from "unknown"
-  std::map<std::string, std::unique_ptr<Yaml>> included;  // parsed once each, by path; nodes live as long as the Builder
+  std::map<std::string, std::unique_ptr<Yaml>>
+      included;  // parsed once each, by path; nodes live as long as the Builder
   std::vector<std::string> include_stack;
 
  private:

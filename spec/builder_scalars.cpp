@@ -1,9 +1,9 @@
 // How scalars, names, shapes and keys are read, whatever section they stand in.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-
-#include <fmt/format.h>
 
 #include "spec/builder.hpp"
 
@@ -42,7 +42,8 @@ bool Builder::expect(const Yaml& node, Yaml::Kind kind, std::string_view what) {
   if (node.kind == kind) return true;
   Yaml wanted;
   wanted.kind = kind;
-  diagnostics.error(code::kWrongNode, node.span, fmt::format("{} is {}, not {}", what, wanted.kind_name(), node.kind_name()));
+  diagnostics.error(code::kWrongNode, node.span,
+                    fmt::format("{} is {}, not {}", what, wanted.kind_name(), node.kind_name()));
   return false;
 }
 
@@ -117,11 +118,11 @@ std::optional<double> Builder::number(const Yaml& node) {
 std::optional<Shape> Builder::shape(const Yaml& node) {
   if (!expect(node, Yaml::Kind::sequence, "a shape")) return std::nullopt;
   if (node.children.size() > kMaxRank) {
-    diagnostics.error(code::kWrongRank, node.span, fmt::format("{} dims; tensors have at most {}", node.children.size(), kMaxRank));
+    diagnostics.error(code::kWrongRank, node.span,
+                      fmt::format("{} dims; tensors have at most {}", node.children.size(), kMaxRank));
     return std::nullopt;
   }
   Shape s;
-  Expr elements = 1;
   bool ok = true;
   for (const Yaml& child : node.children) {
     const auto e = dim(child);
@@ -131,14 +132,19 @@ std::optional<Shape> Builder::shape(const Yaml& node) {
       continue;
     }
     s.push_back(*e);
-    elements = elements * *e;
   }
   if (!ok) return std::nullopt;
-  if (elements.bounds(program.symbols).hi > kMaxElements) {
-    diagnostics.error(code::kBadShape, node.span, "this tensor may have more than 2^46 elements", "narrow the ranges of its dims");
-    return std::nullopt;
-  }
+  if (!check_elements(s, node.span)) return std::nullopt;
   return s;
+}
+
+bool Builder::check_elements(const Shape& shape, const Span& where) {
+  __int128 elements = 1;
+  for (const Expr& e : shape) elements = std::min<__int128>(elements * e.bounds(program.symbols).hi, __int128{1} << 62);
+  if (elements <= kMaxElements) return true;
+  diagnostics.error(code::kBadShape, where, "this tensor may have more than 2^46 elements",
+                    "narrow the ranges of its dims");
+  return false;
 }
 
 std::optional<Dtype> Builder::dtype(const Yaml& node) {
@@ -162,7 +168,8 @@ bool Builder::check_name(const Text& name) {
     return false;
   }
   if (!has_reserved_part(name.text)) return true;
-  diagnostics.error(code::kBadName, name.span, in_quotes(name.text) + " is a word of the language", "choose another name");
+  diagnostics.error(code::kBadName, name.span, in_quotes(name.text) + " is a word of the language",
+                    "choose another name");
   return false;
 }
 

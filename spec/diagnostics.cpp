@@ -8,7 +8,8 @@ Span Text::at(std::size_t offset, std::size_t length) const {
   if (!exact) return span;
   Span s = span;
   s.location.column += static_cast<std::uint32_t>(std::min(offset, text.size()));
-  s.length = static_cast<std::uint32_t>(std::max<std::size_t>(1, std::min(length, text.size() - std::min(offset, text.size()))));
+  s.length = static_cast<std::uint32_t>(
+      std::max<std::size_t>(1, std::min(length, text.size() - std::min(offset, text.size()))));
   return s;
 }
 
@@ -46,7 +47,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t li
     row[0] = i;
     for (std::size_t j = 1; j <= b.size(); ++j) {
       row[j] = std::min({back[j] + 1, row[j - 1] + 1, back[j - 1] + (a[i - 1] != b[j - 1])});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], two_back[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], two_back[j - 2] + 1);
     }
     two_back.swap(back);
     back.swap(row);
@@ -57,7 +59,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t li
 }  // namespace
 
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates) {
-  constexpr std::size_t kLongestName = 64;      // beyond, a distance costs more than a hint is worth
+  constexpr std::size_t kLongestName = 64;  // beyond, a distance costs more than a hint is worth
   constexpr std::size_t kMostCandidates = 2000;
   if (name.empty() || name.size() > kLongestName) return {};
   const std::size_t limit = name.size() <= 2 ? 1 : name.size() <= 5 ? 2 : 3;

@@ -1,7 +1,7 @@
 // How complaints look: like a compiler's for people, as JSON for programs.
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "spec/parse.hpp"

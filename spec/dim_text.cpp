@@ -43,7 +43,8 @@ std::nullopt_t DimParser::fail(Code code, std::size_t at, std::size_t length, st
 
 std::optional<Expr> DimParser::checked(Expr e, std::size_t at) {
   if (e.weight() > Expr::kMaxWeight)
-    return fail(code::kDimTooComplex, at, position_ - at, "this expression grows too large", "give the parts dims of their own");
+    return fail(code::kDimTooComplex, at, position_ - at, "this expression grows too large",
+                "give the parts dims of their own");
   return e;
 }
 
@@ -75,7 +76,8 @@ std::optional<Expr> DimParser::product() {
     } else if (accept('%')) {
       function = "floormod";
     } else if (accept('/')) {
-      return fail(code::kDimSyntax, sign, 1, "'/' is not an integer division", "write '//' to round down, or ceildiv(a, b)");
+      return fail(code::kDimSyntax, sign, 1, "'/' is not an integer division",
+                  "write '//' to round down, or ceildiv(a, b)");
     } else {
       return result;
     }
@@ -140,13 +142,15 @@ std::optional<Expr> DimParser::name_or_call() {
   const std::string name = text_.text.substr(at, position_ - at);
   if (accept('(')) return call(name, at);
   if (auto e = names_.find_dim(name)) return e;
-  return fail(code::kUnknownDim, at, name.size(), "unknown dim " + in_quotes(name), did_you_mean(name, names_.dim_names()));
+  return fail(code::kUnknownDim, at, name.size(), "unknown dim " + in_quotes(name),
+              did_you_mean(name, names_.dim_names()));
 }
 
 std::optional<Expr> DimParser::call(std::string_view function, std::size_t at) {
   static const std::vector<std::string> kFunctions{"ceildiv", "floordiv", "floormod", "min", "max"};
   if (std::find(kFunctions.begin(), kFunctions.end(), function) == kFunctions.end())
-    return fail(code::kDimSyntax, at, function.size(), "unknown function " + in_quotes(function), did_you_mean(function, kFunctions));
+    return fail(code::kDimSyntax, at, function.size(), "unknown function " + in_quotes(function),
+                did_you_mean(function, kFunctions));
   if (++depth_ > kMaxParenthesisDepth) return fail(code::kDimTooComplex, at, 1, "parentheses nested too deeply");
   const auto a = expression();
   if (!a) return std::nullopt;

@@ -6,15 +6,15 @@ namespace ccks::spec {
 namespace {
 
 constexpr ElementFunction kFunctions[] = {
-    {"exp", ExprFn::exp, 1},         {"log", ExprFn::log, 1},           {"sqrt", ExprFn::sqrt, 1},
-    {"rsqrt", ExprFn::rsqrt, 1},     {"sin", ExprFn::sin, 1},           {"cos", ExprFn::cos, 1},
-    {"tanh", ExprFn::tanh, 1},       {"erf", ExprFn::erf, 1},           {"sigmoid", ExprFn::sigmoid, 1},
-    {"silu", ExprFn::silu, 1},       {"gelu", ExprFn::gelu, 1},         {"gelu_tanh", ExprFn::gelu_tanh, 1},
-    {"relu", ExprFn::relu, 1},       {"softplus", ExprFn::softplus, 1}, {"abs", ExprFn::abs, 1},
-    {"floor", ExprFn::floor, 1},     {"ceil", ExprFn::ceil, 1},         {"round", ExprFn::round, 1},
-    {"sign", ExprFn::sign, 1},       {"float", ExprFn::to_f32, 1},      {"int", ExprFn::to_i64, 1},
-    {"bool", ExprFn::to_bool, 1},    {"index", ExprFn::index, 1},       {"min", ExprFn::min, 2},
-    {"max", ExprFn::max, 2},         {"pow", ExprFn::pow, 2},           {"select", ExprFn::select, 3},
+    {"exp", ExprFn::exp, 1},      {"log", ExprFn::log, 1},           {"sqrt", ExprFn::sqrt, 1},
+    {"rsqrt", ExprFn::rsqrt, 1},  {"sin", ExprFn::sin, 1},           {"cos", ExprFn::cos, 1},
+    {"tanh", ExprFn::tanh, 1},    {"erf", ExprFn::erf, 1},           {"sigmoid", ExprFn::sigmoid, 1},
+    {"silu", ExprFn::silu, 1},    {"gelu", ExprFn::gelu, 1},         {"gelu_tanh", ExprFn::gelu_tanh, 1},
+    {"relu", ExprFn::relu, 1},    {"softplus", ExprFn::softplus, 1}, {"abs", ExprFn::abs, 1},
+    {"floor", ExprFn::floor, 1},  {"ceil", ExprFn::ceil, 1},         {"round", ExprFn::round, 1},
+    {"sign", ExprFn::sign, 1},    {"float", ExprFn::to_f32, 1},      {"int", ExprFn::to_i64, 1},
+    {"bool", ExprFn::to_bool, 1}, {"index", ExprFn::index, 1},       {"min", ExprFn::min, 2},
+    {"max", ExprFn::max, 2},      {"pow", ExprFn::pow, 2},           {"select", ExprFn::select, 3},
 };
 
 bool keeps_type(ExprFn fn) { return fn == ExprFn::neg || fn == ExprFn::abs || fn == ExprFn::sign; }
@@ -24,7 +24,8 @@ bool compares(ExprFn fn) { return fn >= ExprFn::lt && fn <= ExprFn::ne; }
 }  // namespace
 
 const ElementFunction* find_element_function(std::string_view name) {
-  const auto* it = std::find_if(std::begin(kFunctions), std::end(kFunctions), [&](const auto& f) { return f.name == name; });
+  const auto* it =
+      std::find_if(std::begin(kFunctions), std::end(kFunctions), [&](const auto& f) { return f.name == name; });
   return it == std::end(kFunctions) ? nullptr : it;
 }
 
@@ -69,11 +70,14 @@ std::uint32_t ElementBuilder::convert(std::uint32_t node, ScalarType type) {
   if (nodes_[node].type == type) return node;
   if (nodes_[node].fn == ExprFn::constant && type != ScalarType::boolean && nodes_[node].type != ScalarType::f32)
     return constant(type, nodes_[node].value);
-  return add(type == ScalarType::f32 ? ExprFn::to_f32 : type == ScalarType::i64 ? ExprFn::to_i64 : ExprFn::to_bool, type, node);
+  return add(type == ScalarType::f32   ? ExprFn::to_f32
+             : type == ScalarType::i64 ? ExprFn::to_i64
+                                       : ExprFn::to_bool,
+             type, node);
 }
 
 void ElementBuilder::unify(std::uint32_t& a, std::uint32_t& b) {
-  const ScalarType wider = type(a) == ScalarType::f32 || type(b) == ScalarType::f32 ? ScalarType::f32
+  const ScalarType wider = type(a) == ScalarType::f32 || type(b) == ScalarType::f32   ? ScalarType::f32
                            : type(a) == ScalarType::i64 || type(b) == ScalarType::i64 ? ScalarType::i64
                                                                                       : ScalarType::boolean;
   a = convert(a, wider);
@@ -104,7 +108,8 @@ std::optional<std::uint32_t> ElementBuilder::unary(ExprFn fn, std::uint32_t a) {
   return add(fn, type(a), a);
 }
 
-std::optional<std::uint32_t> ElementBuilder::apply(ExprFn fn, std::initializer_list<std::uint32_t> operands, std::string& why) {
+std::optional<std::uint32_t> ElementBuilder::apply(ExprFn fn, std::initializer_list<std::uint32_t> operands,
+                                                   std::string& why) {
   const auto is_bool = [&](std::uint32_t n) { return type(n) == ScalarType::boolean; };
   std::uint32_t a = operands.begin()[0];
   if (fn == ExprFn::select) {

@@ -38,7 +38,8 @@ class ElementBuilder {
   ElementExpr take(std::uint32_t root);
 
  private:
-  std::uint32_t add(ExprFn fn, ScalarType type, std::uint32_t a = kNone, std::uint32_t b = kNone, std::uint32_t c = kNone);
+  std::uint32_t add(ExprFn fn, ScalarType type, std::uint32_t a = kNone, std::uint32_t b = kNone,
+                    std::uint32_t c = kNone);
   std::optional<std::uint32_t> arithmetic(ExprFn fn, std::uint32_t a, std::uint32_t b);
   std::optional<std::uint32_t> unary(ExprFn fn, std::uint32_t a);
   void unify(std::uint32_t& a, std::uint32_t& b);

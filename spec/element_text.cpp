@@ -33,7 +33,8 @@ class ElementParser {
   using Node = std::optional<std::uint32_t>;
 
   void skip_blanks() {
-    while (position_ < text_.text.size() && std::string_view(" \t\n").find(text_.text[position_]) != std::string_view::npos)
+    while (position_ < text_.text.size() &&
+           std::string_view(" \t\n").find(text_.text[position_]) != std::string_view::npos)
       ++position_;
   }
   bool accept(std::string_view symbol) {
@@ -56,7 +57,8 @@ class ElementParser {
   }
   /// Applies `fn`, and says what is wrong with the operands' types if anything is.
   Node apply(ExprFn fn, std::size_t at, std::initializer_list<std::uint32_t> operands) {
-    if (builder_.size() > kMaxNodes) return fail(code::kExprSyntax, at, 1, "this expression is too large", "split it over two maps");
+    if (builder_.size() > kMaxNodes)
+      return fail(code::kExprSyntax, at, 1, "this expression is too large", "split it over two maps");
     std::string why;
     const Node node = builder_.apply(fn, operands, why);
     if (!node) return fail(code::kExprType, at, position_ - at, why);
@@ -95,8 +97,9 @@ class ElementParser {
     return a ? apply(ExprFn::logical_not, at, {*a}) : a;
   }
   Node comparison() {
-    static constexpr std::pair<const char*, ExprFn> kSigns[] = {{"<=", ExprFn::le}, {">=", ExprFn::ge}, {"==", ExprFn::eq},
-                                                                {"!=", ExprFn::ne}, {"<", ExprFn::lt},  {">", ExprFn::gt}};
+    static constexpr std::pair<const char*, ExprFn> kSigns[] = {{"<=", ExprFn::le}, {">=", ExprFn::ge},
+                                                                {"==", ExprFn::eq}, {"!=", ExprFn::ne},
+                                                                {"<", ExprFn::lt},  {">", ExprFn::gt}};
     const Node a = sum();
     if (!a) return a;
     skip_blanks();
@@ -128,17 +131,26 @@ class ElementParser {
       const std::size_t at = position_;
       if (std::string_view(text_.text).substr(at, 2) == "**") return a;
       enum { kTimes, kFloor, kDivide, kModulo } op;
-      if (accept("*")) op = kTimes;
-      else if (accept("//")) op = kFloor;
-      else if (accept("/")) op = kDivide;
-      else if (accept("%")) op = kModulo;
-      else return a;
+      if (accept("*"))
+        op = kTimes;
+      else if (accept("//"))
+        op = kFloor;
+      else if (accept("/"))
+        op = kDivide;
+      else if (accept("%"))
+        op = kModulo;
+      else
+        return a;
       const Node b = sign();
       if (!b) return b;
-      if (op == kTimes) a = apply(ExprFn::mul, at, {*a, *b});
-      else if (op == kModulo) a = apply(ExprFn::mod, at, {*a, *b});
-      else if (op == kDivide) a = apply(ExprFn::div, at, {builder_.as_float(*a), builder_.as_float(*b)});
-      else a = floor_divide(at, *a, *b);
+      if (op == kTimes)
+        a = apply(ExprFn::mul, at, {*a, *b});
+      else if (op == kModulo)
+        a = apply(ExprFn::mod, at, {*a, *b});
+      else if (op == kDivide)
+        a = apply(ExprFn::div, at, {builder_.as_float(*a), builder_.as_float(*b)});
+      else
+        a = floor_divide(at, *a, *b);
     }
     return a;
   }
@@ -174,7 +186,8 @@ class ElementParser {
     const char c = text_.text[at];
     if ((c >= '0' && c <= '9') || c == '.') return number();
     if (is_name_start(c)) return name_or_call();
-    if (!accept("(")) return fail(code::kExprSyntax, at, 1, "unexpected " + in_quotes(text_.text.substr(at, 1)) + " in an expression");
+    if (!accept("("))
+      return fail(code::kExprSyntax, at, 1, "unexpected " + in_quotes(text_.text.substr(at, 1)) + " in an expression");
     if (++depth_ > kMaxDepth) return fail(code::kExprSyntax, at, 1, "nested too deeply");
     const Node inner = disjunction();
     --depth_;
@@ -191,14 +204,16 @@ class ElementParser {
     const std::string digits = text_.text.substr(at, position_ - at);
     const bool is_float = digits.find_first_of(".eE") != std::string::npos;
     const double limit = is_float ? 3.4e38 : 9007199254740992.0;  // f32's largest; 2^53, the largest exact integer
-    if (end == begin || error != std::errc() || !(value <= limit) || (position_ < text_.text.size() && is_name_part(text_.text[position_])))
+    if (end == begin || error != std::errc() || !(value <= limit) ||
+        (position_ < text_.text.size() && is_name_part(text_.text[position_])))
       return fail(code::kExprSyntax, at, std::max<std::size_t>(1, digits.size()), "not a number that can be used here");
     return builder_.constant(is_float ? ScalarType::f32 : ScalarType::i64, value);
   }
 
   Node name_or_call() {
     const std::size_t at = position_;
-    while (position_ < text_.text.size() && (is_name_part(text_.text[position_]) || text_.text[position_] == '.')) ++position_;
+    while (position_ < text_.text.size() && (is_name_part(text_.text[position_]) || text_.text[position_] == '.'))
+      ++position_;
     const std::string name = text_.text.substr(at, position_ - at);
     if (accept("(")) return call(name, at);
     if (name == "true" || name == "false") return builder_.constant(ScalarType::boolean, name == "true");
@@ -208,13 +223,15 @@ class ElementParser {
       return builder_.argument(found->type, found->argument);
     }
     if (said) return std::nullopt;
-    return fail(code::kExprName, at, name.size(), "unknown name " + in_quotes(name) + " in an expression", did_you_mean(name, names_.all()));
+    return fail(code::kExprName, at, name.size(), "unknown name " + in_quotes(name) + " in an expression",
+                did_you_mean(name, names_.all()));
   }
 
   Node call(const std::string& name, std::size_t at) {
     const ElementFunction* function = find_element_function(name);
     if (!function)
-      return fail(code::kExprFunction, at, name.size(), "unknown function " + in_quotes(name), did_you_mean(name, element_function_names()));
+      return fail(code::kExprFunction, at, name.size(), "unknown function " + in_quotes(name),
+                  did_you_mean(name, element_function_names()));
     if (++depth_ > kMaxDepth) return fail(code::kExprSyntax, at, 1, "nested too deeply");
     std::vector<std::uint32_t> arguments;
     do {
@@ -225,7 +242,9 @@ class ElementParser {
     --depth_;
     if (!accept(")")) return fail(code::kExprSyntax, position_, 1, "')' is missing");
     if (arguments.size() != function->arity)
-      return fail(code::kExprFunction, at, name.size(), name + " takes " + std::to_string(function->arity) + " argument(s), not " + std::to_string(arguments.size()));
+      return fail(
+          code::kExprFunction, at, name.size(),
+          name + " takes " + std::to_string(function->arity) + " argument(s), not " + std::to_string(arguments.size()));
     if (function->fn == ExprFn::index) return index_of(arguments[0], at);
     if (arguments.size() == 1) return apply(function->fn, at, {arguments[0]});
     if (arguments.size() == 2) return apply(function->fn, at, {arguments[0], arguments[1]});
@@ -234,7 +253,8 @@ class ElementParser {
 
   Node index_of(std::uint32_t argument, std::size_t at) {
     const ExprNode& n = builder_.node(argument);
-    if (n.fn != ExprFn::constant || n.type != ScalarType::i64 || n.value < 0 || n.value >= static_cast<double>(names_.rank))
+    if (n.fn != ExprFn::constant || n.type != ScalarType::i64 || n.value < 0 ||
+        n.value >= static_cast<double>(names_.rank))
       return fail(code::kExprFunction, at, position_ - at, "index(k) takes the number of an output dim, from 0");
     return builder_.index(static_cast<std::uint32_t>(n.value));
   }

@@ -35,9 +35,12 @@ Expr::Expr(std::int64_t constant) {
   // Most constants are 0 (offsets) and 1: shared, since views carry several of each.
   static const Expr kZero = Node::make(Op::constant, 0, {}, false);
   static const Expr kOne = Node::make(Op::constant, 1, {}, false);
-  if (constant == 0) node_ = kZero.node_;
-  else if (constant == 1) node_ = kOne.node_;
-  else node_ = Node::make(Op::constant, constant, {}, false).node_;
+  if (constant == 0)
+    node_ = kZero.node_;
+  else if (constant == 1)
+    node_ = kOne.node_;
+  else
+    node_ = Node::make(Op::constant, constant, {}, false).node_;
 }
 
 Expr Expr::symbol(SymbolId id) { return Node::make(Op::symbol, id, {}, false); }
@@ -47,8 +50,14 @@ std::optional<std::int64_t> Expr::as_constant() const {
   return is_constant() ? std::optional(node_->value) : std::nullopt;
 }
 Expr::Op Expr::op() const { return node_->op; }
-std::int64_t Expr::constant_value() const { assert(is_constant()); return node_->value; }
-SymbolId Expr::symbol_id() const { assert(op() == Op::symbol); return static_cast<SymbolId>(node_->value); }
+std::int64_t Expr::constant_value() const {
+  assert(is_constant());
+  return node_->value;
+}
+SymbolId Expr::symbol_id() const {
+  assert(op() == Op::symbol);
+  return static_cast<SymbolId>(node_->value);
+}
 std::span<const Expr> Expr::operands() const { return node_->operands; }
 std::size_t Expr::hash() const { return node_->hash; }
 std::size_t Expr::weight() const { return node_->weight; }
@@ -120,8 +129,12 @@ std::optional<Expr> flatten_nested(const Poly& r, std::int64_t b) {
   std::int64_t c = 0;
   const Expr* inner = nullptr;
   for (const Term& t : r) {
-    if (t.atoms.empty()) { c = t.coefficient; continue; }
-    if (inner || t.coefficient != 1 || t.atoms.size() != 1 || t.atoms[0].op() != Expr::Op::floordiv) return std::nullopt;
+    if (t.atoms.empty()) {
+      c = t.coefficient;
+      continue;
+    }
+    if (inner || t.coefficient != 1 || t.atoms.size() != 1 || t.atoms[0].op() != Expr::Op::floordiv)
+      return std::nullopt;
     inner = &t.atoms[0];
   }
   if (!inner) return std::nullopt;
@@ -181,7 +194,10 @@ std::optional<Expr> exact_quotient(const Poly& a, const Poly& b) {
 bool is_negatable(std::int64_t b) { return b < 0 && b != INT64_MIN; }
 
 void flatten(Expr::Op op, const Expr& e, std::vector<Expr>& out) {
-  if (e.op() != op) { out.push_back(e); return; }
+  if (e.op() != op) {
+    out.push_back(e);
+    return;
+  }
   for (const Expr& x : e.operands()) flatten(op, x, out);
 }
 
@@ -203,8 +219,7 @@ Expr extreme(Expr::Op op, const Expr& a, const Expr& b) {
   }
   std::sort(kept.begin(), kept.end(), [](const Expr& x, const Expr& y) { return compare(x, y) < 0; });
   Expr result = kept.back();
-  for (std::size_t i = kept.size() - 1; i-- > 0;)
-    result = Expr::Node::make(op, 0, {kept[i], result}, false);
+  for (std::size_t i = kept.size() - 1; i-- > 0;) result = Expr::Node::make(op, 0, {kept[i], result}, false);
   return result;
 }
 

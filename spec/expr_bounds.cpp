@@ -14,9 +14,7 @@ constexpr std::int64_t kHighest = INT64_MAX;
 /// Cases tried in one proof, each level doubling the work. Shapes have a dozen nodes; only hostile text has hundreds.
 int allowed_splits(std::size_t weight) { return weight <= 64 ? 4 : weight <= 200 ? 1 : 0; }
 
-std::int64_t clamp(Wide v) {
-  return v < kLowest ? kLowest : v > kHighest ? kHighest : static_cast<std::int64_t>(v);
-}
+std::int64_t clamp(Wide v) { return v < kLowest ? kLowest : v > kHighest ? kHighest : static_cast<std::int64_t>(v); }
 
 Interval hull(const Interval& a, const Interval& b) { return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)}; }
 
@@ -35,7 +33,8 @@ std::int64_t multiply(std::int64_t a, std::int64_t b) {
 }
 
 Interval multiply(const Interval& a, const Interval& b) {
-  const auto [lo, hi] = std::minmax({multiply(a.lo, b.lo), multiply(a.lo, b.hi), multiply(a.hi, b.lo), multiply(a.hi, b.hi)});
+  const auto [lo, hi] =
+      std::minmax({multiply(a.lo, b.lo), multiply(a.lo, b.hi), multiply(a.hi, b.lo), multiply(a.hi, b.hi)});
   return {lo, hi};
 }
 
@@ -73,10 +72,14 @@ Interval modulo(const Interval& a, const Interval& b) {
 std::optional<std::int64_t> apply(Expr::Op op, std::int64_t a, std::int64_t b) {
   std::int64_t r = 0;
   switch (op) {
-    case Expr::Op::add: return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
-    case Expr::Op::mul: return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
-    case Expr::Op::min: return std::min(a, b);
-    case Expr::Op::max: return std::max(a, b);
+    case Expr::Op::add:
+      return __builtin_add_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case Expr::Op::mul:
+      return __builtin_mul_overflow(a, b, &r) ? std::nullopt : std::optional(r);
+    case Expr::Op::min:
+      return std::min(a, b);
+    case Expr::Op::max:
+      return std::max(a, b);
     case Expr::Op::floordiv:
       if (b == 0 || (a == INT64_MIN && b == -1)) return std::nullopt;
       return a / b - ((a % b != 0) && ((a < 0) != (b < 0)));
@@ -86,21 +89,29 @@ std::optional<std::int64_t> apply(Expr::Op op, std::int64_t a, std::int64_t b) {
       r = a % b;
       return r != 0 && ((r < 0) != (b < 0)) ? r + b : r;
     case Expr::Op::constant:
-    case Expr::Op::symbol: break;
+    case Expr::Op::symbol:
+      break;
   }
   return std::nullopt;
 }
 
 Interval apply(Expr::Op op, const Interval& a, const Interval& b) {
   switch (op) {
-    case Expr::Op::add: return add(a, b);
-    case Expr::Op::mul: return multiply(a, b);
-    case Expr::Op::min: return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
-    case Expr::Op::max: return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
-    case Expr::Op::floordiv: return divide(a, b);
-    case Expr::Op::floormod: return modulo(a, b);
+    case Expr::Op::add:
+      return add(a, b);
+    case Expr::Op::mul:
+      return multiply(a, b);
+    case Expr::Op::min:
+      return {std::min(a.lo, b.lo), std::min(a.hi, b.hi)};
+    case Expr::Op::max:
+      return {std::max(a.lo, b.lo), std::max(a.hi, b.hi)};
+    case Expr::Op::floordiv:
+      return divide(a, b);
+    case Expr::Op::floormod:
+      return modulo(a, b);
     case Expr::Op::constant:
-    case Expr::Op::symbol: break;
+    case Expr::Op::symbol:
+      break;
   }
   return {kLowest, kHighest};
 }
@@ -120,7 +131,8 @@ std::optional<std::int64_t> Expr::evaluate(std::span<const std::int64_t> values)
 
 Interval Expr::bounds(std::span<const Symbol> symbols) const {
   if (op() == Op::constant) return {constant_value(), constant_value()};
-  if (op() == Op::symbol) return symbol_id() < symbols.size() ? symbols[symbol_id()].range : Interval{kLowest, kHighest};
+  if (op() == Op::symbol)
+    return symbol_id() < symbols.size() ? symbols[symbol_id()].range : Interval{kLowest, kHighest};
   Interval result = operands()[0].bounds(symbols);
   for (std::size_t i = 1; i < operands().size(); ++i) result = apply(op(), result, operands()[i].bounds(symbols));
   return result;
@@ -209,7 +221,10 @@ std::vector<Linear> linear_symbols(const Expr& e) {
       Expr product = t.coefficient;
       int power = 0;
       for (const Expr& a : t.atoms) {
-        if (a.op() == Expr::Op::symbol && a.symbol_id() == id) { ++power; continue; }
+        if (a.op() == Expr::Op::symbol && a.symbol_id() == id) {
+          ++power;
+          continue;
+        }
         linear = linear && !mentions(a, id);
         product = product * a;
       }
@@ -277,9 +292,16 @@ bool parity_excludes_zero(const Expr& d) {
   std::int64_t factor = 0, constant = 0;
   for (const Term& t : to_poly(d)) {
     if (t.coefficient == INT64_MIN) return false;
-    if (t.atoms.empty()) { constant = t.coefficient; continue; }
+    if (t.atoms.empty()) {
+      constant = t.coefficient;
+      continue;
+    }
     std::int64_t a = factor, b = t.coefficient < 0 ? -t.coefficient : t.coefficient;
-    while (b != 0) { const std::int64_t r = a % b; a = b; b = r; }
+    while (b != 0) {
+      const std::int64_t r = a % b;
+      a = b;
+      b = r;
+    }
     factor = a;
   }
   return factor > 1 && constant % factor != 0;

@@ -5,7 +5,7 @@
 namespace ccks::spec {
 namespace {
 
-constexpr std::size_t kMaxTerms = 64;   // beyond this a product stays a product: shapes never come near it
+constexpr std::size_t kMaxTerms = 64;  // beyond this a product stays a product: shapes never come near it
 constexpr std::size_t kMaxDegree = 16;
 
 int compare_atoms(const std::vector<Expr>& a, const std::vector<Expr>& b) {

@@ -18,9 +18,12 @@ std::string print_sum(const Expr& e, std::span<const Symbol> symbols) {
   std::string text;
   for (const Expr& term : e.operands()) {
     std::string part = print(term, symbols, kSum);
-    if (text.empty()) text = std::move(part);
-    else if (part[0] == '-') text += " - " + part.substr(1);
-    else text += " + " + part;
+    if (text.empty())
+      text = std::move(part);
+    else if (part[0] == '-')
+      text += " - " + part.substr(1);
+    else
+      text += " + " + part;
   }
   return text;
 }
@@ -29,9 +32,12 @@ std::string print_product(const Expr& e, std::span<const Symbol> symbols) {
   std::string text;
   bool first = true;
   for (const Expr& factor : e.operands()) {
-    if (first && factor == Expr(-1)) text = "-";
-    else if (first) text = print(factor, symbols, kProduct);
-    else text += (text == "-" ? "" : "*") + print(factor, symbols, kAtom);
+    if (first && factor == Expr(-1))
+      text = "-";
+    else if (first)
+      text = print(factor, symbols, kProduct);
+    else
+      text += (text == "-" ? "" : "*") + print(factor, symbols, kAtom);
     first = false;
   }
   return text;
@@ -50,15 +56,22 @@ std::string print_quotient(const Expr& e, std::span<const Symbol> symbols) {
 
 std::string print(const Expr& e, std::span<const Symbol> symbols, Precedence outer) {
   switch (e.op()) {
-    case Expr::Op::constant: return wrap(std::to_string(e.constant_value()), outer == kAtom && e.constant_value() < 0);
+    case Expr::Op::constant:
+      return wrap(std::to_string(e.constant_value()), outer == kAtom && e.constant_value() < 0);
     case Expr::Op::symbol:
       return e.symbol_id() < symbols.size() ? symbols[e.symbol_id()].name : "?" + std::to_string(e.symbol_id());
-    case Expr::Op::add: return wrap(print_sum(e, symbols), outer != kSum);
-    case Expr::Op::mul: return wrap(print_product(e, symbols), outer == kAtom);
-    case Expr::Op::floordiv: return print_quotient(e, symbols);
-    case Expr::Op::floormod: return call("floormod", e.operands()[0], e.operands()[1], symbols);
-    case Expr::Op::min: return call("min", e.operands()[0], e.operands()[1], symbols);
-    case Expr::Op::max: return call("max", e.operands()[0], e.operands()[1], symbols);
+    case Expr::Op::add:
+      return wrap(print_sum(e, symbols), outer != kSum);
+    case Expr::Op::mul:
+      return wrap(print_product(e, symbols), outer == kAtom);
+    case Expr::Op::floordiv:
+      return print_quotient(e, symbols);
+    case Expr::Op::floormod:
+      return call("floormod", e.operands()[0], e.operands()[1], symbols);
+    case Expr::Op::min:
+      return call("min", e.operands()[0], e.operands()[1], symbols);
+    case Expr::Op::max:
+      return call("max", e.operands()[0], e.operands()[1], symbols);
   }
   return {};
 }

@@ -1,9 +1,9 @@
 // include, and the file itself.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-
-#include <fmt/format.h>
 
 #include "spec/file_text.hpp"
 #include "spec/sections.hpp"
@@ -16,7 +16,8 @@ constexpr std::size_t kMaxIncludedFiles = 64;
 
 bool is_safe_path(const std::string& path) {
   if (path.empty() || path.size() > 256 || path[0] == '/' || path[0] == '.') return false;
-  const bool plain = std::all_of(path.begin(), path.end(), [](char c) { return is_name_part(c) || c == '.' || c == '-' || c == '/'; });
+  const bool plain =
+      std::all_of(path.begin(), path.end(), [](char c) { return is_name_part(c) || c == '.' || c == '-' || c == '/'; });
   return plain && path.find("..") == std::string::npos && path.find("//") == std::string::npos && path.back() != '/';
 }
 
@@ -35,7 +36,8 @@ const Yaml* load(Builder& b, const std::string& path, const Span& where) {
   std::string why;
   auto text = read_text_file(full, b.options.max_bytes - std::min(used, b.options.max_bytes), why);
   if (!text) {
-    b.diagnostics.error(code::kBadInclude, where, fmt::format("cannot include '{}': {}", path, why), "files are looked for beside the spec");
+    b.diagnostics.error(code::kBadInclude, where, fmt::format("cannot include '{}': {}", path, why),
+                        "files are looked for beside the spec");
     return nullptr;
   }
   const auto file = static_cast<std::uint32_t>(b.result.files.size());
@@ -58,7 +60,8 @@ void include_one(Builder& b, const Yaml& node) {
   const std::string self = std::filesystem::path(b.result.files[0]).filename().string();
   if (path->text == self || std::find(stack.begin(), stack.end(), path->text) != stack.end())
     return b.diagnostics.error(code::kIncludeCycle, node.span, fmt::format("'{}' includes itself", path->text));
-  if (stack.size() >= kMaxIncludeDepth) return b.diagnostics.error(code::kBadInclude, node.span, "includes nested too deeply");
+  if (stack.size() >= kMaxIncludeDepth)
+    return b.diagnostics.error(code::kBadInclude, node.span, "includes nested too deeply");
   const Yaml* root = load(b, path->text, node.span);
   if (!root || !b.expect(*root, Yaml::Kind::mapping, "an included file")) return;
   b.include_stack.push_back(path->text);
@@ -94,7 +97,8 @@ namespace {
 void read_head(Builder& b, const Yaml& root) {
   const Yaml* version = root.find("ccks");
   if (!version || !version->is_scalar() || version->text != "1")
-    b.diagnostics.error(code::kVersion, version ? version->span : root.span, "a spec says 'ccks: 1'", "1 is the only version of the language");
+    b.diagnostics.error(code::kVersion, version ? version->span : root.span, "a spec says 'ccks: 1'",
+                        "1 is the only version of the language");
   const Yaml* name = root.find("program");
   if (!name) {
     b.diagnostics.error(code::kMissingKey, root.span, "a spec needs 'program: name'");
@@ -128,8 +132,10 @@ void read_program(Builder& b, const Yaml& root) {
   if (const Yaml* dims = root.find("dims")) read_dims(b, *dims);
   check_overrides(b, root);
   if (const Yaml* tensors = root.find("tensors")) read_tensors(b, *tensors);
-  if (const Yaml* ops = root.find("ops")) read_ops(b, *ops);
-  else if (!included) b.diagnostics.error(code::kMissingKey, root.span, "a spec needs 'ops'");
+  if (const Yaml* ops = root.find("ops"))
+    read_ops(b, *ops);
+  else if (!included)
+    b.diagnostics.error(code::kMissingKey, root.span, "a spec needs 'ops'");
 }
 
 void check_program(Builder& b) {
@@ -139,11 +145,13 @@ void check_program(Builder& b) {
     const Span where{t.location, 1};
     if (t.kind == TensorKind::output) {
       if (b.is_always_written(id)) continue;
-      b.diagnostics.error(code::kNeverWritten, where,
-                          fmt::format("output '{}' is written {}", t.name, b.is_written(id) ? "only under a condition" : "by no op"),
-                          b.is_written(id) ? "join both sides with 'out' of the if" : "write it, or take it out");
+      b.diagnostics.error(
+          code::kNeverWritten, where,
+          fmt::format("output '{}' is written {}", t.name, b.is_written(id) ? "only under a condition" : "by no op"),
+          b.is_written(id) ? "join both sides with 'out' of the if" : "write it, or take it out");
     } else if (!b.is_read(id) && !(t.kind == TensorKind::state && b.is_written(id))) {
-      b.diagnostics.warning(code::kNeverRead, where, fmt::format("nothing reads '{}'", t.name), "take it out, or use it");
+      b.diagnostics.warning(code::kNeverRead, where, fmt::format("nothing reads '{}'", t.name),
+                            "take it out, or use it");
     }
   }
 }

@@ -1,8 +1,8 @@
 #include "spec/op_reader.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "spec/view.hpp"
 
@@ -104,8 +104,10 @@ std::array<std::uint32_t, 2> OpReader::pair(std::string_view key, std::uint32_t 
   }
   for (std::size_t i = 0; i < 2; ++i) {
     const auto n = b.constant(value->is_sequence() ? value->children[i] : *value, lo, kLargest);
-    if (!n) failed_ = true;
-    else out[i] = static_cast<std::uint32_t>(*n);
+    if (!n)
+      failed_ = true;
+    else
+      out[i] = static_cast<std::uint32_t>(*n);
   }
   return out;
 }
@@ -114,20 +116,24 @@ bool OpReader::expect_rank(const View& v, std::string_view key, std::size_t lo, 
   if (failed_) return false;
   if (v.dims.size() >= lo && v.dims.size() <= hi) return true;
   const std::string range = lo == hi ? std::to_string(lo) : fmt::format("{} to {}", lo, hi);
-  error(code::kWrongRank, where(key), fmt::format("'{}' of {} has {} dims {}, not {}", key, label(), v.dims.size(), b.print_shape(v), range));
+  error(code::kWrongRank, where(key),
+        fmt::format("'{}' of {} has {} dims {}, not {}", key, label(), v.dims.size(), b.print_shape(v), range));
   return false;
 }
 
 bool OpReader::expect_float(const View& v, std::string_view key) {
   if (failed_ || wire::dtype_is_float(b.dtype_of(v))) return !failed_;
-  error(code::kDtypeMismatch, where(key), fmt::format("'{}' of {} is {}, not a float", key, label(), wire::dtype_name(b.dtype_of(v))),
+  error(code::kDtypeMismatch, where(key),
+        fmt::format("'{}' of {} is {}, not a float", key, label(), wire::dtype_name(b.dtype_of(v))),
         "convert with a map: float(x)");
   return false;
 }
 
 bool OpReader::expect_same_dtype(const View& x, const View& y, std::string_view key) {
   if (failed_ || b.dtype_of(x) == b.dtype_of(y)) return !failed_;
-  error(code::kDtypeMismatch, where(key), fmt::format("operands of {} are {} and {}", label(), wire::dtype_name(b.dtype_of(x)), wire::dtype_name(b.dtype_of(y))),
+  error(code::kDtypeMismatch, where(key),
+        fmt::format("operands of {} are {} and {}", label(), wire::dtype_name(b.dtype_of(x)),
+                    wire::dtype_name(b.dtype_of(y))),
         "convert one with a map and 'dtype:'");
   return false;
 }
@@ -140,7 +146,8 @@ void OpReader::less_equal(const Expr& x, const Expr& y, const std::string& what,
   if (!failed_ && !b.require_less_equal(x, y, code::kShapeMismatch, where(key), label() + ": " + what)) failed_ = true;
 }
 
-std::optional<ElementName> OpReader::resolve(const std::string& name, const Span& at, bool has_acc, std::vector<View>& operands, bool& said) {
+std::optional<ElementName> OpReader::resolve(const std::string& name, const Span& at, bool has_acc,
+                                             std::vector<View>& operands, bool& said) {
   if (has_acc && name == "acc") return ElementName{ScalarType::f32, 0, 0};
   const Yaml* with = find("with");
   const Yaml* given = with ? with->find(name) : nullptr;
@@ -175,7 +182,9 @@ ElementExpr OpReader::element(std::string_view key, bool has_acc, std::size_t ra
   }
   ElementNames names;
   names.rank = rank;
-  names.find = [&](const std::string& name, const Span& at, bool& said) { return resolve(name, at, has_acc, operands, said); };
+  names.find = [&](const std::string& name, const Span& at, bool& said) {
+    return resolve(name, at, has_acc, operands, said);
+  };
   names.all = [&] {
     std::vector<std::string> all = b.scopes.tensor_names();
     for (std::size_t i = 0; with && i + 1 < with->children.size(); i += 2) all.push_back(with->children[i].text);
@@ -189,20 +198,24 @@ ElementExpr OpReader::element(std::string_view key, bool has_acc, std::size_t ra
 
 ElementExpr OpReader::epilogue(const Shape& shape, std::vector<View>& inputs) {
   if (failed_ || !has("epilogue")) {
-    if (has("with") && !has("epilogue")) error(code::kUnknownKey, where("with"), "'with' names operands of an epilogue, and there is none");
+    if (has("with") && !has("epilogue"))
+      error(code::kUnknownKey, where("with"), "'with' names operands of an epilogue, and there is none");
     return {};
   }
   std::vector<View> operands;
   ElementExpr e = element("epilogue", true, shape.size(), operands);
   if (failed_) return {};
   if (e.nodes.back().type != ScalarType::f32) {
-    error(code::kExprType, where("epilogue"), fmt::format("an epilogue gives a float, not {}", scalar_type_name(e.nodes.back().type)));
+    error(code::kExprType, where("epilogue"),
+          fmt::format("an epilogue gives a float, not {}", scalar_type_name(e.nodes.back().type)));
     return {};
   }
   for (const View& v : operands) {
     auto wide = broadcast(b, v, shape, where("epilogue"), "an operand of the epilogue");
-    if (!wide) failed_ = true;
-    else inputs.push_back(std::move(*wide));
+    if (!wide)
+      failed_ = true;
+    else
+      inputs.push_back(std::move(*wide));
   }
   return e;
 }
@@ -217,7 +230,8 @@ std::optional<OutTarget> OpReader::out_target() {
 
 std::optional<View> OpReader::open(const OutTarget& target, const Shape& shape, Dtype dtype, DtypeRule rule) {
   if (has("dtype") && target.window && b.dtype_of(*target.window) != dtype) {
-    error(code::kDtypeMismatch, where("dtype"), fmt::format("'{}' is declared as {}", target.name, wire::dtype_name(b.dtype_of(*target.window))),
+    error(code::kDtypeMismatch, where("dtype"),
+          fmt::format("'{}' is declared as {}", target.name, wire::dtype_name(b.dtype_of(*target.window))),
           "leave 'dtype' out: a declared tensor has its own");
     return std::nullopt;
   }
@@ -234,8 +248,10 @@ bool OpReader::emit(OpAttrs attrs, std::vector<View> inputs, std::vector<View> o
   std::string name = b.scopes.top().prefix + op_kind_name(op.kind()) + (out_name.empty() ? "" : "." + out_name);
   if (const Yaml* given = find("name"); given && op.kind() != OpKind::report) {
     const auto text = b.text(*given);
-    if (!text || !b.check_name(*text)) failed_ = true;
-    else name = text->substituted ? text->text : b.scopes.top().prefix + text->text;
+    if (!text || !b.check_name(*text))
+      failed_ = true;
+    else
+      name = text->substituted ? text->text : b.scopes.top().prefix + text->text;
   }
   if (!failed_ && !b.emit(std::move(op), name, node_.span)) failed_ = true;
   return !failed_;
@@ -257,7 +273,8 @@ void OpReader::bind_view(const View& v) {
     bind_name(b, target->name, v, target->where, target->global);
     return;
   }
-  error(code::kReadOnly, target->where, fmt::format("'{}' is a declared tensor; {} makes a view and writes nothing", target->name, kind_),
+  error(code::kReadOnly, target->where,
+        fmt::format("'{}' is a declared tensor; {} makes a view and writes nothing", target->name, kind_),
         "copy into it with a map");
 }
 

@@ -59,7 +59,8 @@ class OpReader {
   ElementExpr epilogue(const Shape& shape, std::vector<View>& inputs);
 
   /// The one result: opens `out`, emits.
-  void finish(OpAttrs attrs, std::vector<View> inputs, const Shape& shape, Dtype dtype, DtypeRule rule = DtypeRule::same_category);
+  void finish(OpAttrs attrs, std::vector<View> inputs, const Shape& shape, Dtype dtype,
+              DtypeRule rule = DtypeRule::same_category);
   /// The same for ops with several results or none.
   std::optional<OutTarget> out_target();
   std::optional<View> open(const OutTarget& target, const Shape& shape, Dtype dtype, DtypeRule rule);
@@ -70,7 +71,8 @@ class OpReader {
   void poison_outputs();
 
  private:
-  std::optional<ElementName> resolve(const std::string& name, const Span& where, bool has_acc, std::vector<View>& operands, bool& said);
+  std::optional<ElementName> resolve(const std::string& name, const Span& where, bool has_acc,
+                                     std::vector<View>& operands, bool& said);
 
   const Yaml& node_;
   std::string kind_;

@@ -1,9 +1,9 @@
 #include "spec/operand.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
-
-#include <fmt/format.h>
 
 #include "spec/view.hpp"
 
@@ -34,7 +34,8 @@ class OperandParser {
     std::size_t i = 0;
     for (;;) {
       if (i >= v.dims.size())
-        return fail(code::kViewSyntax, position_, 1, fmt::format("more indices than the {} dims of the tensor", v.dims.size()));
+        return fail(code::kViewSyntax, position_, 1,
+                    fmt::format("more indices than the {} dims of the tensor", v.dims.size()));
       if (!index(v.dims[i++], out)) return std::nullopt;
       if (accept(',')) continue;
       if (closed ? accept(']') : at_end()) break;
@@ -50,7 +51,8 @@ class OperandParser {
     return std::nullopt;
   }
   void skip_blanks() {
-    while (position_ < text_.text.size() && (text_.text[position_] == ' ' || text_.text[position_] == '\t')) ++position_;
+    while (position_ < text_.text.size() && (text_.text[position_] == ' ' || text_.text[position_] == '\t'))
+      ++position_;
   }
   bool at_end() {
     skip_blanks();
@@ -96,7 +98,8 @@ class OperandParser {
     const Tensor& root = b_.program.tensors[b_.root_of(binding->view.tensor)];
     const bool needs_write = root.kind == TensorKind::output || root.kind == TensorKind::intermediate;
     if (needs_write && !b_.is_written(binding->view.tensor))
-      return fail(code::kUsedBeforeWritten, at, name.size(), in_quotes(name) + " is used before an op writes it", "move the op up");
+      return fail(code::kUsedBeforeWritten, at, name.size(), in_quotes(name) + " is used before an op writes it",
+                  "move the op up");
     b_.mark_read(binding->view.tensor);
     return binding->view;
   }
@@ -194,7 +197,8 @@ class OperandParser {
   bool single(const ViewDim& d, const Expr& i, std::size_t at, View& out) {
     const Span where = text_.at(at, position_ - at);
     if (!b_.require_less_equal(Expr(0), i, code::kViewOutOfRange, where, "an index is negative") ||
-        !b_.require_less_equal(i + Expr(1), d.extent, code::kViewOutOfRange, where, "an index lies past the end of its dim"))
+        !b_.require_less_equal(i + Expr(1), d.extent, code::kViewOutOfRange, where,
+                               "an index lies past the end of its dim"))
       return false;
     if (d.base_dim != kNone) out.fixed[d.base_dim] = d.offset + i * Expr(d.step);
     return true;
@@ -229,7 +233,8 @@ Maybe parse_slice(Builder& b, const View& v, const Text& text) { return OperandP
 
 Maybe reshape(Builder& b, const View& v, const Shape& shape, const Span& where) {
   if (!is_whole(v, b.program.tensors[v.tensor])) {
-    b.diagnostics.error(code::kBadView, where, "only a whole tensor can be reshaped", "copy the window with a map first");
+    b.diagnostics.error(code::kBadView, where, "only a whole tensor can be reshaped",
+                        "copy the window with a map first");
     return std::nullopt;
   }
   Expr have = 1, want = 1;
@@ -238,8 +243,9 @@ Maybe reshape(Builder& b, const View& v, const Shape& shape, const Span& where) 
     if (!b.require_less_equal(Expr(1), e, code::kBadShape, where, "an extent must be at least 1")) return std::nullopt;
     want = want * e;
   }
-  if (!b.require_equal(have, want, code::kShapeMismatch, where,
-                       fmt::format("reshape from {} to {} changes the number of elements", b.print_shape(v), b.print(shape))))
+  if (!b.require_equal(
+          have, want, code::kShapeMismatch, where,
+          fmt::format("reshape from {} to {} changes the number of elements", b.print_shape(v), b.print(shape))))
     return std::nullopt;
   const TensorId root = b.root_of(v.tensor);
   if (b.program.tensors[root].shape == shape) return b.whole_view(root);

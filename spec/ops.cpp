@@ -42,7 +42,8 @@ void read_op(Builder& b, const Yaml& node) {
   if (form == forms.end()) {
     std::vector<std::string> names;
     for (const OpForm& f : forms) names.push_back(f.name);
-    b.diagnostics.error(code::kUnknownOp, kind.span, "unknown op " + in_quotes(kind.text), did_you_mean(kind.text, names));
+    b.diagnostics.error(code::kUnknownOp, kind.span, "unknown op " + in_quotes(kind.text),
+                        did_you_mean(kind.text, names));
     r.poison_outputs();
     return;
   }
@@ -52,8 +53,10 @@ void read_op(Builder& b, const Yaml& node) {
   const std::size_t errors = b.diagnostics.errors();
   b.check_keys(node, keys, "op " + kind.text);
   // An op with a misspelt key would only be misread: what it says next would not help.
-  if (b.diagnostics.errors() != errors) r.fail();
-  else form->build(r);
+  if (b.diagnostics.errors() != errors)
+    r.fail();
+  else
+    form->build(r);
   if (r.failed()) r.poison_outputs();
 }
 
@@ -67,9 +70,9 @@ Dtype promote(Dtype a, Dtype b) {
 }
 
 const char* op_kind_name(OpKind kind) {
-  static constexpr const char* kNames[] = {"map",    "reduce", "softmax", "rmsnorm", "layernorm",     "matmul",
-                                           "attention", "rope", "gather",  "argmax",  "topk",          "conv2d",
-                                           "route",  "expert_matmul", "combine", "report", "select",   "custom"};
+  static constexpr const char* kNames[] = {"map",       "reduce",        "softmax", "rmsnorm", "layernorm", "matmul",
+                                           "attention", "rope",          "gather",  "argmax",  "topk",      "conv2d",
+                                           "route",     "expert_matmul", "combine", "report",  "select",    "custom"};
   const auto i = static_cast<std::size_t>(kind);
   return i < std::size(kNames) ? kNames[i] : "unknown";
 }

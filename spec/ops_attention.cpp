@@ -1,6 +1,6 @@
-#include <cmath>
-
 #include <fmt/format.h>
+
+#include <cmath>
 
 #include "spec/ops.hpp"
 #include "spec/view.hpp"
@@ -23,7 +23,8 @@ Heads read_heads(OpReader& r, const View& q) {
   h.head_dim = floordiv(q.dims.back().extent, Expr(h.heads));
   r.equal(q.dims.back().extent, Expr(h.heads) * h.head_dim, "the last dim is not a multiple of heads", "heads");
   if (h.heads % h.kv_heads != 0)
-    r.error(code::kBadAttribute, r.where("kv_heads"), fmt::format("{} heads cannot share {} kv_heads evenly", h.heads, h.kv_heads));
+    r.error(code::kBadAttribute, r.where("kv_heads"),
+            fmt::format("{} heads cannot share {} kv_heads evenly", h.heads, h.kv_heads));
   return h;
 }
 
@@ -41,15 +42,18 @@ std::optional<View> writable(OpReader& r, const Yaml& append, const char* key) {
     return std::nullopt;
   }
   if (target->window) return target->window;
-  r.error(code::kUnknownTensor, node->span, "unknown tensor " + in_quotes(text->text), did_you_mean(text->text, r.b.scopes.tensor_names()));
+  r.error(code::kUnknownTensor, node->span, "unknown tensor " + in_quotes(text->text),
+          did_you_mean(text->text, r.b.scopes.tensor_names()));
   return std::nullopt;
 }
 
 /// Writes `rows` into `cache` from row `at`; gives back the rows up to the last one written.
-std::optional<View> append_rows(OpReader& r, const View& rows, const View& cache, const Expr& at, const Span& where, const char* key) {
+std::optional<View> append_rows(OpReader& r, const View& rows, const View& cache, const Expr& at, const Span& where,
+                                const char* key) {
   const std::size_t axis = rows.dims.size() - 2;
   if (cache.dims.size() != rows.dims.size()) {
-    r.error(code::kWrongRank, where, fmt::format("the cache has {} dims, the rows have {}", cache.dims.size(), rows.dims.size()));
+    r.error(code::kWrongRank, where,
+            fmt::format("the cache has {} dims, the rows have {}", cache.dims.size(), rows.dims.size()));
     return std::nullopt;
   }
   for (std::size_t i = 0; i < rows.dims.size(); ++i)
@@ -112,7 +116,8 @@ double read_scale(OpReader& r, const Heads& h) {
 
 Dtype float_result(OpReader& r, const View& x) {
   const Dtype d = r.dtype(r.b.dtype_of(x));
-  if (!r.failed() && !wire::dtype_is_float(d)) r.error(code::kDtypeMismatch, r.where("dtype"), r.kind() + " gives floats");
+  if (!r.failed() && !wire::dtype_is_float(d))
+    r.error(code::kDtypeMismatch, r.where("dtype"), r.kind() + " gives floats");
   return d;
 }
 
@@ -123,7 +128,8 @@ void build_attention(OpReader& r) {
   View k = r.operand("k"), v = r.operand("v");
   const bool causal = r.flag("causal", false);
   if (!r.expect_rank(q, "q", 2, 3) || !r.expect_float(q, "q")) return;
-  if (!r.expect_rank(k, "k", q.dims.size(), q.dims.size()) || !r.expect_rank(v, "v", q.dims.size(), q.dims.size())) return;
+  if (!r.expect_rank(k, "k", q.dims.size(), q.dims.size()) || !r.expect_rank(v, "v", q.dims.size(), q.dims.size()))
+    return;
   if (!r.expect_float(k, "k") || !r.expect_float(v, "v")) return;
   const Heads h = read_heads(r, q);
   if (r.failed()) return;
@@ -144,7 +150,8 @@ void build_rope(OpReader& r) {
   if (!r.expect_rank(x, "x", 2, 3) || !r.expect_float(x, "x")) return;
   const Heads h = read_heads(r, x);
   if (r.failed()) return;
-  if (!r.b.require_equal(floormod(h.head_dim, Expr(2)), Expr(0), code::kShapeMismatch, r.where("x"), r.label() + ": the size of a head is odd"))
+  if (!r.b.require_equal(floormod(h.head_dim, Expr(2)), Expr(0), code::kShapeMismatch, r.where("x"),
+                         r.label() + ": the size of a head is odd"))
     r.fail();
   RopeAttrs attrs{h.heads, theta, Expr(0), r.has("positions"), interleaved};
   std::vector<View> inputs{x};

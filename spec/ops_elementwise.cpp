@@ -1,7 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "spec/ops.hpp"
 #include "spec/view.hpp"
@@ -58,7 +58,8 @@ void build_map(OpReader& r) {
   const Dtype natural = natural_dtype(r.b, type, operands);
   Dtype dtype = r.dtype(natural);
   if (!r.failed() && scalar_type(dtype) != type)
-    r.error(code::kExprType, r.where("dtype"), fmt::format("the expression gives {}, not {}", scalar_type_name(type), wire::dtype_name(dtype)),
+    r.error(code::kExprType, r.where("dtype"),
+            fmt::format("the expression gives {}, not {}", scalar_type_name(type), wire::dtype_name(dtype)),
             "convert inside the expression: float(x), int(x) or bool(x)");
   std::vector<View> wide;
   for (const View& v : operands) {
@@ -111,8 +112,10 @@ void build_reduce(OpReader& r) {
   Shape shape;
   for (std::uint32_t i = 0; i < x.dims.size(); ++i) {
     const bool reduced = std::find(attrs.axes.begin(), attrs.axes.end(), i) != attrs.axes.end();
-    if (!reduced) shape.push_back(x.dims[i].extent);
-    else if (keepdims) shape.push_back(Expr(1));
+    if (!reduced)
+      shape.push_back(x.dims[i].extent);
+    else if (keepdims)
+      shape.push_back(Expr(1));
   }
   r.finish(std::move(attrs), {x}, shape, dtype);
 }
@@ -122,7 +125,8 @@ namespace {
 Dtype float_dtype(OpReader& r, const View& x) {
   if (r.failed()) return Dtype::f32;
   const Dtype d = r.dtype(r.b.dtype_of(x));
-  if (!r.failed() && !wire::dtype_is_float(d)) r.error(code::kDtypeMismatch, r.where("dtype"), r.kind() + " gives floats");
+  if (!r.failed() && !wire::dtype_is_float(d))
+    r.error(code::kDtypeMismatch, r.where("dtype"), r.kind() + " gives floats");
   return d;
 }
 
@@ -133,7 +137,8 @@ void expect_row(OpReader& r, const View& v, const View& x, const char* key) {
 
 double positive(OpReader& r, const char* key, double fallback) {
   const double value = r.number(key, fallback);
-  if (!r.failed() && !(value >= 0)) r.error(code::kBadAttribute, r.where(key), fmt::format("'{}' must not be negative", key));
+  if (!r.failed() && !(value >= 0))
+    r.error(code::kBadAttribute, r.where(key), fmt::format("'{}' must not be negative", key));
   return value;
 }
 

@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "spec/ops.hpp"
 #include "spec/view.hpp"
@@ -26,7 +26,8 @@ void build_gather(OpReader& r) {
   const View table = r.operand("table"), index = r.operand("index");
   if (!r.expect_rank(table, "table", 1, kMaxRank)) return;
   if (!is_integer(r.b.dtype_of(index)))
-    r.error(code::kDtypeMismatch, r.where("index"), fmt::format("'index' is {}, not i32 or i64", wire::dtype_name(r.b.dtype_of(index))));
+    r.error(code::kDtypeMismatch, r.where("index"),
+            fmt::format("'index' is {}, not i32 or i64", wire::dtype_name(r.b.dtype_of(index))));
   Shape shape = shape_of(index);
   for (std::size_t i = 1; i < table.dims.size(); ++i) shape.push_back(table.dims[i].extent);
   if (shape.size() > kMaxRank) r.error(code::kWrongRank, r.where(), "the result has more than 4 dims");
@@ -55,8 +56,10 @@ std::vector<OutTarget> two_targets(OpReader& r) {
   for (const Yaml& child : out->children) {
     const auto text = r.b.text(child);
     auto target = text ? parse_out(r.b, *text) : std::nullopt;
-    if (!target) r.fail();
-    else targets.push_back(std::move(*target));
+    if (!target)
+      r.fail();
+    else
+      targets.push_back(std::move(*target));
   }
   if (targets.size() == 2 && targets[0].name == targets[1].name)
     r.error(code::kDefinedTwice, out->span, "values and indices need two names");
@@ -91,11 +94,13 @@ void build_report(OpReader& r) {
   if (r.failed()) return;
   const Dtype dtype = b.dtype_of(x);
   if (dtype == Dtype::f16 || dtype == Dtype::bf16)
-    return r.error(code::kDtypeMismatch, r.where("x"), fmt::format("a report is f32, i32, i64 or bool, not {}", wire::dtype_name(dtype)),
+    return r.error(code::kDtypeMismatch, r.where("x"),
+                   fmt::format("a report is f32, i32, i64 or bool, not {}", wire::dtype_name(dtype)),
                    "convert with a map and 'dtype: f32'");
   r.less_equal(elements(x), Expr(kMaxReportElements), "a report has at most 1024 elements", "x");
   const std::string full = name->substituted ? name->text : b.scopes.top().prefix + name->text;
-  const bool taken = std::any_of(b.program.reports.begin(), b.program.reports.end(), [&](const Report& p) { return p.name == full; });
+  const bool taken =
+      std::any_of(b.program.reports.begin(), b.program.reports.end(), [&](const Report& p) { return p.name == full; });
   if (taken || b.tensor_name_taken("report." + full))
     return r.error(code::kDefinedTwice, name->span, "report " + in_quotes(full) + " exists already");
   if (r.failed()) return;
@@ -124,8 +129,10 @@ std::vector<std::uint32_t> read_tile(OpReader& r, std::size_t rank) {
   }
   for (const Yaml& child : node->children) {
     const auto n = r.b.constant(child, 1, kMaxTile);
-    if (!n) r.fail();
-    else tile.push_back(static_cast<std::uint32_t>(*n));
+    if (!n)
+      r.fail();
+    else
+      tile.push_back(static_cast<std::uint32_t>(*n));
   }
   if (!r.failed() && tile.size() != rank)
     r.error(code::kBadAttribute, node->span, fmt::format("'tile' has {} sizes for {} dims", tile.size(), rank));
@@ -183,7 +190,8 @@ void build_custom(OpReader& r) {
   const auto shape = shape_node ? b.shape(*shape_node) : std::nullopt;
   const Yaml* code_node = r.require("code");
   if (!shape || !code_node || !b.expect(*code_node, Yaml::Kind::scalar, "'code'")) return r.fail();
-  if (code_node->text.size() > kMaxCodeBytes) return r.error(code::kTooLarge, code_node->span, "this code is longer than 64 KiB");
+  if (code_node->text.size() > kMaxCodeBytes)
+    return r.error(code::kTooLarge, code_node->span, "this code is longer than 64 KiB");
   attrs.code = code_node->text;
   attrs.tile = read_tile(r, shape->size());
   if (r.failed()) return;

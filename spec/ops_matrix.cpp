@@ -25,7 +25,8 @@ std::optional<Shape> align_batches(OpReader& r, View& a, View& b) {
 
 Dtype float_result(OpReader& r, const View& x) {
   const Dtype d = r.dtype(r.b.dtype_of(x));
-  if (!r.failed() && !wire::dtype_is_float(d)) r.error(code::kDtypeMismatch, r.where("dtype"), r.kind() + " gives floats");
+  if (!r.failed() && !wire::dtype_is_float(d))
+    r.error(code::kDtypeMismatch, r.where("dtype"), r.kind() + " gives floats");
   return d;
 }
 
@@ -53,7 +54,8 @@ void build_matmul(OpReader& r) {
 namespace {
 
 /// Extent of one spatial dim of the result: how often the window fits.
-Expr window_count(OpReader& r, const Expr& size, const Expr& kernel, std::uint32_t stride, std::uint32_t padding, std::uint32_t dilation) {
+Expr window_count(OpReader& r, const Expr& size, const Expr& kernel, std::uint32_t stride, std::uint32_t padding,
+                  std::uint32_t dilation) {
   const Expr reach = Expr(dilation) * (kernel - Expr(1)) + Expr(1);
   const Expr room = size + Expr(2 * std::int64_t{padding}) - reach;
   r.less_equal(Expr(0), room, "the kernel is larger than the padded image", "weight");
@@ -70,7 +72,8 @@ void build_conv2d(OpReader& r) {
   r.equal(x.dims[1].extent, weight.dims[1].extent, "channels of x and weight differ", "weight");
   Shape shape{x.dims[0].extent, weight.dims[0].extent};
   for (std::size_t i = 0; i < 2; ++i)
-    shape.push_back(window_count(r, x.dims[2 + i].extent, weight.dims[2 + i].extent, stride[i], padding[i], dilation[i]));
+    shape.push_back(
+        window_count(r, x.dims[2 + i].extent, weight.dims[2 + i].extent, stride[i], padding[i], dilation[i]));
   if (r.failed()) return;
   const Dtype dtype = float_result(r, x);
   std::vector<View> inputs{x, weight};

@@ -50,8 +50,10 @@ void build_route(OpReader& r) {
   const auto target = r.out_target();
   if (r.failed()) return;
   if (target->window) return r.error(code::kReadOnly, target->where, "'out' of route is a new name");
-  const Result results[] = {{".weight", {t, Expr(k)}, Dtype::f32}, {".expert", {t, Expr(k)}, Dtype::i32},
-                            {".count", {e}, Dtype::i32},           {".row", {t, Expr(k)}, Dtype::i32},
+  const Result results[] = {{".weight", {t, Expr(k)}, Dtype::f32},
+                            {".expert", {t, Expr(k)}, Dtype::i32},
+                            {".count", {e}, Dtype::i32},
+                            {".row", {t, Expr(k)}, Dtype::i32},
                             {".source", {t * Expr(k)}, Dtype::i32}};
   std::vector<View> outputs;
   for (const Result& result : results) {
@@ -85,13 +87,15 @@ void build_expert_matmul(OpReader& r) {
   if (!r.expect_float(x, "x") || !r.expect_float(b, "b") || !r.expect_same_dtype(x, b, "b")) return;
   if (transpose_b) b = swap_last(std::move(b));
   const Expr rows = route->tokens * Expr(route->k);
-  r.equal(x.dims[0].extent, gather ? route->tokens : rows, gather ? "x has not one row a token" : "x has not one row a routed pair", "x");
+  r.equal(x.dims[0].extent, gather ? route->tokens : rows,
+          gather ? "x has not one row a token" : "x has not one row a routed pair", "x");
   r.equal(b.dims[0].extent, route->experts, "b has not one matrix an expert", "b");
   r.equal(x.dims[1].extent, b.dims[1].extent, "inner dims of x and b differ", "b");
   if (r.failed()) return;
   const Shape shape{rows, b.dims[2].extent};
   const Dtype dtype = r.dtype(r.b.dtype_of(x));
-  if (!r.failed() && !wire::dtype_is_float(dtype)) r.error(code::kDtypeMismatch, r.where("dtype"), "expert_matmul gives floats");
+  if (!r.failed() && !wire::dtype_is_float(dtype))
+    r.error(code::kDtypeMismatch, r.where("dtype"), "expert_matmul gives floats");
   std::vector<View> inputs{x, b, route->source, route->count};
   ExpertMatmulAttrs attrs{route->k, gather, r.epilogue(shape, inputs)};
   r.finish(std::move(attrs), std::move(inputs), shape, dtype);
@@ -103,7 +107,8 @@ void build_combine(OpReader& r) {
   if (!r.expect_rank(x, "x", 2, 2) || !r.expect_float(x, "x") || !route) return;
   r.equal(x.dims[0].extent, route->tokens * Expr(route->k), "x has not one row a routed pair", "x");
   const Dtype dtype = r.failed() ? Dtype::f32 : r.dtype(r.b.dtype_of(x));
-  if (!r.failed() && !wire::dtype_is_float(dtype)) r.error(code::kDtypeMismatch, r.where("dtype"), "combine gives floats");
+  if (!r.failed() && !wire::dtype_is_float(dtype))
+    r.error(code::kDtypeMismatch, r.where("dtype"), "combine gives floats");
   if (r.failed()) return;
   r.finish(CombineAttrs{route->k}, {x, route->weight, route->row}, {route->tokens, x.dims[1].extent}, dtype);
 }

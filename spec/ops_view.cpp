@@ -29,7 +29,8 @@ void build_transpose(OpReader& r) {
   for (const Yaml& child : axes->children) {
     const auto i = r.b.constant(child, 0, static_cast<std::int64_t>(x.dims.size()) - 1);
     if (!i) return r.fail();
-    if (seen[static_cast<std::size_t>(*i)]) return r.error(code::kBadAxis, child.span, fmt::format("axis {} stands twice", *i));
+    if (seen[static_cast<std::size_t>(*i)])
+      return r.error(code::kBadAxis, child.span, fmt::format("axis {} stands twice", *i));
     seen[static_cast<std::size_t>(*i)] = true;
     order.push_back(static_cast<std::uint32_t>(*i));
   }

@@ -27,23 +27,27 @@ bool may_write(Builder& b, const Tensor& tensor, const Span& where) {
   return false;
 }
 
-std::optional<View> write_declared(Builder& b, const OutTarget& target, const Shape& shape, Dtype dtype, DtypeRule rule) {
+std::optional<View> write_declared(Builder& b, const OutTarget& target, const Shape& shape, Dtype dtype,
+                                   DtypeRule rule) {
   const View& v = *target.window;
   if (v.dims.size() != shape.size()) {
-    b.diagnostics.error(code::kWrongRank, target.where,
-                        fmt::format("the result has shape {}, but '{}' has {}", b.print(shape), target.name, b.print_shape(v)));
+    b.diagnostics.error(
+        code::kWrongRank, target.where,
+        fmt::format("the result has shape {}, but '{}' has {}", b.print(shape), target.name, b.print_shape(v)));
     return std::nullopt;
   }
   for (std::size_t i = 0; i < shape.size(); ++i)
     if (!(shape[i] == v.dims[i].extent) &&
-        !b.require_equal(shape[i], v.dims[i].extent, code::kShapeMismatch, target.where,
-                         fmt::format("the result has shape {}, but '{}' has {}", b.print(shape), target.name, b.print_shape(v))))
+        !b.require_equal(
+            shape[i], v.dims[i].extent, code::kShapeMismatch, target.where,
+            fmt::format("the result has shape {}, but '{}' has {}", b.print(shape), target.name, b.print_shape(v))))
       return std::nullopt;
   const Dtype declared = b.dtype_of(v);
   if (declared == dtype || (rule == DtypeRule::same_category && same_category(declared, dtype))) return v;
-  b.diagnostics.error(code::kDtypeMismatch, target.where,
-                      fmt::format("the result is {}, but '{}' is {}", wire::dtype_name(dtype), target.name, wire::dtype_name(declared)),
-                      "convert with a map: float(x), int(x) or bool(x)");
+  b.diagnostics.error(
+      code::kDtypeMismatch, target.where,
+      fmt::format("the result is {}, but '{}' is {}", wire::dtype_name(dtype), target.name, wire::dtype_name(declared)),
+      "convert with a map: float(x), int(x) or bool(x)");
   return std::nullopt;
 }
 
@@ -76,7 +80,8 @@ std::optional<OutTarget> parse_out(Builder& b, const Text& text) {
     return target.window ? std::optional(target) : std::nullopt;
   }
   if (has_window) {
-    b.diagnostics.error(code::kReadOnly, text.span, fmt::format("'{}' is not declared, so no window of it can be written", target.name),
+    b.diagnostics.error(code::kReadOnly, text.span,
+                        fmt::format("'{}' is not declared, so no window of it can be written", target.name),
                         "declare it under tensors with kind: intermediate");
     return std::nullopt;
   }
@@ -89,6 +94,7 @@ std::optional<OutTarget> parse_out(Builder& b, const Text& text) {
 
 std::optional<View> open_out(Builder& b, const OutTarget& target, const Shape& shape, Dtype dtype, DtypeRule rule) {
   if (target.window) return write_declared(b, target, shape, dtype, rule);
+  if (!b.check_elements(shape, target.where)) return std::nullopt;
   Tensor tensor;
   tensor.name = b.unique_tensor_name(target.global ? target.name : b.scopes.top().prefix + target.name);
   tensor.dtype = dtype;

@@ -1,8 +1,8 @@
 #include "spec/parse.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "spec/file_text.hpp"
 #include "spec/sections.hpp"
@@ -19,7 +19,9 @@ void parse_into(ParseResult& result, const ParseOptions& options) {
   }
   result.program.files = result.files;
   result.ok = !b.diagnostics.has_errors();
-  const auto place = [](const Diagnostic& d) { return std::tuple(d.location.file, d.location.line, d.location.column); };
+  const auto place = [](const Diagnostic& d) {
+    return std::tuple(d.location.file, d.location.line, d.location.column);
+  };
   std::stable_sort(result.diagnostics.begin(), result.diagnostics.end(), [&](const Diagnostic& x, const Diagnostic& y) {
     // The closing remark on how much was left out stays last.
     const bool x_last = x.code == code::kTooManyErrors.text, y_last = y.code == code::kTooManyErrors.text;
@@ -38,7 +40,8 @@ ParseResult parse_text(std::string_view text, const std::string& name, const Par
   result.files.push_back(name);
   if (text.size() > options.max_bytes) {
     result.sources.emplace_back();
-    refuse(result, code::kTooLarge, fmt::format("the file has {} bytes; at most {} are read", text.size(), options.max_bytes), "");
+    refuse(result, code::kTooLarge,
+           fmt::format("the file has {} bytes; at most {} are read", text.size(), options.max_bytes), "");
     return result;
   }
   result.sources.emplace_back(text);

@@ -34,7 +34,7 @@ struct Scope {
   enum class Kind : std::uint8_t { root, repeat, condition };
 
   Kind kind = Kind::root;
-  std::string prefix;              // of tensor and op names made here, e.g. "layers.3."
+  std::string prefix;               // of tensor and op names made here, e.g. "layers.3."
   std::uint32_t condition = kNone;  // innermost guard
   NameMap<Binding> names;
   NameMap<std::int64_t> indices;

@@ -1,8 +1,8 @@
 #include "spec/sections.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "spec/ops.hpp"
 
@@ -41,7 +41,8 @@ std::optional<Expr> read_symbol(Builder& b, const std::string& name, const Yaml&
   }
   if (const auto given = override_of(b, name)) symbol.preset = given;
   if (symbol.preset && (*symbol.preset < *lo || *symbol.preset > *hi)) {
-    b.diagnostics.error(code::kDimValue, place, fmt::format("'{}' is {}, outside its range [{}, {}]", name, *symbol.preset, *lo, *hi));
+    b.diagnostics.error(code::kDimValue, place,
+                        fmt::format("'{}' is {}, outside its range [{}, {}]", name, *symbol.preset, *lo, *hi));
     return std::nullopt;
   }
   b.program.symbols.push_back(std::move(symbol));
@@ -53,7 +54,8 @@ std::optional<Expr> read_fixed_dim(Builder& b, const std::string& name, const Ya
   if (!e) return std::nullopt;
   if (const auto given = override_of(b, name)) {
     if (!e->is_constant()) {
-      b.diagnostics.error(code::kUnknownOverride, node.span, fmt::format("'{}' follows from other dims and cannot be set", name));
+      b.diagnostics.error(code::kUnknownOverride, node.span,
+                          fmt::format("'{}' follows from other dims and cannot be set", name));
       return std::nullopt;
     }
     e = Expr(*given);
@@ -146,7 +148,8 @@ Init read_init(Builder& b, const Yaml& node) {
   } else if (kind == "integers") {
     init = read_init_pair(b, Init::Kind::integers, value, ok);
   } else {
-    b.diagnostics.error(code::kBadInit, node.children[0].span, "unknown way to fill a tensor: " + in_quotes(kind), hint);
+    b.diagnostics.error(code::kBadInit, node.children[0].span, "unknown way to fill a tensor: " + in_quotes(kind),
+                        hint);
   }
   return init;
 }
@@ -154,7 +157,8 @@ Init read_init(Builder& b, const Yaml& node) {
 std::optional<TensorKind> read_kind(Builder& b, const Yaml* node, const Span& where) {
   static const std::vector<std::string> kNames{"input", "weight", "state", "output", "intermediate"};
   if (!node) {
-    b.diagnostics.error(code::kMissingKey, where, "a tensor needs 'kind'", "one of input, weight, state, output, intermediate");
+    b.diagnostics.error(code::kMissingKey, where, "a tensor needs 'kind'",
+                        "one of input, weight, state, output, intermediate");
     return std::nullopt;
   }
   const auto it = std::find(kNames.begin(), kNames.end(), node->text);
@@ -172,7 +176,8 @@ std::optional<Tensor> read_tensor_body(Builder& b, const Text& name, const Yaml&
   tensor.dtype = b.default_dtype;
   const auto kind = read_kind(b, node.find("kind"), name.span);
   const Yaml* shape_node = node.find("shape");
-  if (!shape_node) b.diagnostics.error(code::kMissingKey, name.span, "tensor " + in_quotes(name.text) + " needs 'shape'");
+  if (!shape_node)
+    b.diagnostics.error(code::kMissingKey, name.span, "tensor " + in_quotes(name.text) + " needs 'shape'");
   const auto shape = shape_node ? b.shape(*shape_node) : std::nullopt;
   bool ok = kind && shape;
   if (const Yaml* dtype = node.find("dtype")) {
@@ -190,7 +195,8 @@ std::optional<Tensor> read_tensor_body(Builder& b, const Text& name, const Yaml&
   if (const Yaml* init = node.find("init")) {
     tensor.init = read_init(b, *init);
     if (kind && (*kind == TensorKind::output || *kind == TensorKind::intermediate))
-      b.diagnostics.error(code::kWrongKind, init->span, "ops fill this tensor; 'init' is for inputs, weights and states");
+      b.diagnostics.error(code::kWrongKind, init->span,
+                          "ops fill this tensor; 'init' is for inputs, weights and states");
   }
   if (!ok) return std::nullopt;
   tensor.kind = *kind;
@@ -203,7 +209,8 @@ void read_tensor_entry(Builder& b, const Yaml& key, const Yaml& value) {
   if (!name || !b.check_name(*name)) return;
   if (name->text.rfind("report.", 0) == 0)
     return b.diagnostics.error(code::kBadName, name->span, "names that begin with 'report.' belong to reports");
-  if (!b.expect(value, Yaml::Kind::mapping, "tensor " + in_quotes(name->text))) return poison(b, name->text, name->span);
+  if (!b.expect(value, Yaml::Kind::mapping, "tensor " + in_quotes(name->text)))
+    return poison(b, name->text, name->span);
   const std::string full = name->substituted ? name->text : b.scopes.top().prefix + name->text;
   if (b.scopes.find(name->text) || b.find_dim(name->text) || b.tensor_name_taken(full))
     return b.diagnostics.error(code::kDefinedTwice, name->span, in_quotes(name->text) + " is defined already");
@@ -231,14 +238,18 @@ void read_ops(Builder& b, const Yaml& ops) {
   for (const Yaml& item : ops.children) {
     if (b.diagnostics.full() || b.exhausted() || !b.count_work(item.span)) return;
     if (!b.expect(item, Yaml::Kind::mapping, "an op")) continue;
-    if (item.find("op")) read_op(b, item);
-    else if (item.find("repeat")) read_repeat(b, item);
-    else if (item.find("if")) read_if(b, item);
+    if (item.find("op"))
+      read_op(b, item);
+    else if (item.find("repeat"))
+      read_repeat(b, item);
+    else if (item.find("if"))
+      read_if(b, item);
     else if (const Yaml* file = item.find("include")) {
       b.check_keys(item, {"include"}, "an include");
       read_include(b, *file);
     } else {
-      b.diagnostics.error(code::kMissingKey, item.span, "an entry of 'ops' has one of 'op', 'repeat', 'if' and 'include'");
+      b.diagnostics.error(code::kMissingKey, item.span,
+                          "an entry of 'ops' has one of 'op', 'repeat', 'if' and 'include'");
     }
   }
 }

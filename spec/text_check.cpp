@@ -5,7 +5,7 @@
 namespace ccks::spec {
 namespace {
 
-constexpr int kMaxBrackets = 48;      // open at once; matches kMaxYamlDepth
+constexpr int kMaxBrackets = 48;        // open at once; matches kMaxYamlDepth
 constexpr int kMaxLineIndicators = 48;  // '-', '?' and ':' before the first value of a line: each opens a level
 constexpr std::size_t kMaxLineBytes = 64 * 1024;
 
@@ -59,14 +59,18 @@ class TextChecker {
       comment_ = false;
       return true;
     }
-    if (i - line_begin_ > kMaxLineBytes) return fail(i, code::kTooLarge, "a line of more than 64 KiB", "break the line");
+    if (i - line_begin_ > kMaxLineBytes)
+      return fail(i, code::kTooLarge, "a line of more than 64 KiB", "break the line");
     if (comment_) return true;
     const char before = i > line_begin_ ? text_[i - 1] : ' ';
     if (quote_) {
       if (c == quote_ && !(quote_ == '"' && before == '\\')) quote_ = '\0';
       return true;
     }
-    if (c == '#' && (before == ' ' || before == '\t')) { comment_ = true; return true; }
+    if (c == '#' && (before == ' ' || before == '\t')) {
+      comment_ = true;
+      return true;
+    }
     if ((c == '"' || c == '\'') && std::string_view(" \t[{,:(-").find(before) != std::string_view::npos) {
       quote_ = c;
       leading_ = false;
@@ -78,10 +82,14 @@ class TextChecker {
   bool count_nesting(std::size_t i, char c) {
     if (c == '[' || c == '{') ++brackets_;
     if ((c == ']' || c == '}') && brackets_ > 0) --brackets_;
-    if (brackets_ > kMaxBrackets) return fail(i, code::kTooLarge, "brackets nested too deeply", "at most 48 levels are read");
-    if (leading_ && (c == '-' || c == '?' || c == ':')) ++indicators_;
-    else if (c != ' ' && c != '\t') leading_ = false;
-    if (indicators_ > kMaxLineIndicators) return fail(i, code::kTooLarge, "nested too deeply", "at most 48 levels are read");
+    if (brackets_ > kMaxBrackets)
+      return fail(i, code::kTooLarge, "brackets nested too deeply", "at most 48 levels are read");
+    if (leading_ && (c == '-' || c == '?' || c == ':'))
+      ++indicators_;
+    else if (c != ' ' && c != '\t')
+      leading_ = false;
+    if (indicators_ > kMaxLineIndicators)
+      return fail(i, code::kTooLarge, "nested too deeply", "at most 48 levels are read");
     return true;
   }
 

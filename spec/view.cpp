@@ -1,8 +1,8 @@
 #include "spec/view.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 namespace ccks::spec {
 namespace {
@@ -65,10 +65,12 @@ View permute(const View& v, const std::vector<std::uint32_t>& permutation) {
   return out;
 }
 
-std::optional<View> broadcast(Builder& b, const View& v, const Shape& target, const Span& where, const std::string& what) {
+std::optional<View> broadcast(Builder& b, const View& v, const Shape& target, const Span& where,
+                              const std::string& what) {
   if (v.dims.size() > target.size()) {
-    b.diagnostics.error(code::kWrongRank, where,
-                        fmt::format("{} of shape {} does not broadcast to {}", what, b.print_shape(v), b.print(target)));
+    b.diagnostics.error(
+        code::kWrongRank, where,
+        fmt::format("{} of shape {} does not broadcast to {}", what, b.print_shape(v), b.print(target)));
     return std::nullopt;
   }
   View out = v;
@@ -87,8 +89,9 @@ std::optional<View> broadcast(Builder& b, const View& v, const Shape& target, co
     }
     const bool repeats = source.extent == Expr(1);
     if (!repeats) {
-      if (!b.require_equal(source.extent, target[i], code::kShapeMismatch, where,
-                           fmt::format("{} of shape {} does not broadcast to {}", what, b.print_shape(v), b.print(target))))
+      if (!b.require_equal(
+              source.extent, target[i], code::kShapeMismatch, where,
+              fmt::format("{} of shape {} does not broadcast to {}", what, b.print_shape(v), b.print(target))))
         return std::nullopt;
       d = source;
       continue;
@@ -99,7 +102,8 @@ std::optional<View> broadcast(Builder& b, const View& v, const Shape& target, co
   return out;
 }
 
-std::optional<Shape> broadcast_shapes(Builder& b, const Shape& x, const Shape& y, const Span& where, const std::string& what) {
+std::optional<Shape> broadcast_shapes(Builder& b, const Shape& x, const Shape& y, const Span& where,
+                                      const std::string& what) {
   const Shape& longer = x.size() >= y.size() ? x : y;
   const Shape& shorter = x.size() >= y.size() ? y : x;
   Shape out = longer;
@@ -119,8 +123,8 @@ std::optional<Shape> broadcast_shapes(Builder& b, const Shape& x, const Shape& y
   return out;
 }
 
-std::optional<View> narrow(Builder& b, const View& v, std::size_t dim, const Expr& lo, const Expr& hi, const Span& where,
-                           const std::string& what) {
+std::optional<View> narrow(Builder& b, const View& v, std::size_t dim, const Expr& lo, const Expr& hi,
+                           const Span& where, const std::string& what) {
   View out = v;
   ViewDim& d = out.dims[dim];
   if (!b.require_less_equal(Expr(0), lo, code::kViewOutOfRange, where, what + " begins before 0") ||
@@ -134,9 +138,12 @@ std::optional<View> narrow(Builder& b, const View& v, std::size_t dim, const Exp
 std::size_t fixed_inputs(const Op& op) {
   switch (op.kind()) {
     case OpKind::matmul:
-    case OpKind::conv2d: return 2;
-    case OpKind::expert_matmul: return 4;
-    default: return op.inputs.size();
+    case OpKind::conv2d:
+      return 2;
+    case OpKind::expert_matmul:
+      return 4;
+    default:
+      return op.inputs.size();
   }
 }
 

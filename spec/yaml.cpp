@@ -2,12 +2,12 @@
 // that are not plain words) is refused here, so that nobody further in has to think of it.
 #include "spec/yaml.hpp"
 
-#include <set>
-#include <sstream>
-
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
+
+#include <set>
+#include <sstream>
 
 #include "spec/text_check.hpp"
 
@@ -21,10 +21,14 @@ const Yaml* Yaml::find(std::string_view key) const {
 
 const char* Yaml::kind_name() const {
   switch (kind) {
-    case Kind::null: return "nothing";
-    case Kind::scalar: return "a single value";
-    case Kind::sequence: return "a list";
-    case Kind::mapping: return "a mapping";
+    case Kind::null:
+      return "nothing";
+    case Kind::scalar:
+      return "a single value";
+    case Kind::sequence:
+      return "a list";
+    case Kind::mapping:
+      return "a mapping";
   }
   return "?";
 }
@@ -43,23 +47,29 @@ class TreeBuilder : public YAML::EventHandler {
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ < 2) return;
-    diagnostics_.error(code::kSecondDocument, span(mark), "a spec is one YAML document", "put each program in a file of its own");
+    diagnostics_.error(code::kSecondDocument, span(mark), "a spec is one YAML document",
+                       "put each program in a file of its own");
     throw Stop{};
   }
   void OnDocumentEnd() override {}
-  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override { add_leaf(mark, "?", anchor, {}, Yaml::Kind::null); }
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    add_leaf(mark, "?", anchor, {}, Yaml::Kind::null);
+  }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     refuse_alias(mark);
     add_leaf(mark, "?", 0, {}, Yaml::Kind::null);
   }
-  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
     add_leaf(mark, tag, anchor, value, Yaml::Kind::scalar);
   }
-  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
     open(mark, tag, anchor, Yaml::Kind::sequence);
   }
   void OnSequenceEnd() override { close(); }
-  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
     open(mark, tag, anchor, Yaml::Kind::mapping);
   }
   void OnMapEnd() override {
@@ -81,7 +91,8 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void refuse_alias(const YAML::Mark& mark) {
-    diagnostics_.error(code::kAlias, span(mark), "anchors and aliases are not part of the language", "write the value out");
+    diagnostics_.error(code::kAlias, span(mark), "anchors and aliases are not part of the language",
+                       "write the value out");
   }
 
   void check_decoration(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
@@ -99,7 +110,8 @@ class TreeBuilder : public YAML::EventHandler {
     throw Stop{};
   }
 
-  void add_leaf(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value, Yaml::Kind kind) {
+  void add_leaf(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value,
+                Yaml::Kind kind) {
     count(mark);
     check_decoration(mark, tag, anchor);
     Yaml node;
@@ -139,8 +151,10 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   void place(Yaml node) {
-    if (stack_.empty()) root_ = std::move(node);
-    else stack_.back().children.push_back(std::move(node));
+    if (stack_.empty())
+      root_ = std::move(node);
+    else
+      stack_.back().children.push_back(std::move(node));
   }
 
   void check_keys(const Yaml& mapping) {
@@ -179,7 +193,8 @@ std::optional<Yaml> read_yaml(const std::string& text, std::uint32_t file, Diagn
   } catch (const YAML::Exception& e) {
     const SourceLocation at{file, e.mark.line < 0 ? 1u : e.mark.line + 1u, e.mark.column < 0 ? 1u : e.mark.column + 1u};
     if (e.msg.rfind(YAML::ErrorMsg::UNKNOWN_ANCHOR, 0) == 0) {
-      diagnostics.error(code::kAlias, {at, 1}, "anchors and aliases are not part of the language", "write the value out");
+      diagnostics.error(code::kAlias, {at, 1}, "anchors and aliases are not part of the language",
+                        "write the value out");
       return std::nullopt;
     }
     diagnostics.error(code::kYamlSyntax, {at, 1}, "not valid YAML: " + e.msg,
@@ -187,7 +202,8 @@ std::optional<Yaml> read_yaml(const std::string& text, std::uint32_t file, Diagn
     return std::nullopt;
   }
   auto root = builder.take();
-  if (!root) diagnostics.error(code::kYamlSyntax, {{file, 1, 1}, 1}, "the file is empty", "a spec begins with 'ccks: 1'");
+  if (!root)
+    diagnostics.error(code::kYamlSyntax, {{file, 1, 1}, 1}, "the file is empty", "a spec begins with 'ccks: 1'");
   return root;
 }
 

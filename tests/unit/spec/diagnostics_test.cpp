@@ -19,8 +19,8 @@ const std::string kHead = "ccks: 1\nprogram: p\n";
 const std::string kDims = "dims: {n: {range: [1, 8]}, d: 4}\n";
 
 std::string with_tensors(const std::string& more, const std::string& text) {
-  return kHead + kDims + "tensors:\n  input: {shape: [n, d], kind: input}\n  y: {shape: [n, d], kind: output}\n" + more + "ops:\n" +
-         text + "- {op: map, expr: input, out: y}\n";
+  return kHead + kDims + "tensors:\n  input: {shape: [n, d], kind: input}\n  y: {shape: [n, d], kind: output}\n" +
+         more + "ops:\n" + text + "- {op: map, expr: input, out: y}\n";
 }
 
 std::string ops(const std::string& text) { return with_tensors("", text); }
@@ -101,6 +101,8 @@ std::vector<Case> name_cases() {
       {"CCKS045", ops("- {op: softmax, x: input, out: @@input}\n"), "state"},
       {"CCKS045", ops("- {op: softmax, x: input, out: \"@@h[0:1, :]\"}\n"), "intermediate"},
       {"CCKS046", kHead + kDims + "tensors:\n  @@y: {shape: [n], kind: output}\nops: []\n", ""},
+      {"CCKS030",
+       ops("- {op: map, expr: v, with: {v: \"input[0, 0:1].broadcast(1048576, 1048576, 1048576)\"}, out: @@h}\n"), ""},
       {"CCKS048", ops("- {op: map, expr: input, out: y}\n- @@{op: softmax, x: y, out: y}\n"), ""},
   };
 }
@@ -138,7 +140,8 @@ std::vector<Case> block_cases() {
       {"CCKS075", ops("- {op: combine, x: input, route: @@rt, out: h}\n"), ""},
       {"CCKS076", ops("- if: @@exit == 0\n  ops: []\n"), ""},
       {"CCKS077", ops("- if: @@exit\n  ops: []\n"), "exit == 0"},
-      {"CCKS078", ops("- {op: @@custom, inputs: {a: input}, shape: [n], tile: [1], code: \"\", out: h}\n"), "--allow-inline"},
+      {"CCKS078", ops("- {op: @@custom, inputs: {a: input}, shape: [n], tile: [1], code: \"\", out: h}\n"),
+       "--allow-inline"},
   };
 }
 
@@ -184,7 +187,9 @@ TEST(Diagnostics, FilesAndOptions) {
 
 TEST(Diagnostics, LargeExpressionsAreRefused) {
   std::string text = kHead + "dims:\n  n: {range: [1, 4]}\n  a0: n + n % 7\n";
-  for (int i = 0; i < 20; ++i) text += "  a" + std::to_string(i + 1) + ": min(a" + std::to_string(i) + " * 3, n) % (a" + std::to_string(i) + " + 5)\n";
+  for (int i = 0; i < 20; ++i)
+    text +=
+        "  a" + std::to_string(i + 1) + ": min(a" + std::to_string(i) + " * 3, n) % (a" + std::to_string(i) + " + 5)\n";
   const auto r = parse_text(text + "ops: []\n", "t.yaml");
   ASSERT_FALSE(r.ok);
   EXPECT_EQ(r.diagnostics[0].code, "CCKS024") << format_diagnostics(r);
@@ -199,7 +204,9 @@ TEST(Diagnostics, AllAreCollectedUpToAHundred) {
 }
 
 TEST(Diagnostics, FollowOnMistakesAreNotRepeated) {
-  const auto r = parse_text(ops("- {op: softmax, x: nothing, out: h}\n- {op: softmax, x: h, out: g}\n- {op: matmul, a: g, b: h.T, out: f}\n"), "t.yaml");
+  const auto r = parse_text(
+      ops("- {op: softmax, x: nothing, out: h}\n- {op: softmax, x: h, out: g}\n- {op: matmul, a: g, b: h.T, out: f}\n"),
+      "t.yaml");
   EXPECT_EQ(r.diagnostics.size(), 1u) << format_diagnostics(r);
 }
 

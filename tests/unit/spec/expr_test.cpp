@@ -27,10 +27,14 @@ std::optional<Wide> value_of(const Tree& t, const std::vector<std::int64_t>& val
   if (!a || !b) return std::nullopt;
   const auto floor_div = [](Wide x, Wide y) { return x / y - ((x % y != 0) && ((x < 0) != (y < 0))); };
   switch (t.op) {
-    case Expr::Op::add: return *a + *b;
-    case Expr::Op::mul: return *a * *b;
-    case Expr::Op::min: return *a < *b ? *a : *b;
-    case Expr::Op::max: return *a > *b ? *a : *b;
+    case Expr::Op::add:
+      return *a + *b;
+    case Expr::Op::mul:
+      return *a * *b;
+    case Expr::Op::min:
+      return *a < *b ? *a : *b;
+    case Expr::Op::max:
+      return *a > *b ? *a : *b;
     case Expr::Op::floordiv:
       if (*b == 0) return std::nullopt;
       return t.is_ceildiv ? -floor_div(-*a, *b) : floor_div(*a, *b);
@@ -44,7 +48,9 @@ class RandomTrees {
  public:
   explicit RandomTrees(std::uint64_t seed) : random_(seed) {}
 
-  std::int64_t pick(std::int64_t lo, std::int64_t hi) { return std::uniform_int_distribution<std::int64_t>(lo, hi)(random_); }
+  std::int64_t pick(std::int64_t lo, std::int64_t hi) {
+    return std::uniform_int_distribution<std::int64_t>(lo, hi)(random_);
+  }
 
   TreePtr make(int depth, std::size_t symbols) {
     auto t = std::make_shared<Tree>();
@@ -56,7 +62,8 @@ class RandomTrees {
       t->op = Expr::Op::symbol;
       t->value = pick(0, static_cast<std::int64_t>(symbols) - 1);
     } else {
-      static constexpr Expr::Op kOps[] = {Expr::Op::add, Expr::Op::mul, Expr::Op::floordiv, Expr::Op::floormod, Expr::Op::min, Expr::Op::max};
+      static constexpr Expr::Op kOps[] = {Expr::Op::add,      Expr::Op::mul, Expr::Op::floordiv,
+                                          Expr::Op::floormod, Expr::Op::min, Expr::Op::max};
       t->op = kOps[kind - 2];
       t->a = make(depth - 1, symbols);
       t->b = make(depth - 1, symbols);
@@ -85,11 +92,16 @@ std::optional<Expr> expr_of(const Tree& t) {
   const auto a = expr_of(*t.a), b = expr_of(*t.b);
   if (!a || !b) return std::nullopt;
   switch (t.op) {
-    case Expr::Op::add: return *a + *b;
-    case Expr::Op::mul: return *a * *b;
-    case Expr::Op::min: return min(*a, *b);
-    case Expr::Op::max: return max(*a, *b);
-    default: break;
+    case Expr::Op::add:
+      return *a + *b;
+    case Expr::Op::mul:
+      return *a * *b;
+    case Expr::Op::min:
+      return min(*a, *b);
+    case Expr::Op::max:
+      return max(*a, *b);
+    default:
+      break;
   }
   if (*b == Expr(0)) return std::nullopt;
   if (t.op == Expr::Op::floormod) return floormod(*a, *b);
@@ -129,7 +141,8 @@ TEST(Expr, ValuesAndBoundsAgreeWithTheTreeAsWritten) {
   }
 }
 
-void check_proofs(RandomTrees& random, const Tree& x, const Tree& y, const std::vector<Symbol>& symbols, std::size_t (&counts)[3]) {
+void check_proofs(RandomTrees& random, const Tree& x, const Tree& y, const std::vector<Symbol>& symbols,
+                  std::size_t (&counts)[3]) {
   const auto a = expr_of(x), b = expr_of(y);
   if (!a || !b) return;
   const Truth equal = prove_equal(*a, *b, symbols), below = prove_less_equal(*a, *b, symbols);
@@ -140,10 +153,18 @@ void check_proofs(RandomTrees& random, const Tree& x, const Tree& y, const std::
     const auto v = value_of(x, values), w = value_of(y, values);
     if (!v || !w) continue;
     const std::string what = a->to_string(symbols) + " and " + b->to_string(symbols);
-    if (equal == Truth::yes) { ASSERT_TRUE(*v == *w) << what; }
-    if (equal == Truth::no) { ASSERT_TRUE(*v != *w) << what; }
-    if (below == Truth::yes) { ASSERT_TRUE(*v <= *w) << what; }
-    if (below == Truth::no) { ASSERT_TRUE(*v > *w) << what; }
+    if (equal == Truth::yes) {
+      ASSERT_TRUE(*v == *w) << what;
+    }
+    if (equal == Truth::no) {
+      ASSERT_TRUE(*v != *w) << what;
+    }
+    if (below == Truth::yes) {
+      ASSERT_TRUE(*v <= *w) << what;
+    }
+    if (below == Truth::no) {
+      ASSERT_TRUE(*v > *w) << what;
+    }
   }
 }
 

@@ -1,6 +1,5 @@
 // Text that means harm: refused with a complaint, within 64 MB and 2 s of processor time.
 #include <gtest/gtest.h>
-
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,16 +39,22 @@ Outcome parse_in_child(const std::string& text) {
   int status = 0;
   rusage usage{};
   wait4(child, &status, 0, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status), seconds(usage.ru_utime) + seconds(usage.ru_stime),
-          usage.ru_maxrss / 1024};
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status),
+          seconds(usage.ru_utime) + seconds(usage.ru_stime), usage.ru_maxrss / 1024};
 }
 
 const std::string kHead = "ccks: 1\nprogram: p\n";
-const std::string kTensors = "dims: {n: {range: [1, 4096]}, m: {range: [1, 4000]}}\n"
-                             "tensors: {x: {shape: [n * n, n], kind: input}, y: {shape: [8, 8], kind: output}}\nops:\n- {op: map, expr: x, out: h}\n";
+const std::string kTensors =
+    "dims: {n: {range: [1, 4096]}, m: {range: [1, 4000]}}\n"
+    "tensors: {x: {shape: [n * n, n], kind: input}, y: {shape: [8, 8], kind: output}}\nops:\n- {op: map, expr: x, out: "
+    "h}\n";
 
-std::string loop(const std::string& op) { return kHead + kTensors + "- repeat: {index: i, to: 1000000}\n  ops:\n  - " + op + "\n"; }
+std::string loop(const std::string& op) {
+  return kHead + kTensors + "- repeat: {index: i, to: 1000000}\n  ops:\n  - " + op + "\n";
+}
 
 std::string sum_of(int terms, const std::string& before, const std::string& after) {
   std::string out;
@@ -83,18 +88,25 @@ std::vector<Hostile> hostile_texts() {
       {"aliases", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"},
       {"documents", repeated("---\n", 100'000)},
       {"past the size", repeated("# comment\n", 500'000)},
-      {"loops of nothing", kHead + "ops:\n- repeat: {index: i, to: 1000000}\n  ops:\n  - repeat: {index: j, to: 1000000}\n    ops: []\n"},
+      {"loops of nothing",
+       kHead + "ops:\n- repeat: {index: i, to: 1000000}\n  ops:\n  - repeat: {index: j, to: 1000000}\n    ops: []\n"},
       {"loops of ops", loop("{op: map, expr: h + x, out: h}")},
       {"loops of concats", loop("{op: concat, inputs: [" + repeated("h, ", 200) + "h], axis: 0, out: \"g{i}\"}")},
-      {"loops of tensors", kHead + "ops:\n- repeat: {index: i, to: 1000000}\n  tensors:\n    w: {shape: [2], kind: weight, from: '" + repeated("a", 3000) + "'}\n  ops: []\n"},
+      {"loops of tensors",
+       kHead + "ops:\n- repeat: {index: i, to: 1000000}\n  tensors:\n    w: {shape: [2], kind: weight, from: '" +
+           repeated("a", 3000) + "'}\n  ops: []\n"},
       {"loops of proofs", loop("{op: slice, x: \"x[i:" + sum_of(60, "(n+", ")//7") + " + m*i]\", out: v}")},
-      {"loops of cases", kHead + "dims: {n: {range: [1, 4096]}, m: {range: [1, 4000]}, q: '" + sum_of(39, "max(n, m*7)*min(m, n+", ")") +
-                             "'}\ntensors: {x: {shape: [q, 4], kind: input}}\nops:\n- repeat: {index: i, to: 100000}\n  ops:\n  - {op: slice, x: \"x[i:q-m*i]\", out: v}\n"},
+      {"loops of cases", kHead + "dims: {n: {range: [1, 4096]}, m: {range: [1, 4000]}, q: '" +
+                             sum_of(39, "max(n, m*7)*min(m, n+", ")") +
+                             "'}\ntensors: {x: {shape: [q, 4], kind: input}}\nops:\n- repeat: {index: i, to: 100000}\n "
+                             " ops:\n  - {op: slice, x: \"x[i:q-m*i]\", out: v}\n"},
       {"growing dims", chain},
       {"parentheses", kHead + "dims: {a: \"" + repeated("(", 4000) + "\"}"},
-      {"minus signs in an expression", kHead + kTensors + "- {op: map, expr: \"" + repeated("-", 4000) + "x\", out: h}\n"},
+      {"minus signs in an expression",
+       kHead + kTensors + "- {op: map, expr: \"" + repeated("-", 4000) + "x\", out: h}\n"},
       {"nots in an expression", kHead + kTensors + "- {op: map, expr: \"" + repeated("not ", 1000) + "x\", out: h}\n"},
-      {"powers in an expression", kHead + kTensors + "- {op: map, expr: \"" + repeated("x ** ", 800) + "x\", out: h}\n"},
+      {"powers in an expression",
+       kHead + kTensors + "- {op: map, expr: \"" + repeated("x ** ", 800) + "x\", out: h}\n"},
       {"enormous numbers", kHead + "dims: {a: 99999999999999999999999999, b: 9007199254740992 * 9007199254740992}\n"},
       {"not UTF-8", std::string(1'000'000, '\xff')},
       {"NUL", std::string(1'000'000, '\0')},

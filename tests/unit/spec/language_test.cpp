@@ -15,7 +15,8 @@ class Language : public ::testing::Test {
   /// Parses with symbols n, pos and constants d, h; says everything where that fails.
   const Program& parse(const std::string& tensors, const std::string& ops, const ParseOptions& options = {}) {
     const std::string text =
-        "ccks: 1\nprogram: p\ndims: {n: {range: [1, 64]}, pos: {range: [0, 31]}, d: 8, two: 2}\ntensors:\n" + tensors + "ops:\n" + ops;
+        "ccks: 1\nprogram: p\ndims: {n: {range: [1, 64]}, pos: {range: [0, 31]}, d: 8, two: 2}\ntensors:\n" + tensors +
+        "ops:\n" + ops;
     result = parse_text(text, "t.yaml", options);
     // Thrown, since what follows would read ops that are not there.
     if (!result.ok) throw std::runtime_error(format_diagnostics(result) + text);
@@ -64,7 +65,10 @@ class Language : public ::testing::Test {
   }
 
   std::string error_of(const std::string& tensors, const std::string& ops) {
-    const auto r = parse_text("ccks: 1\nprogram: p\ndims: {n: {range: [1, 64]}, pos: {range: [0, 31]}, d: 8, two: 2}\ntensors:\n" + tensors + "ops:\n" + ops, "t.yaml");
+    const auto r =
+        parse_text("ccks: 1\nprogram: p\ndims: {n: {range: [1, 64]}, pos: {range: [0, 31]}, d: 8, two: 2}\ntensors:\n" +
+                       tensors + "ops:\n" + ops,
+                   "t.yaml");
     for (const Diagnostic& d : r.diagnostics)
       if (d.severity == Severity::error) return d.code;
     return "";
@@ -101,9 +105,10 @@ TEST_F(Language, UnprovedRangesBecomeChecks) {
 }
 
 TEST_F(Language, NamedViewsEmitNothing) {
-  parse(kX, "- {op: slice, x: x, range: \"0:1, 2:4\", out: a}\n- {op: transpose, x: a, out: b}\n"
-            "- {op: broadcast, x: b, shape: [3, 2, n], out: c}\n- {op: reshape, x: x, shape: [n * d], out: flat}\n"
-            "- {op: softmax, x: c, out: o}\n- {op: softmax, x: flat, out: f}\n");
+  parse(kX,
+        "- {op: slice, x: x, range: \"0:1, 2:4\", out: a}\n- {op: transpose, x: a, out: b}\n"
+        "- {op: broadcast, x: b, shape: [3, 2, n], out: c}\n- {op: reshape, x: x, shape: [n * d], out: flat}\n"
+        "- {op: softmax, x: c, out: o}\n- {op: softmax, x: flat, out: f}\n");
   ASSERT_EQ(result.program.ops.size(), 2u);
   EXPECT_EQ(show(result.program.ops[0].inputs[0]), "x[*3, 1:2+2, *n 0=0]");
   EXPECT_EQ(tensor("x.reshaped").alias_of, *result.program.find_tensor("x"));
@@ -136,7 +141,8 @@ TEST_F(Language, MapsBroadcastAndInferTypes) {
 }
 
 TEST_F(Language, ExpressionsAreTyped) {
-  parse(kX + "  c: {shape: [n, 1], dtype: i32, kind: input}\n", "- {op: map, expr: \"select(c // 2 == 1 and not x < 0, -x ** 2, 1 / c)\", out: o}\n");
+  parse(kX + "  c: {shape: [n, 1], dtype: i32, kind: input}\n",
+        "- {op: map, expr: \"select(c // 2 == 1 and not x < 0, -x ** 2, 1 / c)\", out: o}\n");
   const ElementExpr& e = std::get<MapAttrs>(result.program.ops[0].attrs).expr;
   ASSERT_FALSE(e.nodes.empty());
   const ExprNode& root = e.nodes.back();
@@ -147,15 +153,17 @@ TEST_F(Language, ExpressionsAreTyped) {
   EXPECT_EQ(e.nodes[root.c].fn, ExprFn::div);
   EXPECT_EQ(e.nodes[e.nodes[root.c].a].type, ScalarType::f32);
   for (std::uint32_t i = 0; i < e.nodes.size(); ++i)
-    for (std::uint32_t child : {e.nodes[i].a, e.nodes[i].b, e.nodes[i].c})
-      EXPECT_TRUE(child == kNone || child < i);
+    for (std::uint32_t child : {e.nodes[i].a, e.nodes[i].b, e.nodes[i].c}) EXPECT_TRUE(child == kNone || child < i);
 }
 
 TEST_F(Language, ShapesOfRowOps) {
   parse(kX + "  w: {shape: [d], kind: weight}\n",
-        "- {op: reduce, x: x, fn: sum, axes: [0], out: a}\n- {op: reduce, x: x, fn: max, axes: -1, keepdims: true, out: b}\n"
-        "- {op: softmax, x: x, out: c}\n- {op: rmsnorm, x: x, weight: w, out: e}\n- {op: layernorm, x: x, weight: w, bias: w, dtype: f16, out: f}\n"
-        "- {op: argmax, x: x, out: g}\n- {op: topk, x: x, k: 3, out: [v, i]}\n- {op: gather, table: x, index: g, out: k}\n");
+        "- {op: reduce, x: x, fn: sum, axes: [0], out: a}\n- {op: reduce, x: x, fn: max, axes: -1, keepdims: true, "
+        "out: b}\n"
+        "- {op: softmax, x: x, out: c}\n- {op: rmsnorm, x: x, weight: w, out: e}\n- {op: layernorm, x: x, weight: w, "
+        "bias: w, dtype: f16, out: f}\n"
+        "- {op: argmax, x: x, out: g}\n- {op: topk, x: x, k: 3, out: [v, i]}\n- {op: gather, table: x, index: g, out: "
+        "k}\n");
   EXPECT_EQ(shape("a"), "8");
   EXPECT_EQ(shape("b"), "n, 1");
   EXPECT_EQ(shape("c"), "n, 8");
@@ -169,10 +177,13 @@ TEST_F(Language, ShapesOfRowOps) {
 }
 
 TEST_F(Language, ShapesOfMatrixOps) {
-  parse(kX + "  w: {shape: [3, d, 5], kind: weight}\n  c: {shape: [5], kind: weight}\n  i: {shape: [n, 3, 9, 9], kind: input}\n"
+  parse(kX + "  w: {shape: [3, d, 5], kind: weight}\n  c: {shape: [5], kind: weight}\n  i: {shape: [n, 3, 9, 9], kind: "
+             "input}\n"
              "  k: {shape: [4, 3, 3, 3], kind: weight}\n",
-        "- {op: matmul, a: x, b: w, epilogue: relu(acc + c), out: a}\n- {op: matmul, a: w, b: x, transpose_a: true, transpose_b: true, out: b}\n"
-        "- {op: conv2d, x: i, weight: k, stride: 2, padding: [1, 0], out: e}\n- {op: rope, x: x, heads: two, position: pos, out: f}\n");
+        "- {op: matmul, a: x, b: w, epilogue: relu(acc + c), out: a}\n- {op: matmul, a: w, b: x, transpose_a: true, "
+        "transpose_b: true, out: b}\n"
+        "- {op: conv2d, x: i, weight: k, stride: 2, padding: [1, 0], out: e}\n- {op: rope, x: x, heads: two, position: "
+        "pos, out: f}\n");
   EXPECT_EQ(shape("a"), "3, n, 5");
   EXPECT_EQ(show(result.program.ops[0].inputs[0]), "x[*3, 0:0+n, 1:0+8]");
   EXPECT_EQ(show(result.program.ops[0].inputs[2]), "c[*3, *n, 0:0+5]");
@@ -194,10 +205,11 @@ TEST_F(Language, AttentionAppendsToItsCaches) {
 }
 
 TEST_F(Language, RoutesNameTheirParts) {
-  parse(kX + "  r: {shape: [16, d], kind: weight}\n  w: {shape: [16, d, d], kind: weight}\n",
-        "- {op: matmul, a: x, b: r.T, out: logits}\n- {op: route, logits: logits, k: 4, out: rt}\n"
-        "- {op: expert_matmul, x: x, route: rt, b: w, input: tokens, out: a}\n- {op: combine, x: a, route: rt, out: c}\n"
-        "- {op: map, expr: \"float(rt.count)\", out: load}\n");
+  parse(
+      kX + "  r: {shape: [16, d], kind: weight}\n  w: {shape: [16, d, d], kind: weight}\n",
+      "- {op: matmul, a: x, b: r.T, out: logits}\n- {op: route, logits: logits, k: 4, out: rt}\n"
+      "- {op: expert_matmul, x: x, route: rt, b: w, input: tokens, out: a}\n- {op: combine, x: a, route: rt, out: c}\n"
+      "- {op: map, expr: \"float(rt.count)\", out: load}\n");
   EXPECT_EQ(shape("rt.weight"), "n, 4");
   EXPECT_EQ(shape("rt.source"), "4*n");
   EXPECT_EQ(shape("a"), "4*n, 8");
@@ -207,9 +219,11 @@ TEST_F(Language, RoutesNameTheirParts) {
 }
 
 TEST_F(Language, ResultsBindNamesAnew) {
-  parse(kX + "  y: {shape: [n, d], kind: output}\n  s: {shape: [4, d], kind: state}\n  t: {shape: [n, 16], kind: intermediate}\n",
+  parse(kX + "  y: {shape: [n, d], kind: output}\n  s: {shape: [4, d], kind: state}\n  t: {shape: [n, 16], kind: "
+             "intermediate}\n",
         "- {op: map, expr: x + 1, out: a}\n- {op: map, expr: a + 1, out: a}\n- {op: map, expr: a, out: y}\n"
-        "- {op: map, expr: \"s * 2\", out: s}\n- {op: map, expr: x, out: \"t[:, 0:8]\"}\n- {op: map, expr: y, out: \"t[:, 8:16]\"}\n- {op: softmax, x: t, out: z}\n");
+        "- {op: map, expr: \"s * 2\", out: s}\n- {op: map, expr: x, out: \"t[:, 0:8]\"}\n- {op: map, expr: y, out: "
+        "\"t[:, 8:16]\"}\n- {op: softmax, x: t, out: z}\n");
   EXPECT_EQ(show(result.program.ops[1].inputs[0]), "a[0:0+n, 1:0+8]");
   EXPECT_EQ(show(result.program.ops[1].outputs[0]), "a@1[0:0+n, 1:0+8]");
   EXPECT_EQ(show(result.program.ops[2].inputs[0]), "a@1[0:0+n, 1:0+8]");
@@ -229,7 +243,8 @@ TEST_F(Language, RepeatCarriesAndPrefixes) {
   parse(kX + "  y: {shape: [n, d], kind: output}\n",
         "- {op: map, expr: x, out: h}\n"
         "- repeat: {index: l, from: 1, to: two + 1, name: layers}\n"
-        "  tensors:\n    w: {shape: [d, d], kind: weight, from: \"m.{l - 1}.w\"}\n    \"g.{l}\": {shape: [l], kind: weight}\n"
+        "  tensors:\n    w: {shape: [d, d], kind: weight, from: \"m.{l - 1}.w\"}\n    \"g.{l}\": {shape: [l], kind: "
+        "weight}\n"
         "  ops:\n  - {op: matmul, a: h, b: w, out: h}\n  - {op: map, expr: h * l, out: \"keep.{l}\"}\n"
         "- {op: map, expr: h + keep.1 + keep.2, out: y}\n");
   EXPECT_EQ(tensor("layers.1.w").from, "m.0.w");
@@ -238,7 +253,10 @@ TEST_F(Language, RepeatCarriesAndPrefixes) {
   EXPECT_EQ(result.program.ops[1].name, "layers.1.matmul.h");
   EXPECT_EQ(show(result.program.ops[3].inputs[0]), "layers.1.h[0:0+n, 1:0+8]");
   EXPECT_EQ(show(result.program.ops[5].inputs[0]), "layers.2.h[0:0+n, 1:0+8]");
-  EXPECT_EQ(error_of(kX, "- repeat: {index: l, to: 2}\n  ops:\n  - {op: softmax, x: x, out: q}\n- {op: softmax, x: q, out: r}\n"), "CCKS041");
+  EXPECT_EQ(
+      error_of(kX,
+               "- repeat: {index: l, to: 2}\n  ops:\n  - {op: softmax, x: x, out: q}\n- {op: softmax, x: q, out: r}\n"),
+      "CCKS041");
 }
 
 TEST_F(Language, RepeatOfNothingIsNothing) {
@@ -272,9 +290,13 @@ TEST_F(Language, IfGuardsAndJoins) {
 
 TEST_F(Language, WhatAnIfBindsStaysInside) {
   const std::string tensors = kX + "  y: {shape: [n, d], kind: output}\n  f: {shape: [1], dtype: i32, kind: input}\n";
-  parse(tensors, "- {op: map, expr: x, out: h}\n- {op: report, x: f, name: go}\n- if: go == 1\n  ops:\n  - {op: map, expr: h + 1, out: h}\n- {op: map, expr: h, out: y}\n");
+  parse(tensors,
+        "- {op: map, expr: x, out: h}\n- {op: report, x: f, name: go}\n- if: go == 1\n  ops:\n  - {op: map, expr: h + "
+        "1, out: h}\n- {op: map, expr: h, out: y}\n");
   EXPECT_EQ(show(result.program.ops.back().inputs[0]), "h[0:0+n, 1:0+8]");
-  EXPECT_EQ(error_of(tensors, "- {op: report, x: f, name: go}\n- if: go == 1\n  ops:\n  - {op: map, expr: x, out: y}\n"), "CCKS046");
+  EXPECT_EQ(
+      error_of(tensors, "- {op: report, x: f, name: go}\n- if: go == 1\n  ops:\n  - {op: map, expr: x, out: y}\n"),
+      "CCKS046");
 }
 
 TEST_F(Language, ConstantsAndPresetsCanBeSet) {
@@ -288,7 +310,10 @@ TEST_F(Language, ConstantsAndPresetsCanBeSet) {
 TEST_F(Language, CustomOpsNeedLeave) {
   ParseOptions options;
   options.allow_inline = true;
-  parse(kX + "  b: {shape: [d], kind: input}\n", "- {op: custom, inputs: {a: x, b: b}, shape: [n, d], tile: [4, 8], code: \"out = a;\", reference: a + b, out: o}\n", options);
+  parse(kX + "  b: {shape: [d], kind: input}\n",
+        "- {op: custom, inputs: {a: x, b: b}, shape: [n, d], tile: [4, 8], code: \"out = a;\", reference: a + b, out: "
+        "o}\n",
+        options);
   const auto& attrs = std::get<CustomAttrs>(result.program.ops[0].attrs);
   EXPECT_EQ(attrs.code, "out = a;");
   EXPECT_EQ(attrs.tile, (std::vector<std::uint32_t>{4, 8}));
@@ -299,12 +324,18 @@ TEST_F(Language, CustomOpsNeedLeave) {
 TEST(Include, SplicesFilesBesideTheSpec) {
   const auto dir = std::filesystem::temp_directory_path() / "ccks_include_test";
   std::filesystem::create_directories(dir / "sub");
-  std::ofstream(dir / "sub/norm.yaml") << "dims: {e: d * 2}\ntensors: {w: {shape: [d], kind: weight}}\nops:\n- {op: rmsnorm, x: h, weight: w, out: h}\n";
+  std::ofstream(dir / "sub/norm.yaml")
+      << "dims: {e: d * 2}\ntensors: {w: {shape: [d], kind: weight}}\nops:\n- {op: rmsnorm, x: h, weight: w, out: h}\n";
   std::ofstream(dir / "a.yaml") << "include: b.yaml\n";
   std::ofstream(dir / "b.yaml") << "include: a.yaml\n";
-  const std::string head = "ccks: 1\nprogram: p\ndims: {d: 4}\ntensors:\n  x: {shape: [3, d], kind: input}\n  y: {shape: [3, d], kind: output}\n";
+  const std::string head =
+      "ccks: 1\nprogram: p\ndims: {d: 4}\ntensors:\n  x: {shape: [3, d], kind: input}\n  y: {shape: [3, d], kind: "
+      "output}\n";
   const std::string name = (dir / "main.yaml").string();
-  auto r = parse_text(head + "ops:\n- {op: map, expr: x, out: h}\n- repeat: {index: l, to: 2}\n  ops:\n  - include: sub/norm.yaml\n- {op: map, expr: h, out: y}\n", name);
+  auto r = parse_text(head +
+                          "ops:\n- {op: map, expr: x, out: h}\n- repeat: {index: l, to: 2}\n  ops:\n  - include: "
+                          "sub/norm.yaml\n- {op: map, expr: h, out: y}\n",
+                      name);
   EXPECT_TRUE(r.ok) << format_diagnostics(r);
   EXPECT_TRUE(r.program.find_tensor("l.1.w"));
   EXPECT_EQ(r.files.size(), 2u);

@@ -37,10 +37,12 @@ TEST(Tables, EveryCodeIsInTheManualAndViceVersa) {
 TEST(Tables, EveryCodeIsUsedAndTested) {
   const auto names = matches(read("codes.hpp"), "Code (k[A-Za-z]+)\\{");
   std::string sources, tests;
-  for (const char* file : {"blocks.cpp", "builder.cpp", "builder_scalars.cpp", "diagnostics.cpp", "dim_text.cpp", "element_text.cpp",
-                           "include.cpp", "op_reader.cpp", "operand.cpp", "ops.cpp", "ops_attention.cpp", "ops_elementwise.cpp",
-                           "ops_index.cpp", "ops_matrix.cpp", "ops_moe.cpp", "ops_view.cpp", "out.cpp", "parse.cpp", "sections.cpp",
-                           "text_check.cpp", "view.cpp", "yaml.cpp"})
+  for (const char* file : {"blocks.cpp",    "builder.cpp",      "builder_scalars.cpp", "diagnostics.cpp",
+                           "dim_text.cpp",  "element_text.cpp", "include.cpp",         "op_reader.cpp",
+                           "operand.cpp",   "ops.cpp",          "ops_attention.cpp",   "ops_elementwise.cpp",
+                           "ops_index.cpp", "ops_matrix.cpp",   "ops_moe.cpp",         "ops_view.cpp",
+                           "out.cpp",       "parse.cpp",        "sections.cpp",        "text_check.cpp",
+                           "view.cpp",      "yaml.cpp"})
     sources += read(file);
   const auto used = matches(sources, "code::(k[A-Za-z]+)");
   EXPECT_EQ(names, used);
@@ -83,13 +85,17 @@ TEST(Tables, TheManualNamesEveryOpAndKey) {
 }
 
 TEST(Tables, TheManualsProgramIsTheExample) {
-  const auto r = parse_text(matches(read("README.md"), "```yaml\n(ccks: 1[^`]*)```").empty() ? "" : *matches(read("README.md"), "```yaml\n(ccks: 1[^`]*)```").begin(), "manual.yaml");
+  const auto r = parse_text(matches(read("README.md"), "```yaml\n(ccks: 1[^`]*)```").empty()
+                                ? ""
+                                : *matches(read("README.md"), "```yaml\n(ccks: 1[^`]*)```").begin(),
+                            "manual.yaml");
   EXPECT_TRUE(r.ok && r.diagnostics.empty()) << format_diagnostics(r);
   EXPECT_EQ(r.program.ops.size(), parse_file(CCKS_SOURCE_DIR "/spec/examples/mlp.yaml").program.ops.size());
 }
 
 TEST(Tables, TheSchemaAcceptsTheExamples) {
-  if (std::system("python3 -c 'import jsonschema, yaml' >/dev/null 2>&1") != 0) GTEST_SKIP() << "python3 with jsonschema and yaml is not installed";
+  if (std::system("python3 -c 'import jsonschema, yaml' >/dev/null 2>&1") != 0)
+    GTEST_SKIP() << "python3 with jsonschema and yaml is not installed";
   const std::string script =
       "import glob, json, sys, yaml, jsonschema\n"
       "root = sys.argv[1]\n"
