@@ -60,6 +60,7 @@ class CudaDevice final : public Device {
   Status wait_until_running();
   Status sample_clock();
   Status ask_clock(wire::u32* box);
+  Status wait_for_clock(const wire::u32* box, wire::u32 round);
 
   bool resident() const { return resident_; }
   Result<bool> grid_left();           // asks the driver about the workers' stream

@@ -39,7 +39,7 @@ Result<CudaDevice::Kernel> CudaDevice::load_kernel(const void* image, const char
   int threads = 0, shared = 0;
   CCKS_CU(driver_, cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel.function));
   CCKS_CU(driver_, cuFuncGetAttribute(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel.function));
-  kernel.threads = static_cast<unsigned>(threads);
+  kernel.threads = static_cast<unsigned>(threads) / 32 * 32;  // whole warps
   kernel.static_shared_bytes = static_cast<unsigned>(shared);
   kernels_[image] = kernel;
   return kernel;
@@ -196,21 +196,33 @@ Status CudaDevice::sample_clock() {
 
 Status CudaDevice::ask_clock(wire::u32* box) {
   std::uint64_t best = UINT64_MAX;
-  const auto deadline = Clock::now() + kStartTimeout;
   for (wire::u32 round = 1; round <= kClockRounds; ++round) {
     const std::uint64_t before = steady_ns();
     wire::HostAtoms::link_store_release(&box[0], round);  // [K1] pairs with [K2]
-    while (wire::HostAtoms::link_load_acquire(&box[1]) != round) {  // [K4] pairs with [K3]
-      const auto left = grid_left();
-      if (!left.ok()) return left.status();
-      if (Clock::now() > deadline) return {ErrorCode::deadline_exceeded, "the GPU did not answer with its clock"};
-    }
+    CCKS_RETURN_IF_ERROR(wait_for_clock(box, round));
     const std::uint64_t after = steady_ns();
     if (after - before >= best) continue;
     best = after - before;
     clock_host_ns_ = before + (after - before) / 2;
     // Relaxed: published by [K3].
     clock_device_ns_ = wire::HostAtoms::link_load_relaxed(reinterpret_cast<const wire::u64*>(box + 2));
+  }
+  return {};
+}
+
+Status CudaDevice::wait_for_clock(const wire::u32* box, wire::u32 round) {
+  const auto since = Clock::now();
+  auto next_query = since + kQueryPeriod;
+  while (wire::HostAtoms::link_load_acquire(&box[1]) != round) {  // [K4] pairs with [K3]
+    const auto now = Clock::now();
+    if (now < next_query) continue;
+    next_query = now + kQueryPeriod;
+    const auto left = grid_left();
+    if (!left.ok()) return left.status();
+    // The kernel gives up when the host is silent for a second; its last answer may still be under way.
+    if (now > since + kStartTimeout || (left.value() && now > since + std::chrono::seconds(2))) {
+      return {ErrorCode::deadline_exceeded, "the GPU did not answer with its clock"};
+    }
   }
   return {};
 }

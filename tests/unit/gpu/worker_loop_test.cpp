@@ -1,70 +1,11 @@
-// The worker loop, one lane, stepped by hand: what it does for each kind of task, and how it leaves.
-#include "ccks/worker/worker_loop.hpp"
+// The worker loop, one lane, stepped by hand: what it does for each kind of task.
 
 #include <gtest/gtest.h>
 
-#include "tests/unit/gpu/fake_platform.hpp"
-#include "tests/unit/gpu/harness.hpp"
+#include "tests/unit/gpu/worker_loop_fixture.hpp"
 
 namespace ccks::gpu::testing {
 namespace {
-
-/// CountingOps that also notes the order of prefetches and bodies.
-struct NotingOps : CountingOps {
-  static inline std::vector<std::string> notes;
-  template <class Lanes>
-  static wire::FaultCode run(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, u32 tile) {
-    notes.push_back("run " + std::to_string(tile));
-    return CountingOps::run(lanes, frame, op, tile);
-  }
-  static void prefetch(u32, u32, const wire::RunFrame&, const wire::OpParams&, u32 tile) {
-    notes.push_back("prefetch " + std::to_string(tile));
-  }
-};
-
-class WorkerLoopTest : public ::testing::Test {
- protected:
-  using Loop = worker::WorkerLoop<FakePlatform, NotingOps>;
-
-  void SetUp() override {
-    DeviceOptions options;
-    options.kind = "host";
-    options.workers = 1;
-    device_ = std::move(open_device(options).value());
-    rig_ = std::make_unique<Rig>(*device_, 1, 8);
-    rig_->params.spin_deadline_ns = 1'000'000;
-    platform_.counts.events = rig_->events;
-    NotingOps::notes.clear();
-    // Unless a test says otherwise, a worker with nothing to do is told to leave.
-    platform_.on_idle = [this] { host_line().park = wire::kParkAfterTask; };
-  }
-
-  /// Runs a worker until it leaves; its state.
-  wire::WorkerState run() {
-    host_line().park = wire::kParkNo;
-    rig_->install(frame_);
-    Loop loop(platform_, rig_->params, 0);
-    loop.run();
-    return static_cast<wire::WorkerState>(rig_->line(0).state);
-  }
-  std::vector<wire::Record> records() { return rig_->take(0); }
-  wire::HostLine& host_line() { return *reinterpret_cast<wire::HostLine*>(rig_->params.host_lines); }
-  u32* events() { return reinterpret_cast<u32*>(rig_->events); }
-  u32* words() { return reinterpret_cast<u32*>(rig_->arena); }
-  void expect_fault(wire::FaultCode code) {
-    EXPECT_EQ(run(), wire::WorkerState::faulted);
-    EXPECT_EQ(static_cast<wire::FaultCode>(rig_->line(0).fault), code);
-    const auto all = records();
-    ASSERT_FALSE(all.empty());
-    EXPECT_EQ(all.back().kind(), wire::RecordKind::fault);
-    EXPECT_EQ(all.back().value, static_cast<u32>(code));
-  }
-
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Rig> rig_;
-  FakePlatform platform_;
-  FrameBuilder frame_;
-};
 
 TEST_F(WorkerLoopTest, AnswersEveryInboxTaskInOrder) {
   frame_.add_op(4, 8);
@@ -111,6 +52,23 @@ TEST_F(WorkerLoopTest, ListInheritsEpochSlotAndFlags) {
   EXPECT_EQ(words()[8], 1u) << "a skipped list runs no body";
   EXPECT_EQ(words()[20], 1u);
   EXPECT_EQ(events()[0], 3 * 2 + 2 + 9 + 2 + 9u) << "but it signals";
+}
+
+TEST_F(WorkerLoopTest, ListTasksWaitForTheEventsOfTheirRun) {
+  frame_.add_op(1, 8);
+  frame_.wait_one(0, 2);
+  frame_.bases = {0};
+  frame_.list_tasks.resize(1);
+  frame_.lists = {{0, 1}};
+  events()[0] = 3 * 2 + 1;  // one short of the fourth run
+  int waits = 0;
+  platform_.on_relax = [&] {
+    ++waits;
+    ++events()[0];
+  };
+  rig_->send(0, wire::kOpList, 0, 3);
+  EXPECT_EQ(run(), wire::WorkerState::parked);
+  EXPECT_EQ(waits, 1);
 }
 
 TEST_F(WorkerLoopTest, EmptyListIsAnswered) {
@@ -172,6 +130,29 @@ TEST_F(WorkerLoopTest, ACompleteEventIsReadOnceInATask) {
   platform_.on_relax = [&] { events()[0] = 2; };
   EXPECT_EQ(run(), wire::WorkerState::parked);
   EXPECT_EQ(platform_.counts.event_loads, 3u);
+}
+
+TEST_F(WorkerLoopTest, WhatWasSeenCompleteBelongsToOneOpOfOneRun) {
+  // Ops 0 and 1 wait for different events through rectangles that look the same.
+  frame_.add_op(1, 8);
+  frame_.wait_one(0, 1);
+  frame_.add_op(1, 9);
+  frame_.wait_one(1, 1);
+  frame_.bases = {0, 0};
+  wire::Task first, second;
+  second.op = 1;
+  frame_.list_tasks = {first, second};
+  frame_.lists = {{0, 2}};
+  events()[0] = 2;
+  int waits = 0;
+  platform_.on_relax = [&] {
+    ++waits;
+    ++events()[1];
+  };
+  rig_->send(0, wire::kOpList, 0, 0);
+  rig_->send(0, 1, 0, 1);
+  EXPECT_EQ(run(), wire::WorkerState::parked);
+  EXPECT_EQ(waits, 2);
 }
 
 TEST_F(WorkerLoopTest, EpochsAndEventsWrap) {
@@ -279,117 +260,6 @@ TEST_F(WorkerLoopTest, FaultOfAnOpStopsTheWorkerAtThatTile) {
   EXPECT_EQ(rig_->line(0).fault_tile, 1u);
   EXPECT_EQ(NotingOps::notes.back(), "run 1");
   EXPECT_EQ(events()[0], 0u);
-}
-
-TEST_F(WorkerLoopTest, WaitDeadlineOnTheVirtualClock) {
-  frame_.add_op(1, 8);
-  frame_.wait_one(0, 4);
-  frame_.bases = {0};
-  events()[0] = 3;
-  platform_.on_relax = [&] { platform_.clock += 10'000; };
-  rig_->send(0, 0, 0, 0);
-  expect_fault(wire::FaultCode::wait_deadline);
-  EXPECT_EQ(rig_->line(0).fault_event, 0u);
-  EXPECT_EQ(rig_->line(0).fault_value, 3u);
-  EXPECT_EQ(rig_->line(0).fault_target, 4u);
-}
-
-TEST_F(WorkerLoopTest, AbandonEndsAWait) {
-  frame_.add_op(1, 8);
-  frame_.wait_one(0, 4);
-  frame_.bases = {0};
-  platform_.on_relax = [&] { host_line().park = wire::kParkAbandon; };
-  rig_->send(0, 0, 0, 0);
-  expect_fault(wire::FaultCode::abandoned);
-}
-
-TEST_F(WorkerLoopTest, ParkRequestDoesNotEndAWait) {
-  frame_.add_op(1, 8);
-  frame_.wait_one(0, 1);
-  frame_.bases = {0};
-  int turns = 0;
-  platform_.on_relax = [&] {
-    host_line().park = wire::kParkAfterTask;
-    if (++turns == 500) events()[0] = 1;
-  };
-  rig_->send(0, 0, 0, 0);
-  EXPECT_EQ(run(), wire::WorkerState::parked);
-  EXPECT_EQ(words()[8], 1u);
-}
-
-TEST_F(WorkerLoopTest, WithoutCreditNoTaskIsBegun) {
-  frame_.add_op(1, 8);
-  // Seven of eight outbox slots are taken and not yet consumed.
-  for (int i = 0; i < 7; ++i) rig_->send(0, wire::kOpNop, 0);
-  rig_->send(0, 0, 0);
-  EXPECT_EQ(run(), wire::WorkerState::parked);  // eight done records; no room for the parked record
-  EXPECT_EQ(words()[8], 1u);
-  EXPECT_EQ(rig_->line(0).outbox_position, 8u);
-  rig_->inboxes[0].credit_more(2);
-  rig_->send(0, 0, 0);
-  int turns = 0;
-  platform_.on_relax = [&] {
-    ++turns;
-    EXPECT_EQ(words()[8], 1u);
-    if (turns == 3) records();  // now the scheduler reads, and gives credit
-  };
-  EXPECT_EQ(run(), wire::WorkerState::parked);
-  EXPECT_EQ(turns, 3);
-  EXPECT_EQ(words()[8], 2u);
-}
-
-TEST_F(WorkerLoopTest, OutboxThatStaysFullIsAFault) {
-  for (int i = 0; i < 8; ++i) rig_->send(0, wire::kOpNop, 0);
-  EXPECT_EQ(run(), wire::WorkerState::parked);
-  rig_->inboxes[0].credit_more(1);
-  rig_->send(0, wire::kOpNop, 0);
-  platform_.on_relax = [&] { platform_.clock += 10'000; };
-  EXPECT_EQ(run(), wire::WorkerState::faulted);
-  EXPECT_EQ(static_cast<wire::FaultCode>(rig_->line(0).fault), wire::FaultCode::outbox_full);
-  EXPECT_EQ(rig_->line(0).inbox_position, 8u);
-}
-
-TEST_F(WorkerLoopTest, ParkTaskLeavesTheRestOfTheInboxForTheNextLaunch) {
-  frame_.add_op(1, 8);
-  rig_->send(0, 0, 0);
-  rig_->send(0, wire::kOpPark, 0);
-  rig_->send(0, 0, 0);  // staged with the others, but not begun
-  EXPECT_EQ(run(), wire::WorkerState::parked);
-  EXPECT_EQ(words()[8], 1u);
-  EXPECT_EQ(rig_->line(0).inbox_position, 2u);
-  const auto first = records();
-  ASSERT_EQ(first.size(), 3u);
-  EXPECT_EQ(first[1].op, wire::kOpPark);
-  EXPECT_EQ(first[2].kind(), wire::RecordKind::parked);
-  EXPECT_EQ(first[2].value, static_cast<u32>(wire::ParkReason::requested));
-  EXPECT_EQ(run(), wire::WorkerState::parked);
-  EXPECT_EQ(words()[8], 2u);
-  EXPECT_EQ(records().size(), 2u);
-}
-
-TEST_F(WorkerLoopTest, HeartbeatMustMove) {
-  rig_->params.heartbeat_limit_ns = 50'000;
-  int polls = 0;
-  platform_.on_idle = [&] {
-    platform_.clock += 20'000;
-    if (++polls < 20) ++host_line().heartbeat_ns;
-  };
-  EXPECT_EQ(run(), wire::WorkerState::parked);
-  EXPECT_EQ(rig_->line(0).park_reason, static_cast<u32>(wire::ParkReason::stale_heartbeat));
-  EXPECT_GT(polls, 20);
-  EXPECT_LT(polls, 26);
-}
-
-TEST_F(WorkerLoopTest, IdleLimitCountsFromTheLastTask) {
-  rig_->params.idle_limit_ns = 50'000;
-  int polls = 0;
-  platform_.on_idle = [&] {
-    platform_.clock += 20'000;
-    if (++polls == 2) rig_->send(0, wire::kOpNop, 0);
-  };
-  EXPECT_EQ(run(), wire::WorkerState::parked);
-  EXPECT_EQ(rig_->line(0).park_reason, static_cast<u32>(wire::ParkReason::idle));
-  EXPECT_GT(polls, 4);
 }
 
 TEST_F(WorkerLoopTest, PrefetchesEachTileOnceAndAhead) {
