@@ -149,26 +149,32 @@ CCKS_INLINE ContextBlock fetch_context(const View<T>& from, i32 c0, i32 c1, u32 
   return {buffer, dims};
 }
 
-/// Rows [first, first + n) of the tile, counted (row, head) with the heads of one kv head innermost.
+/// Row `index` of the tile, counted (row, head) with the `heads` heads of one kv head innermost.
+template <class Task>
+CCKS_INLINE void start_row(const Task& t, i32 c0, i32 c1, i32 head0, u32 heads, u32 index, AttentionRow& row) {
+  const i32 i = t.box.lo[2] + static_cast<i32>(index / heads);
+  const i32 at = (head0 + static_cast<i32>(index % heads)) * t.head_dim;
+  const u32 dims = static_cast<u32>(t.head_dim);
+  load_run(t.q.type, t.q.at(c0, c1, i, at), t.q.stride[3], dims, row.q);
+  for (u32 d = 0; d < dims; ++d) {
+    row.q[d] *= t.scale;
+    row.acc[d] = 0;
+  }
+  row.top = -f_infinity();
+  row.sum = 0;
+  row.seen = t.seen(i);
+  row.out = t.out.at(c0, c1, i, at);
+}
+
+/// Rows [first, first + n) of the tile, all of one kv head.
 template <class Task>
 CCKS_INLINE void attend_rows(const Task& t, i32 c0, i32 c1, i32 head0, u32 heads, u32 first, u32 n, AttentionRow* rows,
                              float* k_buffer, float* v_buffer) {
   const u32 dims = static_cast<u32>(t.head_dim);
   u32 seen = 0;
   for (u32 s = 0; s < n; ++s) {
-    const i32 i = t.box.lo[2] + static_cast<i32>((first + s) / heads);
-    const i32 at = (head0 + static_cast<i32>((first + s) % heads)) * t.head_dim;
-    AttentionRow& row = rows[s];
-    load_run(t.q.type, t.q.at(c0, c1, i, at), t.q.stride[3], dims, row.q);
-    for (u32 d = 0; d < dims; ++d) {
-      row.q[d] *= t.scale;
-      row.acc[d] = 0;
-    }
-    row.top = -f_infinity();
-    row.sum = 0;
-    row.seen = t.seen(i);
-    row.out = t.out.at(c0, c1, i, at);
-    seen = most(seen, row.seen);
+    start_row(t, c0, c1, head0, heads, first + s, rows[s]);
+    seen = most(seen, rows[s].seen);
   }
   const i32 kv_at = head0 / t.group * t.head_dim;
   for (u32 j0 = 0; j0 < seen; j0 += kContextBlock) {

@@ -154,17 +154,20 @@ CCKS_INLINE void pack_turned(u32 rows, u32 depth, float* to, Read&& read) {
   }
 }
 
-/// Rows of b go to all panels one after the other, so that memory is read in order.
+/// Rows of b are read whole and dealt to the panels, so that memory is read in order and a row's address is found once.
 template <class Problem>
 CCKS_INLINE void pack_rows(const Problem& problem, u32 j0, u32 columns, u32 k0, u32 depth, float* to) {
-  for (u32 p = 0; p < depth; ++p) {
-    float* at = to + p * kPanelColumns;
-    u32 j = 0;
-    for (; j + kPanelColumns <= columns; j += kPanelColumns, at += depth * kPanelColumns)
-      problem.run_b(k0 + p, j0 + j, kPanelColumns, at);
-    if (j == columns) continue;
-    problem.run_b(k0 + p, j0 + j, columns - j, at);
-    for (u32 v = columns - j; v < kPanelColumns; ++v) at[v] = 0;
+  constexpr u32 kPiece = 16 * kPanelColumns;
+  float row[kPiece];
+  for (u32 j = 0; j < columns; j += kPiece) {
+    const u32 here = least(kPiece, columns - j), panels = ceil_div(here, kPanelColumns);
+    for (u32 v = here; v < panels * kPanelColumns; ++v) row[v] = 0;
+    for (u32 p = 0; p < depth; ++p) {
+      problem.run_b(k0 + p, j0 + j, here, row);
+      float* at = to + j * depth + p * kPanelColumns;
+      for (u32 i = 0; i < panels; ++i, at += depth * kPanelColumns)
+        for (u32 v = 0; v < kPanelColumns; ++v) at[v] = row[i * kPanelColumns + v];
+    }
   }
 }
 

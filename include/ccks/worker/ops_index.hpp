@@ -157,6 +157,24 @@ CCKS_INLINE void rotate_heads(const View<In>& x, const View<Out>& out, const Box
   }
 }
 
+/// theta^(-2j / head_dim) for all pairs, in scratch where it fits: the same for every row of a tile.
+template <class Lanes>
+class RopeFrequencies {
+ public:
+  CCKS_INLINE RopeFrequencies(Lanes& lanes, double theta, u32 half) : rate_(-d_log(theta) / half) {
+    Scratch scratch = scratch_of(lanes);
+    table_ = scratch.take<double>(half);
+    if (table_ == nullptr) return;
+    for (u32 j = lanes.lane(); j < half; j += lanes.lanes()) table_[j] = d_exp(rate_ * j);
+    lanes.sync();
+  }
+  CCKS_INLINE double operator()(u32 j) const { return table_ != nullptr ? table_[j] : d_exp(rate_ * j); }
+
+ private:
+  double rate_;
+  double* table_;
+};
+
 /// rope: angles in f64, because position times frequency loses the fraction of a turn in f32.
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
@@ -169,7 +187,7 @@ CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const T
   const i32 head_dim = x.dim[3] / most(call.op.dims[0], 1);
   const u32 half = static_cast<u32>(head_dim) / 2, per_row = ceil_div(half, W);
   const RopePair pair = call.op.dims[3] != 0 ? RopePair{0, 1, 2} : RopePair{0, static_cast<i64>(half), 1};
-  const double rate = -2.0 * d_log(static_cast<double>(call.op.scalars[0])) / head_dim;
+  const RopeFrequencies<Lanes> frequency(lanes, static_cast<double>(call.op.scalars[0]), half);
   for (u32 unit = lanes.lane(); unit < box.rows() * per_row; unit += lanes.lanes()) {
     i32 c[4];
     box.row_start(unit / per_row, c);
@@ -177,8 +195,7 @@ CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const T
                                               : static_cast<i64>(call.op.dims[1]) + c[2];
     const u32 j0 = unit % per_row * W, n = least(W, half - j0);
     float sine[W], cosine[W];
-    for (u32 i = 0; i < n; ++i)
-      sincos_reduced(static_cast<double>(position) * d_exp(rate * static_cast<double>(j0 + i)), sine[i], cosine[i]);
+    for (u32 i = 0; i < n; ++i) sincos_reduced(static_cast<double>(position) * frequency(j0 + i), sine[i], cosine[i]);
     rotate_heads<W>(x, out, box, c, head_dim, pair, j0, n, sine, cosine);
   }
   return FaultCode::none;

@@ -173,6 +173,43 @@ std::int64_t int_result(ExprOp op, std::int64_t a, std::int64_t b) {
   }
 }
 
+bool between(ExprOp op, ExprOp first, ExprOp last) { return op >= first && op <= last; }
+bool compares_floats(ExprOp op) { return between(op, ExprOp::lt_f, ExprOp::ne_f); }
+bool takes_floats(ExprOp op) {
+  return between(op, ExprOp::add_f, ExprOp::pow_f) || between(op, ExprOp::neg_f, ExprOp::sign_f) ||
+         between(op, ExprOp::exp_f, ExprOp::softplus_f) || compares_floats(op) || op == ExprOp::i_from_f;
+}
+bool gives_float(ExprOp op) {
+  return op == ExprOp::f_from_i || op == ExprOp::select_f ||
+         (takes_floats(op) && !compares_floats(op) && op != ExprOp::i_from_f);
+}
+
+/// Floats x, y and ints i, j, k in registers 0, 2 and 1, 3, 5.
+double want_of(ExprOp op, double x, double y, std::int64_t i, std::int64_t j, std::int64_t k) {
+  switch (op) {
+    case ExprOp::select_f:
+      return i != 0 ? x : y;
+    case ExprOp::select_i:
+      return static_cast<double>(i != 0 ? j : k);
+    case ExprOp::f_from_i:
+      return static_cast<double>(i);
+    case ExprOp::i_from_f:
+      return std::trunc(x);
+    case ExprOp::lt_f:
+      return x < y;
+    case ExprOp::le_f:
+      return x <= y;
+    case ExprOp::eq_f:
+      return x == y;
+    case ExprOp::ne_f:
+      return x != y;
+    default:
+      break;
+  }
+  if (!takes_floats(op)) return static_cast<double>(int_result(op, i, j));
+  return op <= ExprOp::pow_f ? float_result(op, x, y) : unary_result(op, x);
+}
+
 /// One instruction on three floats (registers 0, 2, 4) and three ints (1, 3, 5), into register 6.
 void one_instruction(ExprOp op) {
   Bench b(static_cast<std::uint32_t>(op) + 500);
@@ -185,38 +222,24 @@ void one_instruction(ExprOp op) {
   }
   const bool positive = op == ExprOp::log_f || op == ExprOp::sqrt_f || op == ExprOp::rsqrt_f || op == ExprOp::pow_f;
   if (positive) b.fill(in[0], 0.01, 20);
-  const bool compares_floats = op >= ExprOp::lt_f && op <= ExprOp::ne_f;
-  const bool floats = op <= ExprOp::pow_f || compares_floats || op == ExprOp::i_from_f ||
-                      (op >= ExprOp::neg_f && op <= ExprOp::sign_f) ||
-                      (op >= ExprOp::exp_f && op <= ExprOp::softplus_f);
-  if (compares_floats) b.fill(in[2], -5, 5), b.set(in[2], {0, 0, 0, 0}, b.get(in[0], {0, 0, 0, 0}));
-  const bool select = op == ExprOp::select_f || op == ExprOp::select_i;
+  if (compares_floats(op)) b.set(in[2], {0, 0, 0, 0}, b.get(in[0], {0, 0, 0, 0}));
+  const int first = takes_floats(op) ? 0 : 1;
   if (op == ExprOp::select_f)
     b.code.push_back(ins(op, 6, 1, 0, 2));
-  else if (select)
+  else if (op == ExprOp::select_i)
     b.code.push_back(ins(op, 6, 1, 3, 5));
   else
-    b.code.push_back(ins(op, 6, floats ? 0 : 1, floats ? 2 : 3));
-  const bool gives_int = compares_floats || op == ExprOp::select_i || op == ExprOp::i_from_f ||
-                         (!floats && op != ExprOp::f_from_i && !select);
+    b.code.push_back(ins(op, 6, first, first + 2));
   b.operands = in;
-  b.operands.push_back(b.tensor(gives_int ? Dtype::i64 : Dtype::f32, shape));
+  b.operands.push_back(b.tensor(gives_float(op) ? Dtype::f32 : Dtype::i64, shape));
   b.grid(shape);
+  const auto whole = [&](int i, const Index& c) {
+    return static_cast<std::int64_t>(b.get(in[static_cast<std::size_t>(i)], c));
+  };
   b.check(
       OpCode::map, 6,
-      [&](std::size_t, const Index& c) -> double {
-        const double x = b.get(in[0], c), y = b.get(in[2], c);
-        const auto i = static_cast<std::int64_t>(b.get(in[1], c)), j = static_cast<std::int64_t>(b.get(in[3], c));
-        if (op == ExprOp::select_f) return i != 0 ? x : y;
-        if (op == ExprOp::select_i) return i != 0 ? static_cast<double>(j) : b.get(in[5], c);
-        if (op == ExprOp::f_from_i) return static_cast<double>(i);
-        if (op == ExprOp::i_from_f) return std::trunc(x);
-        if (op == ExprOp::lt_f) return x < y;
-        if (op == ExprOp::le_f) return x <= y;
-        if (op == ExprOp::eq_f) return x == y;
-        if (op == ExprOp::ne_f) return x != y;
-        if (!floats) return static_cast<double>(int_result(op, i, j));
-        return op <= ExprOp::pow_f ? float_result(op, x, y) : unary_result(op, x);
+      [&](std::size_t, const Index& c) {
+        return want_of(op, b.get(in[0], c), b.get(in[2], c), whole(1, c), whole(3, c), whole(5, c));
       },
       2e-6);
 }
