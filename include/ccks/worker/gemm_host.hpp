@@ -115,13 +115,14 @@ CCKS_INLINE void turn(FloatVector (&v)[kVectorFloats]) {
 }
 
 /// to[p * kWidth + r] = from[r][p] for p < n and r < kWidth. Squares of kVectorFloats rows are turned in registers.
-/// Where kWidth is no multiple of that, the last square writes over the start of the next row, which is written after
-/// it.
+/// Where kWidth is no multiple of that, the last square writes over the start of the next row: squares go from right to
+/// left, so that the row itself is written after it.
 template <u32 kWidth>
 CCKS_INLINE void turn_run(const float (&from)[round_up(kWidth, kVectorFloats)][kPackRun], u32 n, float* to) {
   u32 p = 0;
   for (; p + kVectorFloats <= n; p += kVectorFloats)
-    for (u32 r = 0; r < kWidth; r += kVectorFloats) {
+    for (u32 r = round_up(kWidth, kVectorFloats); r > 0;) {
+      r -= kVectorFloats;
       FloatVector v[kVectorFloats];
 #pragma GCC unroll 16
       for (u32 i = 0; i < kVectorFloats; ++i) v[i] = *reinterpret_cast<const FloatVector*>(&from[r + i][p]);
