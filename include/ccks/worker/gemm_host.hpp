@@ -91,10 +91,19 @@ CCKS_INLINE FloatVector exchange(FloatVector a, FloatVector b) {
   typedef i32 Mask __attribute__((vector_size(kVectorBytes)));
   Mask mask{};
   for (u32 i = 0; i < kVectorFloats; ++i) {
-    const u32 within = i & (2 * kStep - 1), block = i - within, half = kHigh ? kStep : 0;
-    mask[i] = static_cast<i32>(within < kStep ? block + half + within : kVectorFloats + block + half + within - kStep);
+    const u32 within = i & (2 * kStep - 1), block = i - within + (kHigh ? kStep : 0);
+    mask[i] = static_cast<i32>(within < kStep ? block + within : kVectorFloats + block + within - kStep);
   }
+#if defined(__clang__)
+  FloatVector out{};
+  for (u32 i = 0; i < kVectorFloats; ++i) {
+    const u32 from = static_cast<u32>(mask[i]);
+    out[i] = from < kVectorFloats ? a[from] : b[from - kVectorFloats];
+  }
+  return out;
+#else
   return __builtin_shuffle(a, b, mask);
+#endif
 }
 template <u32 kStep>
 CCKS_INLINE void exchange_pairs(FloatVector (&v)[kVectorFloats]) {

@@ -65,6 +65,21 @@ TEST(Map, BroadcastsAndUsesIndices) {
   }
 }
 
+TEST(Map, RowsThatCouldBeJoinedKeepTheirIndices) {
+  for (int axis = 0; axis < 4; ++axis) {
+    Bench b(200);
+    const Index shape{2, 3, 5, 7};
+    const Tensor x = b.tensor(Dtype::f32, shape, true);
+    b.fill(x, -2, 2);
+    b.operands = {x, b.tensor(Dtype::f32, shape, true)};
+    b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::index_i, 1, 0, 0, static_cast<std::uint32_t>(axis)),
+              ins(ExprOp::f_from_i, 1, 1), ins(ExprOp::add_f, 0, 0, 1)};
+    for (int i = 0; i < 4; ++i) b.op.tile[i] = shape[i], b.op.grid[i] = 1;
+    b.op.tile_count = 1;
+    b.check(OpCode::map, 1, [&](std::size_t, const Index& c) { return b.get(x, c) + c[axis]; });
+  }
+}
+
 // ---- single instructions --------------------------------------------------------------------------------------------
 
 double float_result(ExprOp op, double a, double b) {
