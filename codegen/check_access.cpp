@@ -44,7 +44,8 @@ void widen(Window& w, const Operand& o, std::size_t a) {
   w.hi[a] = o.dim[a];
 }
 
-Window attention_window(const spec::AttentionAttrs& attrs, std::span<const Operand> operands, std::size_t k, Window out) {
+Window attention_window(const spec::AttentionAttrs& attrs, std::span<const Operand> operands, std::size_t k,
+                        Window out) {
   if (k != 1 && k != 2) return out;
   const Operand& o = operands[k];
   const std::int64_t head_dim = std::max<std::int64_t>(1, operands[0].dim[3] / attrs.heads);
@@ -58,7 +59,8 @@ Window attention_window(const spec::AttentionAttrs& attrs, std::span<const Opera
   return w;
 }
 
-Window conv_window(const spec::Conv2dAttrs& attrs, std::span<const Operand> operands, std::size_t k, const Window& out) {
+Window conv_window(const spec::Conv2dAttrs& attrs, std::span<const Operand> operands, std::size_t k,
+                   const Window& out) {
   const Operand& o = operands[k];
   Window w = out;
   if (k == 1) {  // weight[oc, c, kh, kw]
@@ -132,23 +134,38 @@ Window window_before_clip(const Model& m, std::size_t op, std::size_t k, const W
   Window w = out;
   switch (s.kind()) {
     case spec::OpKind::map:
-    case spec::OpKind::select: return w;
-    case spec::OpKind::reduce: return reduce_window(std::get<spec::ReduceAttrs>(s.attrs), s, o, k, w);
+    case spec::OpKind::select:
+      return w;
+    case spec::OpKind::reduce:
+      return reduce_window(std::get<spec::ReduceAttrs>(s.attrs), s, o, k, w);
     case spec::OpKind::softmax:
     case spec::OpKind::rmsnorm:
-    case spec::OpKind::layernorm: widen(w, o, 3); return w;
+    case spec::OpKind::layernorm:
+      widen(w, o, 3);
+      return w;
     case spec::OpKind::argmax:
-    case spec::OpKind::topk: widen(w, o, 3); return w;
-    case spec::OpKind::matmul: return matmul_window(o, k, w);
-    case spec::OpKind::attention: return attention_window(std::get<spec::AttentionAttrs>(s.attrs), operands, k, w);
-    case spec::OpKind::rope: return rope_window(k, s.inputs.size(), w);
-    case spec::OpKind::gather: return gather_window(o, k, w);
-    case spec::OpKind::conv2d: return conv_window(std::get<spec::Conv2dAttrs>(s.attrs), operands, k, w);
-    case spec::OpKind::expert_matmul: return expert_window(operands, k, s.inputs.size(), w);
-    case spec::OpKind::combine: return combine_window(o, k, w);
-    case spec::OpKind::custom: return k < s.inputs.size() ? whole(o) : w;  // its code may read anything
+    case spec::OpKind::topk:
+      widen(w, o, 3);
+      return w;
+    case spec::OpKind::matmul:
+      return matmul_window(o, k, w);
+    case spec::OpKind::attention:
+      return attention_window(std::get<spec::AttentionAttrs>(s.attrs), operands, k, w);
+    case spec::OpKind::rope:
+      return rope_window(k, s.inputs.size(), w);
+    case spec::OpKind::gather:
+      return gather_window(o, k, w);
+    case spec::OpKind::conv2d:
+      return conv_window(std::get<spec::Conv2dAttrs>(s.attrs), operands, k, w);
+    case spec::OpKind::expert_matmul:
+      return expert_window(operands, k, s.inputs.size(), w);
+    case spec::OpKind::combine:
+      return combine_window(o, k, w);
+    case spec::OpKind::custom:
+      return k < s.inputs.size() ? whole(o) : w;  // its code may read anything
     case spec::OpKind::route:
-    case spec::OpKind::report: return whole(o);
+    case spec::OpKind::report:
+      return whole(o);
   }
   return whole(o);
 }
@@ -163,7 +180,8 @@ void add_guards(const Model& m, std::uint64_t first, std::uint64_t count, std::v
 std::vector<Access> accesses_of(const Model& m, std::size_t op) {
   const plan::OpDesc& d = *m.ops[op].desc;
   std::vector<Access> out;
-  for (std::uint32_t k = 0; k < std::uint32_t{d.input_count} + d.output_count; ++k) out.push_back({k, k >= d.input_count, 0});
+  for (std::uint32_t k = 0; k < std::uint32_t{d.input_count} + d.output_count; ++k)
+    out.push_back({k, k >= d.input_count, 0});
   add_guards(m, d.guard_first, d.guard_count, out);
   const auto& dims = m.ops[op].dims;
   if (m.spec_op(op).kind() == spec::OpKind::select && dims[0] >= 0 && dims[1] >= 0)
@@ -203,9 +221,10 @@ unsigned moving_axes(const Model& m, std::size_t op, const Access& access) {
     if (now.grid[a] <= 1) continue;
     TileRange last = all;
     last.lo[a] = now.grid[a] - 1;
-    const Window first_window = window_of(m, op, access.operand, one), last_window = window_of(m, op, access.operand, last);
-    const bool still = first_window.lo == everything.lo && first_window.hi == everything.hi && last_window.lo == everything.lo &&
-                       last_window.hi == everything.hi;
+    const Window first_window = window_of(m, op, access.operand, one),
+                 last_window = window_of(m, op, access.operand, last);
+    const bool still = first_window.lo == everything.lo && first_window.hi == everything.hi &&
+                       last_window.lo == everything.lo && last_window.hi == everything.hi;
     if (!still) axes |= 1u << a;
   }
   return axes;
@@ -228,8 +247,10 @@ bool covers(const Model& m, std::size_t op) {
   const bool nothing = std::any_of(now.space.begin(), now.space.end(), [](std::int64_t e) { return e == 0; });
   for (std::size_t a = 0; a < 4; ++a) {
     if (kind == spec::OpKind::expert_matmul && a == 2) {
-      if (!nothing && now.grid[2] < row_tiles_needed(now.space[2], m.operands_of(op)[1].dim[1], now.tile[2])) return false;
-    } else if (nothing ? (now.grid[a] - 1) * now.tile[a] >= std::max<std::int64_t>(now.space[a], 1) : now.grid[a] != ceil_div(now.space[a], now.tile[a])) {
+      if (!nothing && now.grid[2] < row_tiles_needed(now.space[2], m.operands_of(op)[1].dim[1], now.tile[2]))
+        return false;
+    } else if (nothing ? (now.grid[a] - 1) * now.tile[a] >= std::max<std::int64_t>(now.space[a], 1)
+                       : now.grid[a] != ceil_div(now.space[a], now.tile[a])) {
       return false;
     }
   }
@@ -242,7 +263,8 @@ bool whole_where_needed(const Model& m, std::size_t op) {
   const spec::Op& s = m.spec_op(op);
   if (now.grid[3] <= 1) return true;
   std::int64_t heads = 0;
-  if (s.kind() == spec::OpKind::softmax || s.kind() == spec::OpKind::rmsnorm || s.kind() == spec::OpKind::layernorm) return false;
+  if (s.kind() == spec::OpKind::softmax || s.kind() == spec::OpKind::rmsnorm || s.kind() == spec::OpKind::layernorm)
+    return false;
   if (const auto* attention = std::get_if<spec::AttentionAttrs>(&s.attrs)) heads = attention->heads;
   if (const auto* rope = std::get_if<spec::RopeAttrs>(&s.attrs)) heads = rope->heads;
   return heads == 0 || now.tile[3] % std::max<std::int64_t>(1, now.space[3] / heads) == 0;
@@ -254,11 +276,14 @@ void check_coverage(const Model& m, Faults& faults) {
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
     const OpNow& now = m.ops[op];
     if (!covers(m, op))
-      faults.add("tile.cover", fmt::format("op '{}': a grid of [{} {} {} {}] tiles of [{} {} {} {}] does not cover [{} {} {} {}] once", m.name(op),
-                                           now.grid[0], now.grid[1], now.grid[2], now.grid[3], now.tile[0], now.tile[1], now.tile[2], now.tile[3],
-                                           now.space[0], now.space[1], now.space[2], now.space[3]));
+      faults.add(
+          "tile.cover",
+          fmt::format("op '{}': a grid of [{} {} {} {}] tiles of [{} {} {} {}] does not cover [{} {} {} {}] once",
+                      m.name(op), now.grid[0], now.grid[1], now.grid[2], now.grid[3], now.tile[0], now.tile[1],
+                      now.tile[2], now.tile[3], now.space[0], now.space[1], now.space[2], now.space[3]));
     if (!whole_where_needed(m, op))
-      faults.add("tile.whole", fmt::format("op '{}': tiles of {} cut rows or heads that must stay whole", m.name(op), now.tile[3]));
+      faults.add("tile.whole",
+                 fmt::format("op '{}': tiles of {} cut rows or heads that must stay whole", m.name(op), now.tile[3]));
   }
 }
 

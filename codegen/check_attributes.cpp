@@ -40,7 +40,9 @@ struct Expect {
   void operator()(const spec::RmsnormAttrs& a) { scalar(a.eps); }
   void operator()(const spec::LayernormAttrs& a) { scalar(a.eps), e.dims = {{0, a.has_bias}}; }
   void operator()(const spec::MatmulAttrs& a) { epilogue(a.epilogue, 2); }
-  void operator()(const spec::AttentionAttrs& a) { scalar(a.scale), e.dims = {{0, a.heads}, {1, a.kv_heads}, {2, a.causal}}; }
+  void operator()(const spec::AttentionAttrs& a) {
+    scalar(a.scale), e.dims = {{0, a.heads}, {1, a.kv_heads}, {2, a.causal}};
+  }
   void operator()(const spec::RopeAttrs& a) {
     scalar(a.theta);
     e.dims = {{0, a.heads}, {2, a.has_positions}, {3, a.interleaved}};
@@ -58,7 +60,8 @@ struct Expect {
   void operator()(const spec::RouteAttrs& a) { e.dims = {{0, a.k}, {1, a.softmax_over_all}, {2, a.renormalize}}; }
   void operator()(const spec::ExpertMatmulAttrs& a) {
     epilogue(a.epilogue, 4);
-    e.dims.insert(e.dims.end(), {{0, a.top_k}, {1, a.gather}, {2, op.inputs[1].dims[0].extent.evaluate(m.symbols).value_or(-1)}});
+    e.dims.insert(e.dims.end(),
+                  {{0, a.top_k}, {1, a.gather}, {2, op.inputs[1].dims[0].extent.evaluate(m.symbols).value_or(-1)}});
   }
   void operator()(const spec::CombineAttrs& a) { e.dims = {{0, a.top_k}}; }
   void operator()(const spec::GatherAttrs&) {}
@@ -73,11 +76,13 @@ bool same_float(double have, double want) { return std::abs(have - want) <= 1e-6
 void check_flags(const Model& m, std::size_t op, Faults& faults) {
   const plan::OpDesc& d = *m.ops[op].desc;
   const bool dynamic = m.spec_op(op).kind() == spec::OpKind::expert_matmul;
-  if ((d.flags & wire::kOpDynamic) && !dynamic) faults.add("op.flags", fmt::format("op '{}' is called dynamic and is not", d.name));
+  if ((d.flags & wire::kOpDynamic) && !dynamic)
+    faults.add("op.flags", fmt::format("op '{}' is called dynamic and is not", d.name));
   if (d.dynamic_report == plan::kNone) return;
   const plan::ReportDesc& report = m.plan->reports[d.dynamic_report];
   if (!dynamic || m.operands[report.operand].offset != m.operands_of(op)[3].offset)
-    faults.add("op.flags", fmt::format("op '{}' counts its tiles by report '{}', which is another value", d.name, report.name));
+    faults.add("op.flags",
+               fmt::format("op '{}' counts its tiles by report '{}', which is another value", d.name, report.name));
 }
 
 void check_op(const Model& m, std::size_t op, Faults& faults) {
@@ -88,9 +93,12 @@ void check_op(const Model& m, std::size_t op, Faults& faults) {
   Expect expect{m, s, {}};
   std::visit(expect, s.attrs);
   for (const auto& [i, want] : expect.e.dims)
-    if (now.dims[i] != want) faults.add("op.dims", fmt::format("op '{}': dims[{}] is {}, the program says {}", m.name(op), i, now.dims[i], want));
+    if (now.dims[i] != want)
+      faults.add("op.dims",
+                 fmt::format("op '{}': dims[{}] is {}, the program says {}", m.name(op), i, now.dims[i], want));
   if (expect.e.has_scalar && !same_float(now.desc->scalars[0], expect.e.scalar))
-    faults.add("op.scalar", fmt::format("op '{}': scalar is {}, the program says {}", m.name(op), now.desc->scalars[0], expect.e.scalar));
+    faults.add("op.scalar", fmt::format("op '{}': scalar is {}, the program says {}", m.name(op), now.desc->scalars[0],
+                                        expect.e.scalar));
   if (expect.e.code) {
     const std::span<const wire::ExprInstr> code = m.plan->code.subspan(now.desc->code_first, now.desc->code_count);
     if (const std::string why = compare_code(*expect.e.code, code, code_context(m, op)); !why.empty())
@@ -103,19 +111,26 @@ void check_op(const Model& m, std::size_t op, Faults& faults) {
 
 bool holds(std::uint32_t compare, double a, double b) {
   switch (static_cast<wire::Compare>(compare)) {
-    case wire::Compare::eq: return a == b;
-    case wire::Compare::ne: return a != b;
-    case wire::Compare::lt: return a < b;
-    case wire::Compare::le: return a <= b;
-    case wire::Compare::gt: return a > b;
-    case wire::Compare::ge: return a >= b;
+    case wire::Compare::eq:
+      return a == b;
+    case wire::Compare::ne:
+      return a != b;
+    case wire::Compare::lt:
+      return a < b;
+    case wire::Compare::le:
+      return a <= b;
+    case wire::Compare::gt:
+      return a > b;
+    case wire::Compare::ge:
+      return a >= b;
   }
   return false;
 }
 
 /// Same answer wherever it could change: at both values and beside them.
 bool same_test(const plan::GuardDesc& g, const spec::Condition& c, bool is_float) {
-  const auto have_value = is_float ? static_cast<double>(static_cast<float>(g.value)) : static_cast<double>(static_cast<std::int32_t>(g.value));
+  const auto have_value = is_float ? static_cast<double>(static_cast<float>(g.value))
+                                   : static_cast<double>(static_cast<std::int32_t>(g.value));
   const double want_value = is_float ? static_cast<double>(static_cast<float>(c.value)) : c.value;
   for (const double v : {have_value, want_value}) {
     const double step = is_float ? std::max(1e-3, std::abs(v) * 1e-3) : 1;
@@ -126,21 +141,25 @@ bool same_test(const plan::GuardDesc& g, const spec::Condition& c, bool is_float
   return true;
 }
 
-void check_chain(const Model& m, std::size_t op, std::uint32_t condition, std::uint64_t first, std::uint64_t count, Faults& faults) {
+void check_chain(const Model& m, std::size_t op, std::uint32_t condition, std::uint64_t first, std::uint64_t count,
+                 Faults& faults) {
   std::vector<const spec::Condition*> chain;
-  for (; condition != spec::kNone; condition = m.program->conditions[condition].parent) chain.push_back(&m.program->conditions[condition]);
+  for (; condition != spec::kNone; condition = m.program->conditions[condition].parent)
+    chain.push_back(&m.program->conditions[condition]);
   std::reverse(chain.begin(), chain.end());
   if (chain.size() != count || first + count > m.plan->guards.size())
-    return faults.add("guard.count", fmt::format("op '{}' tests {} guards, the program says {}", m.name(op), count, chain.size()));
+    return faults.add("guard.count",
+                      fmt::format("op '{}' tests {} guards, the program says {}", m.name(op), count, chain.size()));
   for (std::size_t i = 0; i < chain.size(); ++i) {
     const plan::GuardDesc& g = m.plan->guards[first + i];
     const spec::Condition& c = *chain[i];
     const plan::ReportDesc& report = m.plan->reports[g.report];
     const Operand& word = m.operands[report.operand];
     const bool is_float = word.dtype == wire::Dtype::f32;
-    if (g.report != c.report || word.space != wire::Space::arena || static_cast<std::uint64_t>(word.offset) != g.offset || g.is_float != is_float ||
-        !same_test(g, c, is_float))
-      faults.add("guard.test", fmt::format("op '{}': guard {} does not test report '{}' as the program says", m.name(op), i, m.program->reports[c.report].name));
+    if (g.report != c.report || word.space != wire::Space::arena ||
+        static_cast<std::uint64_t>(word.offset) != g.offset || g.is_float != is_float || !same_test(g, c, is_float))
+      faults.add("guard.test", fmt::format("op '{}': guard {} does not test report '{}' as the program says",
+                                           m.name(op), i, m.program->reports[c.report].name));
   }
 }
 
@@ -179,16 +198,19 @@ bool publishes(const Model& m, std::size_t r) {
 
 void check_reports(const Model& m, Faults& faults) {
   const plan::PlanView& plan = *m.plan;
-  if (plan.reports.size() < m.program->reports.size()) return faults.add("report.count", "a report of the program is missing");
+  if (plan.reports.size() < m.program->reports.size())
+    return faults.add("report.count", "a report of the program is missing");
   std::vector<std::pair<std::uint64_t, std::uint64_t>> areas;
   for (std::size_t r = 0; r < plan.reports.size(); ++r) {
     const plan::ReportDesc& d = plan.reports[r];
     if (!publishes(m, r)) return faults.add("report.op", fmt::format("report '{}' is not published by its op", d.name));
     const Operand& o = m.operands[d.operand];
     const std::int64_t elements = o.dim[0] * o.dim[1] * o.dim[2] * o.dim[3];
-    if ((d.dtype != wire::Dtype::i32 && d.dtype != wire::Dtype::f32) || o.dtype != d.dtype || m.values[d.elements] != elements)
+    if ((d.dtype != wire::Dtype::i32 && d.dtype != wire::Dtype::f32) || o.dtype != d.dtype ||
+        m.values[d.elements] != elements)
       faults.add("report.type", fmt::format("report '{}' has not the type or size of its operand", d.name));
-    if (static_cast<std::uint64_t>(elements) * 4 > d.max_bytes || d.offset % 4 != 0 || std::uint64_t{d.offset} + d.max_bytes > plan.report_bytes)
+    if (static_cast<std::uint64_t>(elements) * 4 > d.max_bytes || d.offset % 4 != 0 ||
+        std::uint64_t{d.offset} + d.max_bytes > plan.report_bytes)
       faults.add("report.bounds", fmt::format("report '{}' leaves the report area", d.name));
     areas.push_back({d.offset, std::uint64_t{d.offset} + d.max_bytes});
   }

@@ -32,7 +32,8 @@ void Box::push(std::int64_t stride, std::int64_t extent) {
 void Box::tidy() {
   const auto begin = dims_.begin();
   std::sort(begin, begin + count_, [](const Dim& x, const Dim& y) { return x.stride > y.stride; });
-  if (count_ == 0 || dims_[static_cast<std::size_t>(count_ - 1)].stride != 1) dims_[static_cast<std::size_t>(count_++)] = {1, 1};
+  if (count_ == 0 || dims_[static_cast<std::size_t>(count_ - 1)].stride != 1)
+    dims_[static_cast<std::size_t>(count_++)] = {1, 1};
   int out = 0;
   for (int i = 1; i < count_; ++i) {  // dims without a gap between them are one
     Dim& last = dims_[static_cast<std::size_t>(out)];
@@ -99,17 +100,17 @@ bool Box::overlap_same_period(const Box& a, const Box& b) {
 }
 
 // `a` starts with the longer stride. Write b's first dim as periods of that length: a head, whole periods, a rest.
+// Periods start where steps of b do, so that none of its sub-boxes is cut.
 bool Box::overlap_split(const Box& a, const Box& b) {
   const std::int64_t period = a.dims_[0].stride, step = b.dims_[0].stride;
   if (period % step != 0) return true;
   const std::int64_t per_period = period / step;
-  const std::int64_t from_a = b.base_ - a.base_;
-  const std::int64_t first = floor_div(from_a, step), phase = from_a - first * step;
-  if (phase + b.span(1) > step) return true;
+  const std::int64_t first = -floor_div(a.base_ - b.base_, step);  // of b, counted from the origin just before a
+  const std::int64_t origin = b.base_ - first * step;
   const std::int64_t last = first + b.dims_[0].extent;  // one past
   const auto meets = [&](std::int64_t lo, std::int64_t hi, std::int64_t periods) {
     if (lo >= hi || periods <= 0) return false;
-    return overlap_same_period(a, b.piece(a.base_ + lo * step + phase, period, periods, hi - lo));
+    return overlap_same_period(a, b.piece(origin + lo * step, period, periods, hi - lo));
   };
   const std::int64_t whole_from = -floor_div(-first, per_period) * per_period;
   const std::int64_t whole_to = floor_div(last, per_period) * per_period;

@@ -20,8 +20,8 @@ struct Operand {
   wire::Dtype dtype = wire::Dtype::f32;
   std::uint8_t rank = 0, flags = 0;
   std::uint32_t tensor = 0;
-  std::int64_t offset = 0;                        // bytes
-  std::array<std::int64_t, 4> dim{}, stride{};    // strides in elements
+  std::int64_t offset = 0;                      // bytes
+  std::array<std::int64_t, 4> dim{}, stride{};  // strides in elements
   std::int64_t element_bytes() const { return wire::dtype_bytes(dtype); }
 };
 
@@ -44,7 +44,9 @@ class Box {
 
  private:
   static constexpr int kMaxDims = 9;  // four of an operand, each split once, and the run
-  struct Dim { std::int64_t stride, extent; };
+  struct Dim {
+    std::int64_t stride, extent;
+  };
 
   void push(std::int64_t stride, std::int64_t extent);
   void tidy();

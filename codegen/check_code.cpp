@@ -25,7 +25,9 @@ Number of_int(std::int64_t v) { return {false, 0, v}; }
 
 /// Integers wrap, as both sides are defined to.
 std::int64_t wrap(std::uint64_t v) { return static_cast<std::int64_t>(v); }
-std::int64_t truncated(double v) { return std::isnan(v) ? 0 : v >= 9.2e18 ? INT64_MAX : v <= -9.2e18 ? INT64_MIN : static_cast<std::int64_t>(v); }
+std::int64_t truncated(double v) {
+  return std::isnan(v) ? 0 : v >= 9.2e18 ? INT64_MAX : v <= -9.2e18 ? INT64_MIN : static_cast<std::int64_t>(v);
+}
 std::int64_t floor_div(std::int64_t a, std::int64_t b) {
   if (b == 0 || b == -1) return b == 0 ? 0 : wrap(0 - static_cast<std::uint64_t>(a));
   return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0);
@@ -33,79 +35,161 @@ std::int64_t floor_div(std::int64_t a, std::int64_t b) {
 
 /// The functions both forms share. One name for each meaning, whatever the form calls it.
 enum class Fn {
-  add, sub, mul, div, mod, min, max, pow, neg, abs, floor, ceil, round, sign, exp, log, sqrt, rsqrt, sin, cos, tanh, erf, sigmoid,
-  silu, gelu, gelu_tanh, relu, softplus, lt, le, eq, ne, land, lor, lnot,
+  add,
+  sub,
+  mul,
+  div,
+  mod,
+  min,
+  max,
+  pow,
+  neg,
+  abs,
+  floor,
+  ceil,
+  round,
+  sign,
+  exp,
+  log,
+  sqrt,
+  rsqrt,
+  sin,
+  cos,
+  tanh,
+  erf,
+  sigmoid,
+  silu,
+  gelu,
+  gelu_tanh,
+  relu,
+  softplus,
+  lt,
+  le,
+  eq,
+  ne,
+  land,
+  lor,
+  lnot,
 };
 
 double float_unary(Fn fn, double a) {
   switch (fn) {
-    case Fn::neg: return -a;
-    case Fn::abs: return std::abs(a);
-    case Fn::floor: return std::floor(a);
-    case Fn::ceil: return std::ceil(a);
-    case Fn::round: return std::nearbyint(a);
-    case Fn::sign: return a > 0 ? 1 : a < 0 ? -1 : a;
-    case Fn::exp: return std::exp(a);
-    case Fn::log: return std::log(a);
-    case Fn::sqrt: return std::sqrt(a);
-    case Fn::rsqrt: return 1 / std::sqrt(a);
-    case Fn::sin: return std::sin(a);
-    case Fn::cos: return std::cos(a);
-    case Fn::tanh: return std::tanh(a);
-    case Fn::erf: return std::erf(a);
-    case Fn::sigmoid: return 1 / (1 + std::exp(-a));
-    case Fn::silu: return a / (1 + std::exp(-a));
-    case Fn::gelu: return 0.5 * a * (1 + std::erf(a / std::sqrt(2.0)));
-    case Fn::gelu_tanh: return 0.5 * a * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a)));
-    case Fn::relu: return a > 0 ? a : 0;
-    case Fn::softplus: return a > 0 ? a + std::log1p(std::exp(-a)) : std::log1p(std::exp(a));
-    default: return 0;
+    case Fn::neg:
+      return -a;
+    case Fn::abs:
+      return std::abs(a);
+    case Fn::floor:
+      return std::floor(a);
+    case Fn::ceil:
+      return std::ceil(a);
+    case Fn::round:
+      return std::nearbyint(a);
+    case Fn::sign:
+      return a > 0 ? 1 : a < 0 ? -1 : a;
+    case Fn::exp:
+      return std::exp(a);
+    case Fn::log:
+      return std::log(a);
+    case Fn::sqrt:
+      return std::sqrt(a);
+    case Fn::rsqrt:
+      return 1 / std::sqrt(a);
+    case Fn::sin:
+      return std::sin(a);
+    case Fn::cos:
+      return std::cos(a);
+    case Fn::tanh:
+      return std::tanh(a);
+    case Fn::erf:
+      return std::erf(a);
+    case Fn::sigmoid:
+      return 1 / (1 + std::exp(-a));
+    case Fn::silu:
+      return a / (1 + std::exp(-a));
+    case Fn::gelu:
+      return 0.5 * a * (1 + std::erf(a / std::sqrt(2.0)));
+    case Fn::gelu_tanh:
+      return 0.5 * a * (1 + std::tanh(std::sqrt(2 / M_PI) * (a + 0.044715 * a * a * a)));
+    case Fn::relu:
+      return a > 0 ? a : 0;
+    case Fn::softplus:
+      return a > 0 ? a + std::log1p(std::exp(-a)) : std::log1p(std::exp(a));
+    default:
+      return 0;
   }
 }
 
 Number float_binary(Fn fn, double a, double b) {
   switch (fn) {
-    case Fn::add: return of(a + b);
-    case Fn::sub: return of(a - b);
-    case Fn::mul: return of(a * b);
-    case Fn::div: return of(a / b);
-    case Fn::mod: return of(a - std::floor(a / b) * b);
-    case Fn::min: return of(a < b ? a : b);
-    case Fn::max: return of(a > b ? a : b);
-    case Fn::pow: return of(std::pow(a, b));
-    case Fn::lt: return of_int(a < b);
-    case Fn::le: return of_int(a <= b);
-    case Fn::eq: return of_int(a == b);
-    default: return of_int(a != b);
+    case Fn::add:
+      return of(a + b);
+    case Fn::sub:
+      return of(a - b);
+    case Fn::mul:
+      return of(a * b);
+    case Fn::div:
+      return of(a / b);
+    case Fn::mod:
+      return of(a - std::floor(a / b) * b);
+    case Fn::min:
+      return of(a < b ? a : b);
+    case Fn::max:
+      return of(a > b ? a : b);
+    case Fn::pow:
+      return of(std::pow(a, b));
+    case Fn::lt:
+      return of_int(a < b);
+    case Fn::le:
+      return of_int(a <= b);
+    case Fn::eq:
+      return of_int(a == b);
+    default:
+      return of_int(a != b);
   }
 }
 
 Number int_binary(Fn fn, std::int64_t a, std::int64_t b) {
   const auto ua = static_cast<std::uint64_t>(a), ub = static_cast<std::uint64_t>(b);
   switch (fn) {
-    case Fn::add: return of_int(wrap(ua + ub));
-    case Fn::sub: return of_int(wrap(ua - ub));
-    case Fn::mul: return of_int(wrap(ua * ub));
-    case Fn::div: return of_int(floor_div(a, b));
-    case Fn::mod: return of_int(b == 0 ? 0 : wrap(ua - static_cast<std::uint64_t>(floor_div(a, b)) * ub));
-    case Fn::min: return of_int(a < b ? a : b);
-    case Fn::max: return of_int(a > b ? a : b);
-    case Fn::lt: return of_int(a < b);
-    case Fn::le: return of_int(a <= b);
-    case Fn::eq: return of_int(a == b);
-    default: return of_int(a != b);
+    case Fn::add:
+      return of_int(wrap(ua + ub));
+    case Fn::sub:
+      return of_int(wrap(ua - ub));
+    case Fn::mul:
+      return of_int(wrap(ua * ub));
+    case Fn::div:
+      return of_int(floor_div(a, b));
+    case Fn::mod:
+      return of_int(b == 0 ? 0 : wrap(ua - static_cast<std::uint64_t>(floor_div(a, b)) * ub));
+    case Fn::min:
+      return of_int(a < b ? a : b);
+    case Fn::max:
+      return of_int(a > b ? a : b);
+    case Fn::lt:
+      return of_int(a < b);
+    case Fn::le:
+      return of_int(a <= b);
+    case Fn::eq:
+      return of_int(a == b);
+    default:
+      return of_int(a != b);
   }
 }
 
 Number int_unary(Fn fn, std::int64_t a) {
   switch (fn) {
-    case Fn::neg: return of_int(wrap(0 - static_cast<std::uint64_t>(a)));
-    case Fn::abs: return of_int(a < 0 ? wrap(0 - static_cast<std::uint64_t>(a)) : a);
-    case Fn::sign: return of_int(a > 0 ? 1 : a < 0 ? -1 : 0);
+    case Fn::neg:
+      return of_int(wrap(0 - static_cast<std::uint64_t>(a)));
+    case Fn::abs:
+      return of_int(a < 0 ? wrap(0 - static_cast<std::uint64_t>(a)) : a);
+    case Fn::sign:
+      return of_int(a > 0 ? 1 : a < 0 ? -1 : 0);
     case Fn::floor:
     case Fn::ceil:
-    case Fn::round: return of_int(a);
-    default: return of(float_unary(fn, static_cast<double>(a)));
+    case Fn::round:
+      return of_int(a);
+    default:
+      return of(float_unary(fn, static_cast<double>(a)));
   }
 }
 
@@ -113,13 +197,41 @@ Number int_unary(Fn fn, std::int64_t a) {
 
 std::optional<Fn> shared(spec::ExprFn fn) {
   using S = spec::ExprFn;
-  constexpr std::pair<S, Fn> kTable[] = {
-      {S::add, Fn::add}, {S::sub, Fn::sub}, {S::mul, Fn::mul}, {S::div, Fn::div}, {S::mod, Fn::mod}, {S::min, Fn::min}, {S::max, Fn::max},
-      {S::pow, Fn::pow}, {S::neg, Fn::neg}, {S::abs, Fn::abs}, {S::floor, Fn::floor}, {S::ceil, Fn::ceil}, {S::round, Fn::round},
-      {S::sign, Fn::sign}, {S::exp, Fn::exp}, {S::log, Fn::log}, {S::sqrt, Fn::sqrt}, {S::rsqrt, Fn::rsqrt}, {S::sin, Fn::sin},
-      {S::cos, Fn::cos}, {S::tanh, Fn::tanh}, {S::erf, Fn::erf}, {S::sigmoid, Fn::sigmoid}, {S::silu, Fn::silu}, {S::gelu, Fn::gelu},
-      {S::gelu_tanh, Fn::gelu_tanh}, {S::relu, Fn::relu}, {S::softplus, Fn::softplus}, {S::lt, Fn::lt}, {S::le, Fn::le}, {S::eq, Fn::eq},
-      {S::ne, Fn::ne}, {S::logical_and, Fn::land}, {S::logical_or, Fn::lor}, {S::logical_not, Fn::lnot}};
+  constexpr std::pair<S, Fn> kTable[] = {{S::add, Fn::add},
+                                         {S::sub, Fn::sub},
+                                         {S::mul, Fn::mul},
+                                         {S::div, Fn::div},
+                                         {S::mod, Fn::mod},
+                                         {S::min, Fn::min},
+                                         {S::max, Fn::max},
+                                         {S::pow, Fn::pow},
+                                         {S::neg, Fn::neg},
+                                         {S::abs, Fn::abs},
+                                         {S::floor, Fn::floor},
+                                         {S::ceil, Fn::ceil},
+                                         {S::round, Fn::round},
+                                         {S::sign, Fn::sign},
+                                         {S::exp, Fn::exp},
+                                         {S::log, Fn::log},
+                                         {S::sqrt, Fn::sqrt},
+                                         {S::rsqrt, Fn::rsqrt},
+                                         {S::sin, Fn::sin},
+                                         {S::cos, Fn::cos},
+                                         {S::tanh, Fn::tanh},
+                                         {S::erf, Fn::erf},
+                                         {S::sigmoid, Fn::sigmoid},
+                                         {S::silu, Fn::silu},
+                                         {S::gelu, Fn::gelu},
+                                         {S::gelu_tanh, Fn::gelu_tanh},
+                                         {S::relu, Fn::relu},
+                                         {S::softplus, Fn::softplus},
+                                         {S::lt, Fn::lt},
+                                         {S::le, Fn::le},
+                                         {S::eq, Fn::eq},
+                                         {S::ne, Fn::ne},
+                                         {S::logical_and, Fn::land},
+                                         {S::logical_or, Fn::lor},
+                                         {S::logical_not, Fn::lnot}};
   for (const auto& [from, to] : kTable)
     if (from == fn) return to;
   return std::nullopt;
@@ -143,19 +255,28 @@ Number run_node(const spec::ExprNode& n, std::span<const Number> v, const Sample
   using S = spec::ExprFn;
   switch (n.fn) {
     case S::constant:
-      return n.type == spec::ScalarType::f32 ? of(static_cast<double>(static_cast<float>(n.value))) : of_int(static_cast<std::int64_t>(n.value));
-    case S::argument: return n.index < s.arguments.size() ? s.arguments[n.index] : of(0);
-    case S::index: return of_int(s.index[std::min<std::size_t>(3, n.index + 4 - rank)]);
-    case S::gt: return apply(Fn::lt, false, v[n.b], v[n.a]);
-    case S::ge: return apply(Fn::le, false, v[n.b], v[n.a]);
+      return n.type == spec::ScalarType::f32 ? of(static_cast<double>(static_cast<float>(n.value)))
+                                             : of_int(static_cast<std::int64_t>(n.value));
+    case S::argument:
+      return n.index < s.arguments.size() ? s.arguments[n.index] : of(0);
+    case S::index:
+      return of_int(s.index[std::min<std::size_t>(3, n.index + 4 - rank)]);
+    case S::gt:
+      return apply(Fn::lt, false, v[n.b], v[n.a]);
+    case S::ge:
+      return apply(Fn::le, false, v[n.b], v[n.a]);
     case S::select: {
       const Number chosen = v[n.a].truth() ? v[n.b] : v[n.c];
       return v[n.b].is_float || v[n.c].is_float ? of(chosen.as_float()) : chosen;
     }
-    case S::to_f32: return of(v[n.a].as_float());
-    case S::to_i64: return v[n.a].is_float ? of_int(truncated(v[n.a].f)) : v[n.a];
-    case S::to_bool: return of_int(v[n.a].truth());
-    default: break;
+    case S::to_f32:
+      return of(v[n.a].as_float());
+    case S::to_i64:
+      return v[n.a].is_float ? of_int(truncated(v[n.a].f)) : v[n.a];
+    case S::to_bool:
+      return of_int(v[n.a].truth());
+    default:
+      break;
   }
   const bool unary = n.b == spec::kNone;
   return apply(*shared(n.fn), unary, v[n.a], unary ? Number{} : v[n.b]);
@@ -171,8 +292,8 @@ Number run_tree(const spec::ElementExpr& expr, const Sample& s, std::size_t rank
 // ---- the code ----
 
 struct Meaning {
-  int reads;          // registers: 1 a, 2 a b, 3 a b c; 0 a leaf
-  bool from_float;    // class of what it reads
+  int reads;        // registers: 1 a, 2 a b, 3 a b c; 0 a leaf
+  bool from_float;  // class of what it reads
   bool to_float;
   Fn fn;
 };
@@ -182,20 +303,25 @@ std::optional<Meaning> meaning(wire::ExprOp op) {
   using O = wire::ExprOp;
   const int i = static_cast<int>(op);
   const auto between = [&](O a, O b) { return i >= static_cast<int>(a) && i <= static_cast<int>(b); };
-  const auto at = [&](O first, std::initializer_list<Fn> list) { return *(list.begin() + (i - static_cast<int>(first))); };
+  const auto at = [&](O first, std::initializer_list<Fn> list) {
+    return *(list.begin() + (i - static_cast<int>(first)));
+  };
   if (between(O::add_f, O::pow_f))
-    return Meaning{2, true, true, at(O::add_f, {Fn::add, Fn::sub, Fn::mul, Fn::div, Fn::mod, Fn::min, Fn::max, Fn::pow})};
+    return Meaning{2, true, true,
+                   at(O::add_f, {Fn::add, Fn::sub, Fn::mul, Fn::div, Fn::mod, Fn::min, Fn::max, Fn::pow})};
   if (between(O::add_i, O::max_i))
     return Meaning{2, false, false, at(O::add_i, {Fn::add, Fn::sub, Fn::mul, Fn::div, Fn::mod, Fn::min, Fn::max})};
   if (between(O::neg_f, O::sign_f))
     return Meaning{1, true, true, at(O::neg_f, {Fn::neg, Fn::abs, Fn::floor, Fn::ceil, Fn::round, Fn::sign})};
   if (between(O::neg_i, O::sign_i)) return Meaning{1, false, false, at(O::neg_i, {Fn::neg, Fn::abs, Fn::sign})};
   if (between(O::exp_f, O::softplus_f))
-    return Meaning{1, true, true, at(O::exp_f, {Fn::exp, Fn::log, Fn::sqrt, Fn::rsqrt, Fn::sin, Fn::cos, Fn::tanh, Fn::erf, Fn::sigmoid,
-                                               Fn::silu, Fn::gelu, Fn::gelu_tanh, Fn::relu, Fn::softplus})};
+    return Meaning{1, true, true,
+                   at(O::exp_f, {Fn::exp, Fn::log, Fn::sqrt, Fn::rsqrt, Fn::sin, Fn::cos, Fn::tanh, Fn::erf,
+                                 Fn::sigmoid, Fn::silu, Fn::gelu, Fn::gelu_tanh, Fn::relu, Fn::softplus})};
   if (between(O::lt_f, O::ne_f)) return Meaning{2, true, false, at(O::lt_f, {Fn::lt, Fn::le, Fn::eq, Fn::ne})};
   if (between(O::lt_i, O::ne_i)) return Meaning{2, false, false, at(O::lt_i, {Fn::lt, Fn::le, Fn::eq, Fn::ne})};
-  if (between(O::and_i, O::not_i)) return Meaning{op == O::not_i ? 1 : 2, false, false, at(O::and_i, {Fn::land, Fn::lor, Fn::lnot})};
+  if (between(O::and_i, O::not_i))
+    return Meaning{op == O::not_i ? 1 : 2, false, false, at(O::and_i, {Fn::land, Fn::lor, Fn::lnot})};
   return std::nullopt;
 }
 
@@ -221,9 +347,11 @@ class Machine {
     if (op == O::const_f) return set(in, of(static_cast<double>(std::bit_cast<float>(in.c))));
     if (op == O::const_i) return set(in, of_int(static_cast<std::int32_t>(in.c)));
     if (op == O::arg_f || op == O::arg_i) return argument(in, op == O::arg_f);
-    if (op == O::index_i) return in.c < 4 ? set(in, of_int(sample_.index[in.c])) : "code reads an axis that does not exist";
+    if (op == O::index_i)
+      return in.c < 4 ? set(in, of_int(sample_.index[in.c])) : "code reads an axis that does not exist";
     if (op == O::select_f || op == O::select_i) return select(in, op == O::select_f);
-    if (op == O::f_from_i) return readable(in.a, false) ? set(in, of(static_cast<double>(registers_[in.a]->i))) : kClass;
+    if (op == O::f_from_i)
+      return readable(in.a, false) ? set(in, of(static_cast<double>(registers_[in.a]->i))) : kClass;
     if (op == O::i_from_f) return readable(in.a, true) ? set(in, of_int(truncated(registers_[in.a]->f))) : kClass;
     const std::optional<Meaning> how = meaning(op);
     if (!how) return fmt::format("code has an instruction {} that does not exist", in.op);
@@ -236,7 +364,8 @@ class Machine {
     return {};
   }
   std::string argument(const wire::ExprInstr& in, bool f) {
-    if (in.c >= sample_.arguments.size()) return fmt::format("code reads argument {} of {}", in.c, sample_.arguments.size());
+    if (in.c >= sample_.arguments.size())
+      return fmt::format("code reads argument {} of {}", in.c, sample_.arguments.size());
     const Number v = sample_.arguments[in.c];
     return set(in, f ? of(v.as_float()) : v.is_float ? of_int(truncated(v.f)) : v);
   }
@@ -244,7 +373,9 @@ class Machine {
     if (!readable(in.a, false) || !readable(in.b, f) || !readable(in.c, f)) return kClass;
     return set(in, registers_[in.a]->i != 0 ? *registers_[in.b] : *registers_[in.c]);
   }
-  bool readable(std::uint32_t r, bool f) const { return r < wire::kMaxExprRegisters && registers_[r] && registers_[r]->is_float == f; }
+  bool readable(std::uint32_t r, bool f) const {
+    return r < wire::kMaxExprRegisters && registers_[r] && registers_[r]->is_float == f;
+  }
 
   static constexpr const char* kClass = "code reads a register that holds nothing, or the other class";
   std::span<const wire::ExprInstr> code_;
@@ -257,8 +388,10 @@ bool same(Number have, Number want, bool out_float) {
   if (have.is_float != out_float) return false;
   if (!out_float) return have.i == (want.is_float ? truncated(want.f) : want.i);
   const double a = have.as_float(), b = want.as_float();
-  if (std::isnan(a) || std::isnan(b) || std::isinf(b)) return std::isnan(a) == std::isnan(b) && (std::isnan(a) || a == b);
-  return std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(b));  // constants are f32 on one side, folded in f64 on the other
+  if (std::isnan(a) || std::isnan(b) || std::isinf(b))
+    return std::isnan(a) == std::isnan(b) && (std::isnan(a) || a == b);
+  return std::abs(a - b) <=
+         1e-5 * std::max(1.0, std::abs(b));  // constants are f32 on one side, folded in f64 on the other
 }
 
 Sample sample_of(const CodeContext& context, std::uint64_t& state) {
@@ -268,9 +401,12 @@ Sample sample_of(const CodeContext& context, std::uint64_t& state) {
   };
   Sample s;
   for (const wire::Dtype t : context.arguments) {
-    if (t == wire::Dtype::boolean) s.arguments.push_back(of_int(next() % 2));
-    else if (!wire::dtype_is_float(t)) s.arguments.push_back(of_int(next() % 11 - 5));
-    else s.arguments.push_back(of(static_cast<double>(next() % 4001 - 2000) / 800.0));
+    if (t == wire::Dtype::boolean)
+      s.arguments.push_back(of_int(next() % 2));
+    else if (!wire::dtype_is_float(t))
+      s.arguments.push_back(of_int(next() % 11 - 5));
+    else
+      s.arguments.push_back(of(static_cast<double>(next() % 4001 - 2000) / 800.0));
   }
   for (std::int64_t& i : s.index) i = next() % 7;
   return s;
@@ -291,7 +427,8 @@ CodeContext code_context(const Model& m, std::size_t op) {
   return context;
 }
 
-std::string compare_code(const spec::ElementExpr& expr, std::span<const wire::ExprInstr> code, const CodeContext& context) {
+std::string compare_code(const spec::ElementExpr& expr, std::span<const wire::ExprInstr> code,
+                         const CodeContext& context) {
   constexpr int kSamples = 12;  // each distinguishes nearly any two expressions; a handful covers branches of selects
   const bool out_float = wire::dtype_is_float(context.out);
   if (context.arguments.empty() && (code.empty() || expr.empty())) return "an identity of nothing";
@@ -300,9 +437,12 @@ std::string compare_code(const spec::ElementExpr& expr, std::span<const wire::Ex
     const Sample sample = sample_of(context, state);
     Number have = sample.arguments.empty() ? Number{} : sample.arguments[0];
     const Number want = run_tree(expr, sample, context.rank);
-    if (code.empty()) have = out_float ? of(have.as_float()) : have.is_float ? of_int(truncated(have.f)) : have;
-    else if (std::string why = Machine(code, sample).run(have); !why.empty()) return why;
-    if (!same(have, want, out_float)) return fmt::format("code computes {}, its expression {}", have.as_float(), want.as_float());
+    if (code.empty())
+      have = out_float ? of(have.as_float()) : have.is_float ? of_int(truncated(have.f)) : have;
+    else if (std::string why = Machine(code, sample).run(have); !why.empty())
+      return why;
+    if (!same(have, want, out_float))
+      return fmt::format("code computes {}, its expression {}", have.as_float(), want.as_float());
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// check_events: event groups are disjoint, get exactly the signals they are said to get, and waits name events that exist.
+// check_events: event groups are disjoint, get exactly the signals they are said to get, and waits name events that
+// exist.
 #include "codegen/check_events.hpp"
 
 #include <fmt/format.h>
@@ -30,11 +31,13 @@ void check_group(const Model& m, std::size_t g, Faults& faults) {
     return;
   }
   if (!one_to_one(s))
-    return faults.add("event.map", fmt::format("op '{}': tiles do not map onto its {} events ({} x {} by {}, {})", m.name(s.op), s.count, s.values[0],
-                                               s.values[1], s.stride[0], s.stride[1]));
+    return faults.add("event.map",
+                      fmt::format("op '{}': tiles do not map onto its {} events ({} x {} by {}, {})", m.name(s.op),
+                                  s.count, s.values[0], s.values[1], s.stride[0], s.stride[1]));
   const std::int64_t sent = op.tiles / s.count;  // the map is one-to-one: every event gets as many
   if (s.total != sent || s.total > 0x7fffffff)
-    faults.add("event.total", fmt::format("op '{}': each event gets {} signals, {} are awaited", m.name(s.op), sent, s.total));
+    faults.add("event.total",
+               fmt::format("op '{}': each event gets {} signals, {} are awaited", m.name(s.op), sent, s.total));
 }
 
 void check_ownership(const Model& m, Faults& faults) {
@@ -42,32 +45,40 @@ void check_ownership(const Model& m, Faults& faults) {
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
     const plan::OpDesc& d = *m.ops[op].desc;
     for (std::uint32_t g = d.signal_first; g < d.signal_first + d.signal_count; ++g) {
-      if (m.signals[g].op != op || sent[g]) faults.add("event.owner", fmt::format("op '{}' sends signals of another op", d.name));
+      if (m.signals[g].op != op || sent[g])
+        faults.add("event.owner", fmt::format("op '{}' sends signals of another op", d.name));
       sent[g] = true;
     }
   }
   for (std::size_t g = 0; g < sent.size(); ++g)
-    if (!sent[g]) faults.add("event.owner", fmt::format("nobody sends signal {} of op '{}'", g, m.name(m.signals[g].op)));
+    if (!sent[g])
+      faults.add("event.owner", fmt::format("nobody sends signal {} of op '{}'", g, m.name(m.signals[g].op)));
 }
 
 void check_ranges(const Model& m, Faults& faults) {
   std::vector<std::size_t> order(m.signals.size());
   for (std::size_t g = 0; g < order.size(); ++g) order[g] = g;
-  std::sort(order.begin(), order.end(), [&](auto a, auto b) { return m.signals[a].event_first < m.signals[b].event_first; });
+  std::sort(order.begin(), order.end(),
+            [&](auto a, auto b) { return m.signals[a].event_first < m.signals[b].event_first; });
   const SignalNow* last = nullptr;
   for (const std::size_t g : order) {
     const SignalNow& s = m.signals[g];
     if (s.event_max == 0) continue;
     if (last && std::uint64_t{last->event_first} + last->event_max > s.event_first)
-      faults.add("event.overlap", fmt::format("ops '{}' and '{}' count on the same events", m.name(last->op), m.name(s.op)));
+      faults.add("event.overlap",
+                 fmt::format("ops '{}' and '{}' count on the same events", m.name(last->op), m.name(s.op)));
     last = &s;
   }
 }
 
 void check_wait(const Model& m, std::size_t op, const WaitNow& w, Faults& faults) {
   const SignalNow& s = m.signals[w.signal];
-  if (w.producer != s.op) return faults.add("event.producer", fmt::format("op '{}' waits for events of '{}' under the name of '{}'", m.name(op), m.name(s.op), m.name(w.producer)));
-  if (s.op >= op) return faults.add("order.cycle", fmt::format("op '{}' waits for '{}', which stands behind it", m.name(op), m.name(s.op)));
+  if (w.producer != s.op)
+    return faults.add("event.producer", fmt::format("op '{}' waits for events of '{}' under the name of '{}'",
+                                                    m.name(op), m.name(s.op), m.name(w.producer)));
+  if (s.op >= op)
+    return faults.add("order.cycle",
+                      fmt::format("op '{}' waits for '{}', which stands behind it", m.name(op), m.name(s.op)));
   if (!m.ops[op].exists()) return;
   std::int64_t lo = 0, hi = 0;  // lowest and highest event named, relative to the group
   for (const WaitAxisNow& axis : w.axis) {
@@ -81,7 +92,8 @@ void check_wait(const Model& m, std::size_t op, const WaitNow& w, Faults& faults
     hi += std::max(from * axis.stride, to * axis.stride);
   }
   if (lo < 0 || hi >= s.count)
-    faults.add("event.bounds", fmt::format("op '{}' waits for events {} to {} of '{}', which has {}", m.name(op), lo, hi, m.name(s.op), s.count));
+    faults.add("event.bounds", fmt::format("op '{}' waits for events {} to {} of '{}', which has {}", m.name(op), lo,
+                                           hi, m.name(s.op), s.count));
 }
 
 }  // namespace
@@ -138,7 +150,8 @@ bool all_waited(const OpNow& op, const WaitNow& w, const SignalNow& s) {
     together[i] = blocks_at(w.axis[i], 0);
     for (std::int64_t c = 1; c < values; ++c) {
       const Blocks next = blocks_at(w.axis[i], c);
-      if (next.empty() || next.lo > together[i].hi || next.hi < together[i].lo) return false;  // gaps: not worth proving
+      if (next.empty() || next.lo > together[i].hi || next.hi < together[i].lo)
+        return false;  // gaps: not worth proving
       together[i] = {std::min(together[i].lo, next.lo), std::max(together[i].hi, next.hi)};
     }
   }

@@ -22,18 +22,33 @@ constexpr std::int64_t kMaxI32 = 0x7fffffff;
 
 bool apply(const plan::DimNode& node, std::int64_t a, std::int64_t b, std::int64_t& out) {
   const auto floor = [&] { return a / b - (a % b != 0 && (a % b < 0) != (b < 0) ? 1 : 0); };
-  const bool divides = node.op == plan::DimOp::floordiv || node.op == plan::DimOp::floormod || node.op == plan::DimOp::ceildiv;
+  const bool divides =
+      node.op == plan::DimOp::floordiv || node.op == plan::DimOp::floormod || node.op == plan::DimOp::ceildiv;
   if (divides && (b == 0 || (b == -1 && a == INT64_MIN))) return false;
   switch (node.op) {
-    case plan::DimOp::add: return !__builtin_add_overflow(a, b, &out);
-    case plan::DimOp::sub: return !__builtin_sub_overflow(a, b, &out);
-    case plan::DimOp::mul: return !__builtin_mul_overflow(a, b, &out);
-    case plan::DimOp::floordiv: out = floor(); return true;
-    case plan::DimOp::floormod: out = a - floor() * b; return true;
-    case plan::DimOp::ceildiv: out = floor() + (a % b != 0 ? 1 : 0); return true;
-    case plan::DimOp::min: out = a < b ? a : b; return true;
-    case plan::DimOp::max: out = a < b ? b : a; return true;
-    default: return false;
+    case plan::DimOp::add:
+      return !__builtin_add_overflow(a, b, &out);
+    case plan::DimOp::sub:
+      return !__builtin_sub_overflow(a, b, &out);
+    case plan::DimOp::mul:
+      return !__builtin_mul_overflow(a, b, &out);
+    case plan::DimOp::floordiv:
+      out = floor();
+      return true;
+    case plan::DimOp::floormod:
+      out = a - floor() * b;
+      return true;
+    case plan::DimOp::ceildiv:
+      out = floor() + (a % b != 0 ? 1 : 0);
+      return true;
+    case plan::DimOp::min:
+      out = a < b ? a : b;
+      return true;
+    case plan::DimOp::max:
+      out = a < b ? b : a;
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -41,9 +56,12 @@ bool evaluate(const plan::PlanView& plan, std::span<const std::int64_t> symbols,
   values.resize(plan.dims.size());
   for (std::size_t i = 0; i < plan.dims.size(); ++i) {
     const plan::DimNode& node = plan.dims[i];
-    if (node.op == plan::DimOp::constant) values[i] = node.value;
-    else if (node.op == plan::DimOp::symbol) values[i] = symbols[static_cast<std::size_t>(node.value)];
-    else if (!apply(node, values[node.a], values[node.b], values[i])) return false;
+    if (node.op == plan::DimOp::constant)
+      values[i] = node.value;
+    else if (node.op == plan::DimOp::symbol)
+      values[i] = symbols[static_cast<std::size_t>(node.value)];
+    else if (!apply(node, values[node.a], values[node.b], values[i]))
+      return false;
   }
   return true;
 }
@@ -76,9 +94,12 @@ class Builder {
       for (std::size_t a = 0; a < 4; ++a) {
         o.dim[a] = at(d.dim[a]);
         o.stride[a] = at(d.stride[a]);
-        require(o.dim[a] >= 0 && o.dim[a] <= kMaxI32, "limit.dim", fmt::format("operand {}: {} is no extent", m_.operands.size(), o.dim[a]));
+        require(o.dim[a] >= 0 && o.dim[a] <= kMaxI32, "limit.dim",
+                fmt::format("operand {}: {} is no extent", m_.operands.size(), o.dim[a]));
       }
-      require(in_space(o), "operand.bounds", fmt::format("operand {} of tensor '{}' leaves its space", m_.operands.size(), m_.plan->tensors[d.tensor].name));
+      require(in_space(o), "operand.bounds",
+              fmt::format("operand {} of tensor '{}' leaves its space", m_.operands.size(),
+                          m_.plan->tensors[d.tensor].name));
       m_.operands.push_back(o);
     }
   }
@@ -130,8 +151,10 @@ class Builder {
         w.axis[i] = {a.grid_axis, at(a.step), at(a.offset), at(a.length), at(a.extent), at(a.block), at(a.stride)};
         const WaitAxisNow& now = w.axis[i];
         for (const std::int64_t v : {now.step, now.offset, now.length, now.extent, now.block, now.stride})
-          require(v >= -kMaxI32 && v <= kMaxI32, "limit.wait", fmt::format("wait {}: {} does not fit a frame", m_.waits.size(), v));
-        require(now.block >= 1 && now.extent >= 0, "event.block", fmt::format("wait {}: blocks of {} on an extent of {}", m_.waits.size(), now.block, now.extent));
+          require(v >= -kMaxI32 && v <= kMaxI32, "limit.wait",
+                  fmt::format("wait {}: {} does not fit a frame", m_.waits.size(), v));
+        require(now.block >= 1 && now.extent >= 0, "event.block",
+                fmt::format("wait {}: blocks of {} on an extent of {}", m_.waits.size(), now.block, now.extent));
       }
       m_.waits.push_back(w);
     }
@@ -152,9 +175,11 @@ class Builder {
         if (s.axis[i] >= 0) s.values[i] = m_.ops[d.op].grid[static_cast<std::size_t>(s.axis[i])];
       }
       s.first_id = m_.event_ids;
-      const bool good = s.count >= 0 && s.count <= d.event_max && std::uint64_t{d.event_first} + d.event_max <= m_.plan->event_count;
-      require(good, "event.range", fmt::format("op '{}' signals {} events from {}, {} are reserved, the slot has {}", m_.plan->ops[d.op].name,
-                                               s.count, d.event_first, d.event_max, m_.plan->event_count));
+      const bool good =
+          s.count >= 0 && s.count <= d.event_max && std::uint64_t{d.event_first} + d.event_max <= m_.plan->event_count;
+      require(good, "event.range",
+              fmt::format("op '{}' signals {} events from {}, {} are reserved, the slot has {}",
+                          m_.plan->ops[d.op].name, s.count, d.event_first, d.event_max, m_.plan->event_count));
       if (good) m_.event_ids += static_cast<std::uint32_t>(s.count);
       m_.signals.push_back(s);
     }
@@ -163,7 +188,8 @@ class Builder {
   void totals() {
     std::int64_t tiles = 0;
     for (const OpNow& op : m_.ops) tiles += op.tiles;
-    require(tiles <= m_.plan->max_tasks, "limit.tasks", fmt::format("{} tiles in all, room for {}", tiles, m_.plan->max_tasks));
+    require(tiles <= m_.plan->max_tasks, "limit.tasks",
+            fmt::format("{} tiles in all, room for {}", tiles, m_.plan->max_tasks));
   }
 
   Model& m_;

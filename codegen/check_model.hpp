@@ -38,7 +38,8 @@ struct WaitNow {
   std::array<WaitAxisNow, 2> axis;
 };
 
-/// A group of events: one per pair of values of two tile coordinates. `axis[i]` is -1 where the coordinate does not count.
+/// A group of events: one per pair of values of two tile coordinates. `axis[i]` is -1 where the coordinate does not
+/// count.
 struct SignalNow {
   std::uint32_t op = 0, event_first = 0, event_max = 0;
   std::int64_t count = 0, total = 0;
@@ -62,12 +63,12 @@ struct Model {
   const spec::Program* program = nullptr;
   const plan::PlanView* plan = nullptr;
   std::vector<std::int64_t> symbols;
-  std::vector<std::int64_t> values;   // of plan->dims
+  std::vector<std::int64_t> values;  // of plan->dims
   std::vector<OpNow> ops;
-  std::vector<Operand> operands;      // as the plan says
+  std::vector<Operand> operands;  // as the plan says
   std::vector<WaitNow> waits;
   std::vector<SignalNow> signals;
-  std::uint32_t event_ids = 0;        // events of all groups
+  std::uint32_t event_ids = 0;  // events of all groups
 
   const spec::Op& spec_op(std::size_t op) const { return program->ops[ops[op].spec_op]; }
   std::span<const Operand> operands_of(std::size_t op) const {
@@ -94,7 +95,8 @@ void check_tensors(const Model& model, Faults& faults);
 void check_reports(const Model& model, Faults& faults);
 void check_guards(const Model& model, Faults& faults);
 
-// ---- check_access.cpp: which elements a tile touches -----------------------------------------------------------------
+// ---- check_access.cpp: which elements a tile touches
+// -----------------------------------------------------------------
 /// A block of tiles: half-open ranges of tile coordinates.
 struct TileRange {
   std::array<std::int64_t, 4> lo{}, hi{};
@@ -118,7 +120,8 @@ TileRange all_tiles(const OpNow& op);
 unsigned moving_axes(const Model& model, std::size_t op, const Access& access);
 void check_coverage(const Model& model, Faults& faults);
 
-// ---- check_order.cpp: what waits and signals enforce -----------------------------------------------------------------
+// ---- check_order.cpp: what waits and signals enforce
+// -----------------------------------------------------------------
 void check_events(const Model& model, Faults& faults);
 void check_order(const Model& model, const CheckLimits& limits, Faults& faults, CheckReport& report);
 

@@ -48,8 +48,10 @@ bool flatten(Shape& s, std::size_t from, std::size_t to) {
   std::int64_t extent = 1, stride = 0;
   for (std::size_t d = to; d-- > from;) {
     if (s.extent[d] != 1) {
-      if (stride == 0 && extent == 1) stride = s.stride[d];
-      else if (s.stride[d] != stride * extent && s.extent[d] != 0 && extent != 0) return false;
+      if (stride == 0 && extent == 1)
+        stride = s.stride[d];
+      else if (s.stride[d] != stride * extent && s.extent[d] != 0 && extent != 0)
+        return false;
     }
     extent *= s.extent[d];
   }
@@ -97,7 +99,9 @@ std::optional<Operand> expected(const Model& m, const spec::Op& op, std::size_t 
   return o;
 }
 
-bool empty(const Operand& o) { return std::any_of(o.dim.begin(), o.dim.end(), [](std::int64_t d) { return d == 0; }); }
+bool empty(const Operand& o) {
+  return std::any_of(o.dim.begin(), o.dim.end(), [](std::int64_t d) { return d == 0; });
+}
 
 bool is_contiguous(const Operand& o) {
   std::int64_t next = 1;
@@ -109,8 +113,8 @@ bool is_contiguous(const Operand& o) {
 }
 
 std::string text(const Operand& o) {
-  return fmt::format("{} at {} [{} {} {} {}] by [{} {} {} {}]", wire::dtype_name(o.dtype), o.offset, o.dim[0], o.dim[1], o.dim[2], o.dim[3],
-                     o.stride[0], o.stride[1], o.stride[2], o.stride[3]);
+  return fmt::format("{} at {} [{} {} {} {}] by [{} {} {} {}]", wire::dtype_name(o.dtype), o.offset, o.dim[0], o.dim[1],
+                     o.dim[2], o.dim[3], o.stride[0], o.stride[1], o.stride[2], o.stride[3]);
 }
 
 /// Strides count only where there is a second element.
@@ -125,10 +129,16 @@ bool agree(const Operand& have, const Operand& want) {
 void check_operand(const Model& m, std::size_t op, std::size_t k, Faults& faults) {
   const Operand& have = m.operands_of(op)[k];
   const std::optional<Operand> want = expected(m, m.spec_op(op), k);
-  if (!want) return faults.add("operand.view", fmt::format("op '{}': operand {} has no value here, or not the form its op needs", m.name(op), k));
-  const auto root = [&](std::uint32_t t) { const auto a = m.program->tensors[t].alias_of; return a == spec::kNone ? t : a; };
+  if (!want)
+    return faults.add("operand.view", fmt::format("op '{}': operand {} has no value here, or not the form its op needs",
+                                                  m.name(op), k));
+  const auto root = [&](std::uint32_t t) {
+    const auto a = m.program->tensors[t].alias_of;
+    return a == spec::kNone ? t : a;
+  };
   if (!agree(have, *want) || root(have.tensor) != root(want->tensor))
-    faults.add("operand.view", fmt::format("op '{}': operand {} is {}, the program says {}", m.name(op), k, text(have), text(*want)));
+    faults.add("operand.view",
+               fmt::format("op '{}': operand {} is {}, the program says {}", m.name(op), k, text(have), text(*want)));
   if ((have.flags & wire::kOperandContiguous) && !empty(have) && !is_contiguous(have))
     faults.add("operand.flags", fmt::format("op '{}': operand {} is called contiguous and is not", m.name(op), k));
 }
@@ -150,8 +160,9 @@ void check_operands(Model& m, Faults& faults) {
     const spec::Op& spec_op = m.spec_op(op);
     const plan::OpDesc& d = *m.ops[op].desc;
     if (d.input_count != spec_op.inputs.size() || d.output_count != spec_op.outputs.size()) {
-      faults.add("operand.count", fmt::format("op '{}' has {} inputs and {} outputs, the program says {} and {}", d.name, d.input_count,
-                                              d.output_count, spec_op.inputs.size(), spec_op.outputs.size()));
+      faults.add("operand.count",
+                 fmt::format("op '{}' has {} inputs and {} outputs, the program says {} and {}", d.name, d.input_count,
+                             d.output_count, spec_op.inputs.size(), spec_op.outputs.size()));
       return;
     }
     for (std::size_t k = 0; k < m.operands_of(op).size(); ++k) check_operand(m, op, k, faults);
@@ -194,8 +205,10 @@ std::vector<Life> lives(const Model& m, std::span<const std::int64_t> bytes) {
     const std::uint64_t first = m.plan->tensors[t].offset;
     Life life{t, first, first + static_cast<std::uint64_t>(bytes[t]), ops, -1};
     const spec::TensorKind kind = m.program->tensors[t].kind;
-    if (kind == spec::TensorKind::output) life.to = ops;                          // the client reads it
-    else if (kind != spec::TensorKind::intermediate) life.from = -1, life.to = ops;  // and may bind it once for many runs
+    if (kind == spec::TensorKind::output)
+      life.to = ops;  // the client reads it
+    else if (kind != spec::TensorKind::intermediate)
+      life.from = -1, life.to = ops;  // and may bind it once for many runs
     out.push_back(life);
   }
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
@@ -221,10 +234,12 @@ void check_disjoint(const Model& m, std::vector<Life> all, Faults& faults) {
     return space(a) != space(b) ? space(a) < space(b) : a.first_byte < b.first_byte;
   });
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (std::size_t j = i + 1; j < all.size() && space(all[j]) == space(all[i]) && all[j].first_byte < all[i].end; ++j) {
+    for (std::size_t j = i + 1; j < all.size() && space(all[j]) == space(all[i]) && all[j].first_byte < all[i].end;
+         ++j) {
       if (all[i].to < all[j].from || all[j].to < all[i].from) continue;
-      faults.add("memory.overlap", fmt::format("tensors '{}' and '{}' share bytes while both are in use", m.program->tensors[all[i].tensor].name,
-                                               m.program->tensors[all[j].tensor].name));
+      faults.add("memory.overlap",
+                 fmt::format("tensors '{}' and '{}' share bytes while both are in use",
+                             m.program->tensors[all[i].tensor].name, m.program->tensors[all[j].tensor].name));
     }
   }
 }
@@ -242,8 +257,10 @@ void check_tensors(const Model& m, Faults& faults) {
                                : d.space == wire::Space::weights ? m.plan->weight_bytes
                                                                  : m.plan->state_bytes;
     if (static_cast<std::uint64_t>(*now) > d.max_bytes || d.offset > size || d.max_bytes > size - d.offset)
-      faults.add("tensor.bounds", fmt::format("tensor '{}' of {} bytes at {} leaves its {} bytes or its space", d.name, *now, d.offset, d.max_bytes));
-    if (d.offset % wire::dtype_bytes(d.dtype) != 0) faults.add("tensor.align", fmt::format("tensor '{}' is not aligned", d.name));
+      faults.add("tensor.bounds", fmt::format("tensor '{}' of {} bytes at {} leaves its {} bytes or its space", d.name,
+                                              *now, d.offset, d.max_bytes));
+    if (d.offset % wire::dtype_bytes(d.dtype) != 0)
+      faults.add("tensor.align", fmt::format("tensor '{}' is not aligned", d.name));
     const std::uint32_t alias = m.program->tensors[t].alias_of;
     if (alias != spec::kNone && (m.plan->tensors[alias].offset != d.offset || m.plan->tensors[alias].space != d.space))
       faults.add("tensor.alias", fmt::format("tensor '{}' lies elsewhere than what it reshapes", d.name));

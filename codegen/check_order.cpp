@@ -1,57 +1,16 @@
 // check_order: every two accesses to the same bytes, one of them a write, are ordered by events.
 //
-// First between whole ops, by two relations over pairs (i, j) of ops, kept as bit sets per j:
-//   before   every tile of i is done before any tile of j starts
-//   touches  every tile of i is done before some tile of j starts
-// A wait of j gives `before` where all its tiles wait for all events of i. Chains: before(i, m) and every tile of k waits
-// for some tile of m give before(i, k); touches(i, m) and before(m, k) give before(i, k).
-// What that leaves is searched tile by tile: backwards from a tile over the events it waits for and, since an event is
-// complete only when all its tiles are, over everything those tiles waited for.
+// First between whole ops (check_reach). What that leaves is searched tile by tile: backwards from a tile over the
+// events it waits for and, since an event is complete only when all its tiles are, over everything those tiles waited
+// for.
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "codegen/check_events.hpp"
+#include "codegen/check_reach.hpp"
 
 namespace ccks::codegen::check {
 namespace {
-
-/// A square bit matrix; row j holds the i of pairs (i, j).
-class Pairs {
- public:
-  explicit Pairs(std::size_t n) : words_((n + 63) / 64), bits_(n * words_) {}
-  bool get(std::size_t i, std::size_t j) const { return bits_[j * words_ + i / 64] >> (i % 64) & 1; }
-  void set(std::size_t i, std::size_t j) { bits_[j * words_ + i / 64] |= std::uint64_t{1} << (i % 64); }
-  void add_row(std::size_t to, const Pairs& other, std::size_t from) {
-    for (std::size_t w = 0; w < words_; ++w) bits_[to * words_ + w] |= other.bits_[from * words_ + w];
-  }
-
- private:
-  std::size_t words_;
-  std::vector<std::uint64_t> bits_;
-};
-
-struct Reach {
-  explicit Reach(const Model& m) : before(m.ops.size()), touches(m.ops.size()) {
-    for (std::size_t op = 0; op < m.ops.size(); ++op) {
-      touches.set(op, op);
-      if (!m.ops[op].exists()) continue;
-      for (const WaitNow& w : m.waits_of(op)) add(m, op, w);
-    }
-  }
-  Pairs before, touches;
-
- private:
-  void add(const Model& m, std::size_t op, const WaitNow& w) {
-    const SignalNow& s = m.signals[w.signal];
-    if (!m.ops[s.op].exists()) return;
-    const OpNow& now = m.ops[op];
-    const bool whole = covers_group(w, s, blocks_always(now, w.axis[0]), blocks_always(now, w.axis[1]));
-    if (whole) before.add_row(op, touches, s.op);
-    if (whole || waits_always(now, w)) before.add_row(op, before, s.op);
-    if (whole || all_waited(now, w, s)) touches.add_row(op, touches, s.op);
-  }
-};
 
 struct OpAccesses {
   std::vector<Access> list;
@@ -69,8 +28,15 @@ struct Conflict {
 class OrderCheck {
  public:
   OrderCheck(const Model& m, const CheckLimits& limits, Faults& faults, CheckReport& report)
-      : m_(m), limits_(limits), faults_(faults), report_(report), reach_(m), stamp_(m.event_ids), op_stamp_(m.ops.size()) {
+      : m_(m),
+        limits_(limits),
+        faults_(faults),
+        report_(report),
+        guards_(m),
+        stamp_(m.event_ids),
+        op_stamp_(m.ops.size()) {
     for (std::size_t op = 0; op < m.ops.size(); ++op) accesses_.push_back(collect(op));
+    for (std::size_t c = 0; c < guards_.contexts(); ++c) reach_.emplace_back(m, guards_, c);
   }
 
   void run() {
@@ -81,8 +47,7 @@ class OrderCheck {
         if (!conflicts[op].empty()) ++searched_ops_;
         check_within(op);
       }
-    for (std::size_t op = 0; op < m_.ops.size() && !faults_.full(); ++op)
-      if (!conflicts[op].empty()) search_op(op, conflicts[op]);
+    for (std::size_t op = 0; op < m_.ops.size() && !faults_.full(); ++op) search_contexts(op, conflicts[op]);
     check_text_order();
     check_streamed();
     report_.tile_edges += edges_;
@@ -104,7 +69,8 @@ class OrderCheck {
     const OpAccesses &a = accesses_[i], &b = accesses_[j];
     for (std::size_t x = 0; x < a.list.size(); ++x)
       for (std::size_t y = 0; y < b.list.size(); ++y)
-        if ((a.list[x].write || b.list[y].write) && !a.empty[x] && !b.empty[y] && overlap(a.boxes[x], b.boxes[y])) visit(x, y);
+        if ((a.list[x].write || b.list[y].write) && !a.empty[x] && !b.empty[y] && overlap(a.boxes[x], b.boxes[y]))
+          visit(x, y);
   }
 
   std::vector<Conflict> conflicts_of(std::size_t j) {
@@ -112,11 +78,13 @@ class OrderCheck {
     for (std::size_t i = 0; i < j; ++i) {
       if (!m_.ops[i].exists()) continue;
       ++report_.op_pairs;
-      if (reach_.before.get(i, j)) {
+      if (reach_[guards_.context(i)].before.get(i, j)) {
         ++report_.whole_pairs;
         continue;
       }
-      each_overlap(i, j, [&](std::size_t x, std::size_t y) { out.push_back({i, accesses_[j].list[y], accesses_[i].list[x], false}); });
+      each_overlap(i, j, [&](std::size_t x, std::size_t y) {
+        out.push_back({i, accesses_[j].list[y], accesses_[i].list[x], false});
+      });
     }
     return out;
   }
@@ -134,8 +102,11 @@ class OrderCheck {
         const OpAccesses& a = accesses_[op];
         if (k == w || a.empty[k] || a.empty[w] || !overlap(a.boxes[k], a.boxes[w])) continue;
         const Operand &x = operands[k], &y = operands[w];
-        if (k < inputs && (pointwise || k >= epilogue) && x.offset == y.offset && x.stride == y.stride && x.dim == y.dim) continue;
-        faults_.add("order.within", fmt::format("op '{}' reads or writes bytes that another of its tiles writes", m_.name(op)));
+        if (k < inputs && (pointwise || k >= epilogue) && x.offset == y.offset && x.stride == y.stride &&
+            x.dim == y.dim)
+          continue;
+        faults_.add("order.within",
+                    fmt::format("op '{}' reads or writes bytes that another of its tiles writes", m_.name(op)));
       }
     }
     for (std::size_t w = inputs; w < operands.size(); ++w)
@@ -152,6 +123,16 @@ class OrderCheck {
         if (a.grid_axis >= 0) axes |= 1u << a.grid_axis;
     for (const Conflict& c : conflicts) axes |= moving_axes(m_, op, c.mine);
     return axes;
+  }
+
+  /// What a guarded op on the way proves depends on what the earlier op runs under.
+  void search_contexts(std::size_t op, const std::vector<Conflict>& conflicts) {
+    for (context_ = 0; context_ < guards_.contexts(); ++context_) {
+      std::vector<Conflict> some;
+      for (const Conflict& c : conflicts)
+        if (guards_.context(c.earlier) == context_) some.push_back(c);
+      if (!some.empty() && !faults_.full()) search_op(op, some);
+    }
   }
 
   /// Tiles that differ along `axes` only; the others wait and touch alike, so one stands for all.
@@ -189,9 +170,10 @@ class OrderCheck {
     ++now_;
     queue_.clear();
     for (Conflict& c : conflicts) c.settled = false;
-    for (const WaitNow& w : m_.waits_of(op)) mark(w, blocks_at(w.axis[0], at(w.axis[0], tile)), blocks_at(w.axis[1], at(w.axis[1], tile)));
+    for (const WaitNow& w : m_.waits_of(op))
+      mark(w, blocks_at(w.axis[0], at(w.axis[0], tile)), blocks_at(w.axis[1], at(w.axis[1], tile)));
     for (Conflict& c : conflicts) c.settled = ordered(op, tile, c, nullptr);
-    expand(conflicts);
+    expand(op, conflicts);
     for (Conflict& c : conflicts) {
       TileRange culprit;
       if (c.settled || ordered(op, tile, c, &culprit)) continue;
@@ -221,18 +203,26 @@ class OrderCheck {
   }
 
   /// Adds all events that are complete because those marked so far are.
-  void expand(std::vector<Conflict>& conflicts) {
+  void expand(std::size_t op, std::vector<Conflict>& conflicts) {
     for (std::size_t q = 0; q < queue_.size(); ++q) {
       const auto [signal, event] = queue_[q];
       const SignalNow& s = m_.signals[signal];
-      bool needed = false;
-      const bool first_seen = op_stamp_[s.op] != now_;
+      const bool runs = guards_.runs_with(s.op, op, context_);
+      if (op_stamp_[s.op] != now_) settle(op, s.op, runs, conflicts);
       op_stamp_[s.op] = now_;
-      for (Conflict& c : conflicts) {
-        if (first_seen && reach_.before.get(c.earlier, s.op)) c.settled = true;
-        needed = needed || (!c.settled && c.earlier < s.op);
-      }
+      const bool needed = runs && std::any_of(conflicts.begin(), conflicts.end(),
+                                              [&](const Conflict& c) { return !c.settled && c.earlier < s.op; });
       if (needed) expand_event(s, cell_of(s, event));
+    }
+  }
+
+  /// Marks what a finished tile of `done` proves by itself.
+  void settle(std::size_t op, std::size_t done, bool runs, std::vector<Conflict>& conflicts) const {
+    for (Conflict& c : conflicts) {
+      if (runs) c.settled = c.settled || reach_[context_].before.get(c.earlier, done);
+      for (const std::uint32_t report : guards_.reports(done))
+        if (guards_.runs_with(report, op, context_))
+          c.settled = c.settled || c.earlier == report || reach_[context_].before.get(c.earlier, report);
     }
   }
 
@@ -301,10 +291,15 @@ class OrderCheck {
   void complain(std::size_t op, const TileRange& tile, const Conflict& c, const TileRange& culprit) {
     const bool guard = c.mine.operand == Access::kGuard;
     const char* code = guard ? "order.guard" : !c.theirs.write ? "order.war" : c.mine.write ? "order.waw" : "order.raw";
-    const auto coords = [](const TileRange& t) { return fmt::format("[{} {} {} {}]", t.lo[0], t.lo[1], t.lo[2], t.lo[3]); };
-    faults_.add(code, fmt::format("tile {} of op '{}' {} what tile {} of op '{}' {}, and no event orders them", coords(tile), m_.name(op),
-                                  c.mine.write ? "writes" : guard ? "tests" : "reads", coords(culprit), m_.name(c.earlier),
-                                  c.theirs.write ? "writes" : "reads"));
+    const auto coords = [](const TileRange& t) {
+      return fmt::format("[{} {} {} {}]", t.lo[0], t.lo[1], t.lo[2], t.lo[3]);
+    };
+    faults_.add(code, fmt::format("tile {} of op '{}' {} what tile {} of op '{}' {}, and no event orders them",
+                                  coords(tile), m_.name(op),
+                                  c.mine.write ? "writes"
+                                  : guard      ? "tests"
+                                               : "reads",
+                                  coords(culprit), m_.name(c.earlier), c.theirs.write ? "writes" : "reads"));
   }
 
   // ---- the rest ----
@@ -334,15 +329,20 @@ class OrderCheck {
   /// What is fetched before the waits must not be written by this run.
   void check_streamed() {
     std::vector<bool> written(m_.program->tensors.size());
-    const auto root = [&](std::uint32_t t) { const auto a = m_.program->tensors[t].alias_of; return a == spec::kNone ? t : a; };
+    const auto root = [&](std::uint32_t t) {
+      const auto a = m_.program->tensors[t].alias_of;
+      return a == spec::kNone ? t : a;
+    };
     for (std::size_t op = 0; op < m_.ops.size(); ++op)
-      for (std::size_t k = m_.ops[op].desc->input_count; k < m_.operands_of(op).size(); ++k) written[root(m_.operands_of(op)[k].tensor)] = true;
+      for (std::size_t k = m_.ops[op].desc->input_count; k < m_.operands_of(op).size(); ++k)
+        written[root(m_.operands_of(op)[k].tensor)] = true;
     for (std::size_t op = 0; op < m_.ops.size(); ++op)
       for (const Operand& o : m_.operands_of(op)) {
         const spec::TensorKind kind = m_.program->tensors[root(o.tensor)].kind;
         const bool given = kind == spec::TensorKind::weight || kind == spec::TensorKind::input;
         if ((o.flags & wire::kOperandStreamed) && (!given || written[root(o.tensor)]))
-          faults_.add("operand.flags", fmt::format("op '{}' fetches '{}' ahead of its waits, but ops write it", m_.name(op), m_.program->tensors[o.tensor].name));
+          faults_.add("operand.flags", fmt::format("op '{}' fetches '{}' ahead of its waits, but ops write it",
+                                                   m_.name(op), m_.program->tensors[o.tensor].name));
       }
   }
 
@@ -350,7 +350,9 @@ class OrderCheck {
   const CheckLimits& limits_;
   Faults& faults_;
   CheckReport& report_;
-  Reach reach_;
+  Guards guards_;
+  std::vector<Reach> reach_;  // by context of the earlier op
+  std::size_t context_ = 0;   // of the search under way
   std::vector<OpAccesses> accesses_;
   std::vector<std::uint32_t> stamp_, op_stamp_;  // equal to now_: seen in this search
   std::uint32_t now_ = 0;

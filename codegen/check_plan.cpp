@@ -21,13 +21,14 @@ void check_checks(const Model& m, Faults& faults) {
     const plan::CheckDesc& have = m.plan->checks[i];
     const spec::RuntimeCheck& want = m.program->checks[i];
     const auto lhs = want.lhs.evaluate(m.symbols), rhs = want.rhs.evaluate(m.symbols);
-    if (static_cast<int>(have.relation) != static_cast<int>(want.relation) || lhs != m.values[have.lhs] || rhs != m.values[have.rhs])
+    if (static_cast<int>(have.relation) != static_cast<int>(want.relation) || lhs != m.values[have.lhs] ||
+        rhs != m.values[have.rhs])
       faults.add("table.check", fmt::format("run-time check '{}' tests something else", want.message));
   }
 }
 
-void check_at(const spec::Program& program, const plan::PlanView& plan, std::span<const std::int64_t> dims, const CheckLimits& limits,
-              CheckReport& report) {
+void check_at(const spec::Program& program, const plan::PlanView& plan, std::span<const std::int64_t> dims,
+              const CheckLimits& limits, CheckReport& report) {
   Faults faults(report, dims, limits.max_faults);
   report.points.emplace_back(dims.begin(), dims.end());
   Model model;
@@ -37,8 +38,14 @@ void check_at(const spec::Program& program, const plan::PlanView& plan, std::spa
       [](Model& m, Faults& f) { check_checks(m, f); },
       [](Model& m, Faults& f) { check::check_operands(m, f); },
       [](Model& m, Faults& f) { check::check_reports(m, f); },
-      [](Model& m, Faults& f) { check::check_guards(m, f); check::check_attributes(m, f); },
-      [](Model& m, Faults& f) { check::check_tensors(m, f); check::check_coverage(m, f); },
+      [](Model& m, Faults& f) {
+        check::check_guards(m, f);
+        check::check_attributes(m, f);
+      },
+      [](Model& m, Faults& f) {
+        check::check_tensors(m, f);
+        check::check_coverage(m, f);
+      },
       [](Model& m, Faults& f) { check::check_events(m, f); },
   };
   for (const Stage stage : kStages) {
@@ -60,16 +67,20 @@ bool allowed(const spec::Program& program, std::span<const std::int64_t> dims) {
 Status CheckReport::status() const {
   if (ok()) return {};
   std::string text = "the plan is unsound";
-  for (std::size_t i = 0; i < faults.size() && i < 5; ++i) text += fmt::format("\n  {}: {}", faults[i].code, faults[i].message);
+  for (std::size_t i = 0; i < faults.size() && i < 5; ++i)
+    text += fmt::format("\n  {}: {}", faults[i].code, faults[i].message);
   if (faults.size() > 5) text += fmt::format("\n  and {} more", faults.size() - 5);
   return {ErrorCode::internal, text};
 }
 
-CheckReport check_plan(const spec::Program& program, const plan::PlanView& plan, std::span<const std::int64_t> dims, const CheckLimits& limits) {
+CheckReport check_plan(const spec::Program& program, const plan::PlanView& plan, std::span<const std::int64_t> dims,
+                       const CheckLimits& limits) {
   CheckReport report;
   Faults faults(report, {}, limits.max_faults);
-  if (dims.size() != program.symbols.size()) faults.add("table.symbol", "as many dims as the program has symbols are needed");
-  else if (check::check_tables(program, plan, faults)) check_at(program, plan, dims, limits, report);
+  if (dims.size() != program.symbols.size())
+    faults.add("table.symbol", "as many dims as the program has symbols are needed");
+  else if (check::check_tables(program, plan, faults))
+    check_at(program, plan, dims, limits, report);
   return report;
 }
 
@@ -89,10 +100,13 @@ std::vector<std::vector<std::int64_t>> check_points(const spec::Program& program
   const auto add = [&](auto value_of) {
     std::vector<std::int64_t> point;
     for (const spec::Symbol& s : program.symbols) point.push_back(std::clamp(value_of(s), s.range.lo, s.range.hi));
-    if (points.size() < limits.max_points && allowed(program, point) && std::find(points.begin(), points.end(), point) == points.end())
+    if (points.size() < limits.max_points && allowed(program, point) &&
+        std::find(points.begin(), points.end(), point) == points.end())
       points.push_back(std::move(point));
   };
-  const auto between = [](const spec::Symbol& s, std::int64_t part) { return s.range.lo + (s.range.hi - s.range.lo) / part; };
+  const auto between = [](const spec::Symbol& s, std::int64_t part) {
+    return s.range.lo + (s.range.hi - s.range.lo) / part;
+  };
   add([](const spec::Symbol& s) { return s.range.lo; });
   add([](const spec::Symbol& s) { return s.preset.value_or(s.range.lo + 1); });
   add([](const spec::Symbol& s) { return s.range.hi; });

@@ -15,14 +15,15 @@
 namespace ccks::codegen {
 
 struct CheckLimits {
-  std::uint64_t tile_edges = 400'000;  // steps of the tile-level search for one set of dims; beyond it tiles are sampled
-  std::size_t max_faults = 20;         // complaints kept
-  std::size_t max_points = 6;          // sets of dims tried by check_plan without `dims`
+  std::uint64_t tile_edges =
+      400'000;                  // steps of the tile-level search for one set of dims; beyond it tiles are sampled
+  std::size_t max_faults = 20;  // complaints kept
+  std::size_t max_points = 6;   // sets of dims tried by check_plan without `dims`
 };
 
 /// One reason why the plan may not run.
 struct PlanFault {
-  std::string code;                // stable: "order.raw", "event.total", ...; the table is in codegen/README.md
+  std::string code;  // stable: "order.raw", "event.total", ...; the table is in codegen/README.md
   std::string message;
   std::vector<std::int64_t> dims;  // symbol values at which it shows; empty: at all
 };
@@ -30,11 +31,11 @@ struct PlanFault {
 struct CheckReport {
   std::vector<PlanFault> faults;
   std::vector<std::vector<std::int64_t>> points;  // the sets of dims that were checked
-  std::uint64_t op_pairs = 0;      // pairs of ops that had to be ordered
-  std::uint64_t whole_pairs = 0;   // of them, proved for all tiles at once
-  std::uint64_t tiles = 0;         // tiles looked at one by one
-  std::uint64_t tile_edges = 0;    // steps spent on them
-  bool sampled = false;            // some tiles were sampled, not all looked at
+  std::uint64_t op_pairs = 0;                     // pairs of ops that had to be ordered
+  std::uint64_t whole_pairs = 0;                  // of them, proved for all tiles at once
+  std::uint64_t tiles = 0;                        // tiles looked at one by one
+  std::uint64_t tile_edges = 0;                   // steps spent on them
+  bool sampled = false;                           // some tiles were sampled, not all looked at
 
   bool ok() const { return faults.empty(); }
   /// ok, or internal with the first faults in the message: a refused plan is a bug of whoever made it.

@@ -40,14 +40,17 @@ class TableCheck {
     for (std::size_t i = 0; i < plan_.dims.size() && ok_; ++i) {
       const plan::DimNode& node = plan_.dims[i];
       bool good = node.op <= plan::DimOp::max;
-      if (node.op == plan::DimOp::symbol) good = node.value >= 0 && static_cast<std::uint64_t>(node.value) < plan_.symbols.size();
-      else if (node.op != plan::DimOp::constant) good = good && node.a < i && node.b < i;
+      if (node.op == plan::DimOp::symbol)
+        good = node.value >= 0 && static_cast<std::uint64_t>(node.value) < plan_.symbols.size();
+      else if (node.op != plan::DimOp::constant)
+        good = good && node.a < i && node.b < i;
       require(good, "table.dim", fmt::format("dim node {} refers to nothing before it", i));
     }
   }
 
   void symbols() {
-    require(plan_.symbols.size() == program_.symbols.size(), "table.symbol", "plan and program differ in their dim symbols");
+    require(plan_.symbols.size() == program_.symbols.size(), "table.symbol",
+            "plan and program differ in their dim symbols");
     for (std::size_t i = 0; i < plan_.symbols.size() && ok_; ++i) {
       const plan::SymbolDesc& have = plan_.symbols[i];
       const spec::Symbol& want = program_.symbols[i];
@@ -58,12 +61,14 @@ class TableCheck {
   }
 
   void tensors() {
-    require(plan_.tensors.size() == program_.tensors.size(), "table.tensor", "plan and program differ in their tensors");
+    require(plan_.tensors.size() == program_.tensors.size(), "table.tensor",
+            "plan and program differ in their tensors");
     for (std::size_t i = 0; i < plan_.tensors.size() && ok_; ++i) {
       const plan::TensorDesc& have = plan_.tensors[i];
       const spec::Tensor& want = program_.tensors[i];
       bool good = have.name && have.source && want.name == have.name && have.dtype == want.dtype &&
-                  static_cast<int>(have.kind) == static_cast<int>(want.kind) && have.rank == want.shape.size() && have.rank <= 4;
+                  static_cast<int>(have.kind) == static_cast<int>(want.kind) && have.rank == want.shape.size() &&
+                  have.rank <= 4;
       for (std::size_t d = 0; good && d < have.rank; ++d) good = dim(have.shape[d]);
       const wire::Space space = want.kind == spec::TensorKind::weight  ? wire::Space::weights
                                 : want.kind == spec::TensorKind::state ? wire::Space::state
@@ -81,15 +86,20 @@ class TableCheck {
     for (const plan::DimId id : d.grid) dims = dims && dim(id);
     for (const plan::DimId id : d.tile) dims = dims && dim(id);
     for (const plan::DimId id : d.dims) dims = dims && dim(id);
-    require(dims && dim(d.bytes_read) && dim(d.bytes_written) && dim(d.operations), "table.op", where("names a dim that does not exist"));
+    require(dims && dim(d.bytes_read) && dim(d.bytes_written) && dim(d.operations), "table.op",
+            where("names a dim that does not exist"));
     require(fits(d.operand_first, std::uint64_t{d.input_count} + d.output_count, plan_.operands.size()) &&
-                fits(d.wait_first, d.wait_count, plan_.waits.size()) && fits(d.signal_first, d.signal_count, plan_.signals.size()) &&
-                fits(d.guard_first, d.guard_count, plan_.guards.size()) && fits(d.code_first, d.code_count, plan_.code.size()),
+                fits(d.wait_first, d.wait_count, plan_.waits.size()) &&
+                fits(d.signal_first, d.signal_count, plan_.signals.size()) &&
+                fits(d.guard_first, d.guard_count, plan_.guards.size()) &&
+                fits(d.code_first, d.code_count, plan_.code.size()),
             "table.op", where("a table entry is out of range"));
-    require(d.wait_count <= 0xffff && d.signal_count <= 0xffff && d.guard_count <= 0xffff && d.code_count <= 0xffff, "limit.op",
-            where("has more waits, signals, guards or instructions than a frame can hold"));
-    require(d.report == plan::kNone || d.report < plan_.reports.size(), "table.op", where("names a report that does not exist"));
-    require(d.dynamic_report == plan::kNone || d.dynamic_report < plan_.reports.size(), "table.op", where("names a report that does not exist"));
+    require(d.wait_count <= 0xffff && d.signal_count <= 0xffff && d.guard_count <= 0xffff && d.code_count <= 0xffff,
+            "limit.op", where("has more waits, signals, guards or instructions than a frame can hold"));
+    require(d.report == plan::kNone || d.report < plan_.reports.size(), "table.op",
+            where("names a report that does not exist"));
+    require(d.dynamic_report == plan::kNone || d.dynamic_report < plan_.reports.size(), "table.op",
+            where("names a report that does not exist"));
   }
 
   void operands() {
@@ -107,8 +117,8 @@ class TableCheck {
       const plan::WaitDesc& d = plan_.waits[i];
       bool good = d.signal < plan_.signals.size() && d.producer < plan_.ops.size();
       for (const plan::WaitAxisDesc& a : d.axis)
-        good = good && a.grid_axis >= -1 && a.grid_axis <= 3 && dim(a.step) && dim(a.offset) && dim(a.length) && dim(a.extent) &&
-               dim(a.block) && dim(a.stride);
+        good = good && a.grid_axis >= -1 && a.grid_axis <= 3 && dim(a.step) && dim(a.offset) && dim(a.length) &&
+               dim(a.extent) && dim(a.block) && dim(a.stride);
       require(good, "table.wait", fmt::format("wait {} names something that does not exist", i));
     }
     for (std::size_t i = 0; i < plan_.signals.size() && ok_; ++i) {
@@ -121,25 +131,31 @@ class TableCheck {
 
   void rest() {
     for (std::size_t i = 0; i < plan_.guards.size() && ok_; ++i)
-      require(plan_.guards[i].report < plan_.reports.size() && plan_.guards[i].compare <= static_cast<std::uint32_t>(wire::Compare::ge),
+      require(plan_.guards[i].report < plan_.reports.size() &&
+                  plan_.guards[i].compare <= static_cast<std::uint32_t>(wire::Compare::ge),
               "table.guard", fmt::format("guard {} names something that does not exist", i));
     for (std::size_t i = 0; i < plan_.reports.size() && ok_; ++i) {
       const plan::ReportDesc& d = plan_.reports[i];
       require(d.name && d.op < plan_.ops.size() && d.operand < plan_.operands.size() && dim(d.elements), "table.report",
               fmt::format("report {} names something that does not exist", i));
     }
-    require(plan_.checks.size() == program_.checks.size(), "table.check", "plan and program differ in their run-time checks");
+    require(plan_.checks.size() == program_.checks.size(), "table.check",
+            "plan and program differ in their run-time checks");
     for (const plan::CheckDesc& check : plan_.checks)
-      require(dim(check.lhs) && dim(check.rhs) && check.message, "table.check", "a run-time check names a dim that does not exist");
-    require(plan_.ops.size() < wire::kMaxOps, "limit.ops", fmt::format("{} ops are more than a frame can hold", plan_.ops.size()));
+      require(dim(check.lhs) && dim(check.rhs) && check.message, "table.check",
+              "a run-time check names a dim that does not exist");
+    require(plan_.ops.size() < wire::kMaxOps, "limit.ops",
+            fmt::format("{} ops are more than a frame can hold", plan_.ops.size()));
   }
 
   void names() {
     std::unordered_set<std::string> seen;
     for (const plan::OpDesc& op : plan_.ops) seen.insert(op.name);
     require(plan_.ops.size() == program_.ops.size() && seen.size() == plan_.ops.size(), "table.op",
-            fmt::format("the program has {} ops, the plan {} ({} names)", program_.ops.size(), plan_.ops.size(), seen.size()));
-    for (const spec::Op& op : program_.ops) require(seen.contains(op.name), "table.op", fmt::format("op '{}' is missing", op.name));
+            fmt::format("the program has {} ops, the plan {} ({} names)", program_.ops.size(), plan_.ops.size(),
+                        seen.size()));
+    for (const spec::Op& op : program_.ops)
+      require(seen.contains(op.name), "table.op", fmt::format("op '{}' is missing", op.name));
   }
 
   const spec::Program& program_;

@@ -13,11 +13,13 @@ namespace {
 
 // In the order of wire::ExprOp.
 constexpr const char* kExprOps[] = {
-    "const_f", "const_i", "arg_f", "arg_i", "index_i", "add_f", "sub_f", "mul_f", "div_f", "mod_f", "min_f", "max_f", "pow_f",
-    "add_i", "sub_i", "mul_i", "div_i", "mod_i", "min_i", "max_i", "neg_f", "abs_f", "floor_f", "ceil_f", "round_f", "sign_f",
-    "neg_i", "abs_i", "sign_i", "exp_f", "log_f", "sqrt_f", "rsqrt_f", "sin_f", "cos_f", "tanh_f", "erf_f", "sigmoid_f", "silu_f",
-    "gelu_f", "gelu_tanh_f", "relu_f", "softplus_f", "lt_f", "le_f", "eq_f", "ne_f", "lt_i", "le_i", "eq_i", "ne_i", "and_i", "or_i",
-    "not_i", "select_f", "select_i", "f_from_i", "i_from_f"};
+    "const_f",  "const_i",   "arg_f",    "arg_i",   "index_i",     "add_f",   "sub_f",      "mul_f",  "div_f",
+    "mod_f",    "min_f",     "max_f",    "pow_f",   "add_i",       "sub_i",   "mul_i",      "div_i",  "mod_i",
+    "min_i",    "max_i",     "neg_f",    "abs_f",   "floor_f",     "ceil_f",  "round_f",    "sign_f", "neg_i",
+    "abs_i",    "sign_i",    "exp_f",    "log_f",   "sqrt_f",      "rsqrt_f", "sin_f",      "cos_f",  "tanh_f",
+    "erf_f",    "sigmoid_f", "silu_f",   "gelu_f",  "gelu_tanh_f", "relu_f",  "softplus_f", "lt_f",   "le_f",
+    "eq_f",     "ne_f",      "lt_i",     "le_i",    "eq_i",        "ne_i",    "and_i",      "or_i",   "not_i",
+    "select_f", "select_i",  "f_from_i", "i_from_f"};
 static_assert(std::size(kExprOps) == static_cast<std::size_t>(wire::ExprOp::i_from_f) + 1);
 
 const char* dtype_enumerator(wire::Dtype t) { return t == wire::Dtype::boolean ? "boolean" : wire::dtype_name(t); }
@@ -41,17 +43,23 @@ std::string typed_op(const PlanImage& image, const plan::OpDesc& op) {
 
 bool reserved(const std::string& name) {
   static const std::set<std::string> kNames = {
-      "alignas", "alignof", "and", "asm", "auto", "bool", "box", "break", "call", "case", "catch", "char", "class", "concept", "const", "constexpr",
-      "continue", "decltype", "default", "delete", "do", "double", "else", "enum", "explicit", "export", "extern", "false", "float", "for",
-      "for_each", "frame", "friend", "goto", "if", "inline", "int", "lanes", "long", "mutable", "namespace", "new", "noexcept", "not", "nullptr",
-      "op", "operator", "or", "out", "private", "protected", "public", "register", "requires", "return", "short", "signed", "sizeof", "static",
-      "struct", "switch", "template", "this", "throw", "tile", "true", "try", "typedef", "typename", "union", "unsigned", "using", "virtual",
-      "void", "volatile", "while", "xor"};
+      "alignas", "alignof",  "and",      "asm",      "auto",      "bool",      "box",       "break",    "call",
+      "case",    "catch",    "char",     "class",    "concept",   "const",     "constexpr", "continue", "decltype",
+      "default", "delete",   "do",       "double",   "else",      "enum",      "explicit",  "export",   "extern",
+      "false",   "float",    "for",      "for_each", "frame",     "friend",    "goto",      "if",       "inline",
+      "int",     "lanes",    "long",     "mutable",  "namespace", "new",       "noexcept",  "not",      "nullptr",
+      "op",      "operator", "or",       "out",      "private",   "protected", "public",    "register", "requires",
+      "return",  "short",    "signed",   "sizeof",   "static",    "struct",    "switch",    "template", "this",
+      "throw",   "tile",     "true",     "try",      "typedef",   "typename",  "union",     "unsigned", "using",
+      "virtual", "void",     "volatile", "while",    "xor"};
   return kNames.contains(name) || identifier(name) != name || name[0] == '_' || name.find("__") != std::string::npos;
 }
 
-Result<std::string> custom_struct(const spec::CustomAttrs& attrs, const PlanImage& image, const plan::OpDesc& op, std::size_t number) {
-  const auto refuse = [&](const std::string& why) { return Status(ErrorCode::invalid_data, fmt::format("op '{}': {}", op.name, why)); };
+Result<std::string> custom_struct(const spec::CustomAttrs& attrs, const PlanImage& image, const plan::OpDesc& op,
+                                  std::size_t number) {
+  const auto refuse = [&](const std::string& why) {
+    return Status(ErrorCode::invalid_data, fmt::format("op '{}': {}", op.name, why));
+  };
   if (const Status code = check_inline_code(attrs.code); !code.ok()) return refuse(code.message());
   std::string operands;
   for (std::uint32_t k = 0; k < op.input_count; ++k) {
@@ -62,9 +70,11 @@ Result<std::string> custom_struct(const spec::CustomAttrs& attrs, const PlanImag
   }
   operands += fmt::format("    [[maybe_unused]] const auto out = custom_output<{}, Dtype::{}>(call);\n", op.input_count,
                           dtype_enumerator(image.operands[op.operand_first + op.input_count].dtype));
-  return fill_template(template_text("custom_op.in"),
-                       {{"NUMBER", fmt::format("{}", number)}, {"OP", comment_text(op.name)}, {"OPERANDS", operands}, {"CODE", attrs.code},
-                        {"OUTPUT", fmt::format("{}", op.input_count)}});
+  return fill_template(template_text("custom_op.in"), {{"NUMBER", fmt::format("{}", number)},
+                                                       {"OP", comment_text(op.name)},
+                                                       {"OPERANDS", operands},
+                                                       {"CODE", attrs.code},
+                                                       {"OUTPUT", fmt::format("{}", op.input_count)}});
 }
 
 }  // namespace
@@ -77,7 +87,9 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
     const auto* custom = std::get_if<spec::CustomAttrs>(&program.ops[image.spec_ops[i]].attrs);
     std::string type = custom ? fmt::format("Custom{}", bodies.count) : typed_op(image, op);
     if (custom) {
-      if (!allow_inline) return Status(ErrorCode::invalid_argument, fmt::format("op '{}' carries code, which is refused by default", op.name));
+      if (!allow_inline)
+        return Status(ErrorCode::invalid_argument,
+                      fmt::format("op '{}' carries code, which is refused by default", op.name));
       Result<std::string> text = custom_struct(*custom, image, op, bodies.count);
       if (!text) return text.status();
       bodies.custom += *text;
@@ -87,7 +99,8 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
     if (!fresh) continue;
     if (bodies.count == 0xffff) return Status(ErrorCode::unsupported, "a program has at most 65535 different ops");
     bodies.aliases += fmt::format("using Op{} = {};  // {}\n", bodies.count, at->first, comment_text(op.name));
-    bodies.cases += fmt::format("      case {}: return Op{}::run(lanes, frame, op, tile);\n", bodies.count, bodies.count);
+    bodies.cases +=
+        fmt::format("      case {}: return Op{}::run(lanes, frame, op, tile);\n", bodies.count, bodies.count);
     ++bodies.count;
   }
   return bodies;

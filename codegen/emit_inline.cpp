@@ -1,4 +1,5 @@
-// check_inline_code: inline code stays inside the braces it is put between. Not a sandbox: it is run because a user said so.
+// check_inline_code: inline code stays inside the braces it is put between. Not a sandbox: it is run because a user
+// said so.
 #include <fmt/format.h>
 
 #include <vector>
@@ -16,16 +17,22 @@ class Scanner {
     while (at_ < code_.size()) {
       const char c = code_[at_];
       if (c == '\n') ++line_;
-      if (starts("//")) skip_line();
-      else if (starts("/*")) CCKS_RETURN_IF_ERROR(skip_comment());
-      else if (c == '"' || (c == '\'' && !digit_separator())) CCKS_RETURN_IF_ERROR(skip_quoted(c));
-      else CCKS_RETURN_IF_ERROR(one(c));
+      if (starts("//"))
+        skip_line();
+      else if (starts("/*"))
+        CCKS_RETURN_IF_ERROR(skip_comment());
+      else if (c == '"' || (c == '\'' && !digit_separator()))
+        CCKS_RETURN_IF_ERROR(skip_quoted(c));
+      else
+        CCKS_RETURN_IF_ERROR(one(c));
     }
     return open_.empty() ? Status() : refuse(fmt::format("a '{}' is not closed", open_.back()));
   }
 
  private:
-  Status refuse(const std::string& why) const { return {ErrorCode::invalid_data, fmt::format("line {} of the code: {}", line_, why)}; }
+  Status refuse(const std::string& why) const {
+    return {ErrorCode::invalid_data, fmt::format("line {} of the code: {}", line_, why)};
+  }
   bool starts(const char* text) const { return code_.compare(at_, std::char_traits<char>::length(text), text) == 0; }
   bool digit_separator() const { return at_ > 0 && std::isalnum(static_cast<unsigned char>(code_[at_ - 1])) != 0; }
 
@@ -33,7 +40,8 @@ class Scanner {
     if (c == '#' || starts("%:")) return refuse("preprocessor directives are refused");
     if (c == '\\') return refuse("a backslash outside of a literal is refused");
     if (c == '"' || starts("R\"")) return refuse("raw strings are refused");
-    if (c != '\n' && c != '\t' && (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e)) return refuse("only printable ASCII is accepted");
+    if (c != '\n' && c != '\t' && (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e))
+      return refuse("only printable ASCII is accepted");
     const char closes = c == '{' || starts("<%") ? '}' : c == '(' ? ')' : c == '[' || starts("<:") ? ']' : 0;
     if (starts("<%") || starts("%>") || starts("<:") || starts(":>")) return refuse("digraphs are refused");
     if (closes) open_.push_back(c);
@@ -76,7 +84,8 @@ Status check_continuations(const std::string& code) {
     if (code[at] != '\\') continue;
     std::size_t next = at + 1;
     while (next < code.size() && (code[next] == ' ' || code[next] == '\t' || code[next] == '\r')) ++next;
-    if (next == code.size() || code[next] == '\n') return {ErrorCode::invalid_data, "a line of the code ends in a backslash"};
+    if (next == code.size() || code[next] == '\n')
+      return {ErrorCode::invalid_data, "a line of the code ends in a backslash"};
   }
   return {};
 }

@@ -12,7 +12,8 @@
 namespace ccks::codegen {
 namespace {
 
-constexpr const char* kTemplates[] = {"CMakeLists.txt", "module.cpp", "ops.hpp", "program.hpp", "scheduler.cpp", "worker.cpp"};
+constexpr const char* kTemplates[] = {"CMakeLists.txt", "module.cpp",    "ops.hpp",
+                                      "program.hpp",    "scheduler.cpp", "worker.cpp"};
 constexpr const char* kManifest = "manifest.json";
 constexpr const char* kCudaWorker = "worker.cu";
 
@@ -26,8 +27,10 @@ Result<std::string> filled(const std::string& name, const Holes& holes) {
 
 /// The program's name, unless CMake or the package itself has that name.
 std::string target_name(const std::string& program) {
-  static const std::set<std::string> kTaken = {"all",     "ALL_BUILD", "ccks", "clean", "edit_cache",    "help", "install", "package", "package_source", "preinstall",
-                                               "RUN_TESTS", "rebuild_cache", "test", "ZERO_CHECK", "default_target"};
+  static const std::set<std::string> kTaken = {
+      "all",       "ALL_BUILD",     "ccks",    "clean",          "edit_cache",
+      "help",      "install",       "package", "package_source", "preinstall",
+      "RUN_TESTS", "rebuild_cache", "test",    "ZERO_CHECK",     "default_target"};
   const std::string name = identifier(program);
   return kTaken.contains(name) ? name + "_program" : name;
 }
@@ -60,14 +63,22 @@ std::vector<std::string> generated_names() {
   return names;
 }
 
-Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, const PlanImage& image, const EmitOptions& options) {
+Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, const PlanImage& image,
+                                                const EmitOptions& options) {
   const bool cuda = options.device == "cuda";
-  if (!cuda && options.device != "host") return Status(ErrorCode::invalid_argument, fmt::format("there is no device '{}': host or cuda", options.device));
+  if (!cuda && options.device != "host")
+    return Status(ErrorCode::invalid_argument, fmt::format("there is no device '{}': host or cuda", options.device));
   Result<Bodies> bodies = emit_bodies(program, image, options.allow_inline);
   if (!bodies) return bodies.status();
   Holes holes = emit_tables(image, *bodies);
-  holes.insert({{"PROGRAM", comment_text(image.name)}, {"ID", identifier(image.name)}, {"NAMESPACE", identifier(image.name) + "_program"},
-                {"TARGET", target_name(image.name)}, {"VERSION", generator_version()}, {"ALIASES", bodies->aliases}, {"CASES", bodies->cases}, {"CUSTOM", bodies->custom}});
+  holes.insert({{"PROGRAM", comment_text(image.name)},
+                {"ID", identifier(image.name)},
+                {"NAMESPACE", identifier(image.name) + "_program"},
+                {"TARGET", target_name(image.name)},
+                {"VERSION", generator_version()},
+                {"ALIASES", bodies->aliases},
+                {"CASES", bodies->cases},
+                {"CUSTOM", bodies->custom}});
   CCKS_RETURN_IF_ERROR(add_parts(holes, cuda, !bodies->custom.empty()));
   std::vector<std::string> names(std::begin(kTemplates), std::end(kTemplates));
   if (cuda) names.push_back(kCudaWorker);

@@ -1,5 +1,5 @@
-// Generated sources: what ccks-gen writes for one program. Sources include the headers of ccks and instantiate; the logic
-// stays there. Equal input gives equal bytes.
+// Generated sources: what ccks-gen writes for one program. Sources include the headers of ccks and instantiate; the
+// logic stays there. Equal input gives equal bytes.
 #pragma once
 
 #include <map>
@@ -12,10 +12,10 @@
 namespace ccks::codegen {
 
 struct EmitOptions {
-  std::string device = "host";     // "host", or "cuda": worker.cu besides worker.cpp
-  bool allow_inline = false;       // code of `custom` ops may go into the sources
-  std::string spec_name;           // file name of the spec, without folders
-  std::string spec_hash;           // content_hash of its text and includes
+  std::string device = "host";                                  // "host", or "cuda": worker.cu besides worker.cpp
+  bool allow_inline = false;                                    // code of `custom` ops may go into the sources
+  std::string spec_name;                                        // file name of the spec, without folders
+  std::string spec_hash;                                        // content_hash of its text and includes
   std::vector<std::pair<std::string, std::int64_t>> constants;  // what --set changed
 };
 
@@ -25,27 +25,30 @@ struct GeneratedFile {
 };
 
 /// Files in the order of their names; the manifest lists the others.
-Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, const PlanImage& image, const EmitOptions& options);
+Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, const PlanImage& image,
+                                                const EmitOptions& options);
 /// Every file name that any version of emit_sources may return.
 std::vector<std::string> generated_names();
 /// Version of the generator, "0.1.0".
 const char* generator_version();
 
-// ---- parts, for emit_sources.cpp and tests ----------------------------------------------------------------------------
+// ---- parts, for emit_sources.cpp and tests
+// ----------------------------------------------------------------------------
 
 /// Which instantiation each op runs, and their text.
 struct Bodies {
   std::vector<std::uint16_t> of_op;
-  std::string aliases;    // using Op0 = ...;
-  std::string cases;      // of the switch over bodies
-  std::string custom;     // structs with inline code
+  std::string aliases;  // using Op0 = ...;
+  std::string cases;    // of the switch over bodies
+  std::string custom;   // structs with inline code
   std::size_t count = 0;
 };
 Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline);
 /// The tables of scheduler.cpp by template hole.
 std::map<std::string, std::string> emit_tables(const PlanImage& image, const Bodies& bodies);
 std::string emit_manifest(const PlanImage& image, const EmitOptions& options, const std::vector<GeneratedFile>& files);
-/// invalid_data where code of a `custom` op could reach beyond its function: unbalanced, unterminated, or with directives.
+/// invalid_data where code of a `custom` op could reach beyond its function: unbalanced, unterminated, or with
+/// directives.
 Status check_inline_code(const std::string& code);
 
 }  // namespace ccks::codegen

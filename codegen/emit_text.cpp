@@ -11,8 +11,10 @@ std::string cpp_string(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\' || c == '?' || byte < 0x20 || byte > 0x7e) out += fmt::format("\\{:03o}", byte);
-    else out += c;
+    if (c == '"' || c == '\\' || c == '?' || byte < 0x20 || byte > 0x7e)
+      out += fmt::format("\\{:03o}", byte);
+    else
+      out += c;
   }
   return out + "\"";
 }
@@ -20,7 +22,8 @@ std::string cpp_string(std::string_view text) {
 std::string comment_text(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._-[]").find(c) != std::string_view::npos;
+    const bool plain =
+        std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("._-[]").find(c) != std::string_view::npos;
     out += plain ? c : '?';
   }
   return out;
@@ -73,9 +76,11 @@ Result<std::string> fill_template(std::string_view text, const std::map<std::str
     out += text.substr(at, open - at);
     if (open == std::string_view::npos) break;
     const std::size_t close = text.find('@', open + 1);
-    const std::string name(close == std::string_view::npos ? std::string_view() : text.substr(open + 1, close - open - 1));
+    const std::string name(close == std::string_view::npos ? std::string_view()
+                                                           : text.substr(open + 1, close - open - 1));
     const auto value = values.find(name);
-    if (value == values.end()) return Status(ErrorCode::internal, fmt::format("a template asks for '{}', which nobody gives", name));
+    if (value == values.end())
+      return Status(ErrorCode::internal, fmt::format("a template asks for '{}', which nobody gives", name));
     out += value->second;
     at = close + 1;
   }

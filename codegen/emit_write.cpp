@@ -49,7 +49,8 @@ Status write_all(int fd, const std::string& text, const std::string& path) {
 class Aside {
  public:
   explicit Aside(std::string path) : path_(std::move(path)), aside_(fmt::format("{}.{}.tmp", path_, getpid())) {}
-  Aside(Aside&& other) noexcept : path_(std::move(other.path_)), aside_(std::move(other.aside_)), open_(std::exchange(other.open_, false)) {}
+  Aside(Aside&& other) noexcept
+      : path_(std::move(other.path_)), aside_(std::move(other.aside_)), open_(std::exchange(other.open_, false)) {}
   Aside& operator=(Aside&&) = delete;
   ~Aside() {
     if (open_) unlink(aside_.c_str());
@@ -60,7 +61,8 @@ class Aside {
     if (fd < 0) return failed("cannot create", aside_);
     open_ = true;
     const Status written = write_all(fd, text, aside_);
-    if (close(fd) != 0 && written.ok()) return failed("cannot write", aside_);  // some file systems report a full disk here
+    if (close(fd) != 0 && written.ok())
+      return failed("cannot write", aside_);  // some file systems report a full disk here
     return written;
   }
   Status commit() {
@@ -76,7 +78,8 @@ class Aside {
 
 Result<Origin> origin_of_file(const std::string& path) {
   struct stat info;
-  if (lstat(path.c_str(), &info) != 0) return errno == ENOENT ? Result<Origin>(Origin::absent) : Result<Origin>(failed("cannot look at", path));
+  if (lstat(path.c_str(), &info) != 0)
+    return errno == ENOENT ? Result<Origin>(Origin::absent) : Result<Origin>(failed("cannot look at", path));
   if (!S_ISREG(info.st_mode)) return Origin::foreign;
   Result<std::string> text = read_whole(path);
   if (!text) return text.status();
@@ -84,15 +87,17 @@ Result<Origin> origin_of_file(const std::string& path) {
 }
 
 Status refuse(const std::string& path, Origin origin) {
-  return {ErrorCode::invalid_argument, origin == Origin::edited
-                                           ? fmt::format("'{}' was generated and edited since; --force overwrites it", path)
-                                           : fmt::format("'{}' was not written by ccks-gen; --force overwrites it", path)};
+  return {ErrorCode::invalid_argument,
+          origin == Origin::edited ? fmt::format("'{}' was generated and edited since; --force overwrites it", path)
+                                   : fmt::format("'{}' was not written by ccks-gen; --force overwrites it", path)};
 }
 
 Status make_directory(const std::string& directory) {
   std::error_code error;
   fs::create_directories(directory, error);
-  if (error || !fs::is_directory(directory)) return {ErrorCode::io_error, fmt::format("cannot make folder '{}': {}", directory, error ? error.message() : "a file of that name is in the way")};
+  if (error || !fs::is_directory(directory))
+    return {ErrorCode::io_error, fmt::format("cannot make folder '{}': {}", directory,
+                                             error ? error.message() : "a file of that name is in the way")};
   return {};
 }
 
@@ -109,18 +114,24 @@ void remove_stale(const std::string& directory, const std::vector<GeneratedFile>
 }  // namespace
 
 std::string with_marker(const std::string& path, const std::string& text) {
-  const auto ends = [&](std::string_view suffix) { return path.size() >= suffix.size() && path.compare(path.size() - suffix.size(), suffix.size(), suffix) == 0; };
+  const auto ends = [&](std::string_view suffix) {
+    return path.size() >= suffix.size() && path.compare(path.size() - suffix.size(), suffix.size(), suffix) == 0;
+  };
   const bool json = ends(".json");
   const std::string_view before = json ? "{ \"note\": \"" : ends(".txt") ? "# " : "// ";
-  return fmt::format("{}{}{}{}{}{}\n{}", before, kWords, generator_version(), kHash, content_hash(text), json ? "\"," : "", text);
+  return fmt::format("{}{}{}{}{}{}\n{}", before, kWords, generator_version(), kHash, content_hash(text),
+                     json ? "\"," : "", text);
 }
 
 Origin origin_of(const std::string& text) {
   const std::size_t end = text.find('\n');
   const std::string_view line = std::string_view(text).substr(0, end);
   const std::size_t words = line.find(kWords), hash = line.find(kHash);
-  if (end == std::string::npos || words == std::string_view::npos || hash == std::string_view::npos || hash < words) return Origin::foreign;
-  return line.substr(hash + kHash.size(), 16) == content_hash(std::string_view(text).substr(end + 1)) ? Origin::generated : Origin::edited;
+  if (end == std::string::npos || words == std::string_view::npos || hash == std::string_view::npos || hash < words)
+    return Origin::foreign;
+  return line.substr(hash + kHash.size(), 16) == content_hash(std::string_view(text).substr(end + 1))
+             ? Origin::generated
+             : Origin::edited;
 }
 
 Status write_generated(const std::string& directory, const std::vector<GeneratedFile>& files, bool force) {

@@ -42,7 +42,8 @@ Result<GpuFigures> gpu_figures(const std::string& text) {
   }
   double tb = 0, tflops = 0;
   if (parse_pair(text, tb, tflops)) return GpuFigures{text, "as given", tb * 1e12, tflops * 1e12};
-  return Status(ErrorCode::invalid_argument, fmt::format("unknown GPU '{}': one of {}, or TB/s,TFLOPS such as 4.8,900", text, names));
+  return Status(ErrorCode::invalid_argument,
+                fmt::format("unknown GPU '{}': one of {}, or TB/s,TFLOPS such as 4.8,900", text, names));
 }
 
 }  // namespace ccks::codegen

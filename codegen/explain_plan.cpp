@@ -17,14 +17,16 @@ constexpr const char* kSpaces[] = {"arena", "weights", "state"};
 constexpr const char* kCompare[] = {"==", "!=", "<", "<=", ">", ">="};
 
 double micros(const GpuFigures& gpu, std::int64_t bytes, std::int64_t operations) {
-  return 1e6 * std::max(static_cast<double>(bytes) / gpu.bytes_per_s, static_cast<double>(operations) / gpu.operations_per_s);
+  return 1e6 *
+         std::max(static_cast<double>(bytes) / gpu.bytes_per_s, static_cast<double>(operations) / gpu.operations_per_s);
 }
 
 std::string guard_text(const Model& m, const plan::OpDesc& d) {
   std::string text;
   for (std::uint32_t g = d.guard_first; g < d.guard_first + d.guard_count; ++g) {
     const plan::GuardDesc& guard = m.plan->guards[g];
-    text += fmt::format("{}{} {} {}", text.empty() ? "" : " and ", m.plan->reports[guard.report].name, kCompare[guard.compare], guard.value);
+    text += fmt::format("{}{} {} {}", text.empty() ? "" : " and ", m.plan->reports[guard.report].name,
+                        kCompare[guard.compare], guard.value);
   }
   return text;
 }
@@ -62,7 +64,8 @@ std::int64_t most_waited(const check::OpNow& op, const check::WaitNow& w) {
   for (const check::WaitAxisNow& axis : w.axis) {
     std::int64_t most = 0;
     const std::int64_t values = check::coordinate_values(op, axis);
-    for (const std::int64_t c : {std::int64_t{0}, values / 2, values - 1}) {  // windows are widest away from a clipped end
+    for (const std::int64_t c :
+         {std::int64_t{0}, values / 2, values - 1}) {  // windows are widest away from a clipped end
       const check::Blocks b = check::blocks_at(axis, std::max<std::int64_t>(0, c));
       most = std::max(most, b.hi - b.lo);
     }
@@ -78,8 +81,11 @@ void explain_waits(const Model& m, const PlanImage& image, Explanation& out) {
       const check::WaitNow& wait = m.waits[w];
       const check::SignalNow& signal = m.signals[wait.signal];
       const int split = (signal.axis[0] >= 0 ? 1 : 0) + (signal.axis[1] >= 0 ? 1 : 0);
-      out.waits.push_back({wait.producer, op, split == 0 ? "whole" : split == 1 ? "row" : "tile", reasons(image, w), signal.count,
-                           signal.total, most_waited(m.ops[op], wait)});
+      out.waits.push_back({wait.producer, op,
+                           split == 0   ? "whole"
+                           : split == 1 ? "row"
+                                        : "tile",
+                           reasons(image, w), signal.count, signal.total, most_waited(m.ops[op], wait)});
     }
   }
   for (const Dependency& d : image.dependencies) out.dropped_waits += d.wait == plan::kNone ? 1 : 0;
@@ -95,8 +101,16 @@ void explain_tensors(const Model& m, const PlanImage& image, Explanation& out) {
   for (std::size_t t = 0; t < m.plan->tensors.size(); ++t) {
     const plan::TensorDesc& d = m.plan->tensors[t];
     if (m.program->tensors[t].alias_of != spec::kNone) continue;
-    ExplainedTensor tensor{d.name, kKinds[static_cast<int>(d.kind)], wire::dtype_name(d.dtype), kSpaces[static_cast<int>(d.space)], {},
-                           d.offset, static_cast<std::uint64_t>(tensor_bytes(m, d)), d.max_bytes, -1, -1};
+    ExplainedTensor tensor{d.name,
+                           kKinds[static_cast<int>(d.kind)],
+                           wire::dtype_name(d.dtype),
+                           kSpaces[static_cast<int>(d.space)],
+                           {},
+                           d.offset,
+                           static_cast<std::uint64_t>(tensor_bytes(m, d)),
+                           d.max_bytes,
+                           -1,
+                           -1};
     for (std::size_t i = 0; i < d.rank; ++i) tensor.shape.push_back(m.values[d.shape[i]]);
     if (t < image.live_ranges.size() && image.live_ranges[t].first <= image.live_ranges[t].last) {
       tensor.first_op = image.live_ranges[t].first;
@@ -112,7 +126,8 @@ std::int64_t touched_bytes(const Model& m, std::size_t op, std::size_t k) {
   std::int64_t bytes = o.element_bytes();
   for (std::size_t d = 0; d < 4; ++d)
     if (o.stride[d] != 0) bytes *= o.dim[d];
-  if (m.spec_op(op).kind() == spec::OpKind::gather && k == 0) bytes = std::min(bytes, m.operands_of(op)[2].dim[2] * o.dim[3] * o.element_bytes());
+  if (m.spec_op(op).kind() == spec::OpKind::gather && k == 0)
+    bytes = std::min(bytes, m.operands_of(op)[2].dim[2] * o.dim[3] * o.element_bytes());
   if (m.spec_op(op).kind() == spec::OpKind::expert_matmul && k == 1)  // no more experts than routed rows
     bytes = o.dim[1] == 0 ? 0 : bytes / o.dim[1] * std::min(o.dim[1], m.operands_of(op)[2].dim[3]);
   return bytes;
@@ -128,7 +143,8 @@ std::int64_t compulsory_bytes(const Model& m) {
   }
   std::int64_t bytes = 0;
   for (std::size_t t = 0; t < touched.size(); ++t)
-    if (m.program->tensors[t].kind != spec::TensorKind::intermediate) bytes += std::min(touched[t], tensor_bytes(m, m.plan->tensors[t]));
+    if (m.program->tensors[t].kind != spec::TensorKind::intermediate)
+      bytes += std::min(touched[t], tensor_bytes(m, m.plan->tensors[t]));
   return bytes;
 }
 
@@ -155,33 +171,43 @@ std::string advice(const spec::Program& program, const Explanation& e) {
   const double boundaries = kBoundaryUs * static_cast<double>(e.ops.size());
   std::string text;
   if (decides)
-    text = fmt::format("What runs depends on values computed on the way ({}): a captured graph would have to run every branch or come back to "
-                       "the host; here the co-pilot decides ahead. Worth it.",
-                       routed ? "routed experts" : "conditions on reports");
+    text = fmt::format(
+        "What runs depends on values computed on the way ({}): a captured graph would have to run every branch or come "
+        "back to "
+        "the host; here the co-pilot decides ahead. Worth it.",
+        routed ? "routed experts" : "conditions on reports");
   else if (per_op > 20 * kBoundaryUs || e.ops.size() <= 2)
-    text = fmt::format("Everything is static and ops are long (about {:.1f} us each at best): a CUDA graph of library kernels does as well. "
-                       "Use this for many runs in flight, or not at all.",
-                       per_op);
+    text = fmt::format(
+        "Everything is static and ops are long (about {:.1f} us each at best): a CUDA graph of library kernels does as "
+        "well. "
+        "Use this for many runs in flight, or not at all.",
+        per_op);
   else if (boundaries < 0.1 * e.floor_us)
-    text = fmt::format("Everything is static; {} kernel boundaries (about {:.0f} us) are little beside a floor of {:.0f} us: a CUDA graph comes close.",
-                       e.ops.size(), boundaries, e.floor_us);
+    text = fmt::format(
+        "Everything is static; {} kernel boundaries (about {:.0f} us) are little beside a floor of {:.0f} us: a CUDA "
+        "graph comes close.",
+        e.ops.size(), boundaries, e.floor_us);
   else
-    text = fmt::format("Everything is static, but {} ops in {:.1f} us at best are short: about {:.0f} us of kernel boundaries would remain in a CUDA "
-                       "graph, and waits per tile remove most of them. Worth measuring against a graph.",
-                       e.ops.size(), e.floor_us, boundaries);
-  if (!program.symbols.empty() && !decides) text += " A graph must be captured once per set of dims; this plan serves all of them.";
+    text = fmt::format(
+        "Everything is static, but {} ops in {:.1f} us at best are short: about {:.0f} us of kernel boundaries would "
+        "remain in a CUDA "
+        "graph, and waits per tile remove most of them. Worth measuring against a graph.",
+        e.ops.size(), e.floor_us, boundaries);
+  if (!program.symbols.empty() && !decides)
+    text += " A graph must be captured once per set of dims; this plan serves all of them.";
   return text;
 }
 
 }  // namespace
 
-Result<Explanation> explain_plan(const spec::Program& program, const PlanImage& image, std::span<const std::int64_t> dims,
-                                 const GpuFigures& gpu) {
+Result<Explanation> explain_plan(const spec::Program& program, const PlanImage& image,
+                                 std::span<const std::int64_t> dims, const GpuFigures& gpu) {
   CheckReport report;
   check::Faults faults(report, dims, 5);
   Model m;
   const plan::PlanView view = image.view();
-  if (!check::check_tables(program, view, faults) || !check::build_model(program, view, dims, faults, m)) return report.status();
+  if (!check::check_tables(program, view, faults) || !check::build_model(program, view, dims, faults, m))
+    return report.status();
   Explanation out;
   out.program = image.name;
   out.hash = image.hash;
@@ -202,7 +228,8 @@ Result<Explanation> explain_plan(const spec::Program& program, const PlanImage& 
   return out;
 }
 
-Result<std::vector<std::int64_t>> choose_dims(const spec::Program& program, const std::vector<std::pair<std::string, std::int64_t>>& given) {
+Result<std::vector<std::int64_t>> choose_dims(const spec::Program& program,
+                                              const std::vector<std::pair<std::string, std::int64_t>>& given) {
   std::vector<std::int64_t> dims;
   for (const spec::Symbol& s : program.symbols) dims.push_back(s.preset.value_or(s.range.lo));
   for (const auto& [name, value] : given) {
@@ -210,13 +237,15 @@ Result<std::vector<std::int64_t>> choose_dims(const spec::Program& program, cons
       const spec::Symbol& s = program.symbols[i];
       if (s.name != name) continue;
       if (value < s.range.lo || value > s.range.hi)
-        return Status(ErrorCode::out_of_range, fmt::format("dim '{}' is {}, outside {} to {}", name, value, s.range.lo, s.range.hi));
+        return Status(ErrorCode::out_of_range,
+                      fmt::format("dim '{}' is {}, outside {} to {}", name, value, s.range.lo, s.range.hi));
       dims[i] = value;
     }
   }
   for (const spec::RuntimeCheck& check : program.checks) {
     const auto lhs = check.lhs.evaluate(dims), rhs = check.rhs.evaluate(dims);
-    const bool held = lhs && rhs && (check.relation == spec::RuntimeCheck::Relation::equal ? *lhs == *rhs : *lhs <= *rhs);
+    const bool held =
+        lhs && rhs && (check.relation == spec::RuntimeCheck::Relation::equal ? *lhs == *rhs : *lhs <= *rhs);
     if (!held) return Status(ErrorCode::out_of_range, check.message + " at these dims");
   }
   return dims;

@@ -37,12 +37,19 @@ class Table {
 std::string scaled(double value, const char* unit, double base, const char* const (&prefixes)[6]) {
   std::size_t i = 0;
   while (value >= base && i + 1 < std::size(prefixes)) value /= base, ++i;
-  return i == 0 ? fmt::format("{:.0f} {}{}", value, prefixes[i], unit) : fmt::format("{:.{}f} {}{}", value, value < 10 ? 2 : value < 100 ? 1 : 0, prefixes[i], unit);
+  return i == 0 ? fmt::format("{:.0f} {}{}", value, prefixes[i], unit)
+                : fmt::format("{:.{}f} {}{}", value,
+                              value < 10    ? 2
+                              : value < 100 ? 1
+                                            : 0,
+                              prefixes[i], unit);
 }
 std::string bytes(double v) { return scaled(v, "B", 1024, {"", "Ki", "Mi", "Gi", "Ti", "Pi"}); }
 std::string count(double v) { return scaled(v, "", 1000, {"", "k", "M", "G", "T", "P"}); }
 
-std::string micros(double us) { return us < 10 ? fmt::format("{:.2f}", us) : us < 1000 ? fmt::format("{:.1f}", us) : fmt::format("{:.0f}", us); }
+std::string micros(double us) {
+  return us < 10 ? fmt::format("{:.2f}", us) : us < 1000 ? fmt::format("{:.1f}", us) : fmt::format("{:.0f}", us);
+}
 
 /// Without leading ones: "[4 x 128]".
 std::string extents(const std::array<std::int64_t, 4>& v) {
@@ -57,9 +64,11 @@ std::string ops_table(const Explanation& e) {
   Table table({"#", "op", "kind", "tiles", "grid", "tile", "read", "written", "operations", "floor us", ""});
   for (std::size_t i = 0; i < e.ops.size(); ++i) {
     const ExplainedOp& op = e.ops[i];
-    table.add({fmt::format("{}", i), op.name, op.kind, fmt::format("{}", op.tiles), extents(op.grid), extents(op.tile), bytes(static_cast<double>(op.bytes_read)),
-               bytes(static_cast<double>(op.bytes_written)), count(static_cast<double>(op.operations)), micros(op.floor_us),
-               (op.dynamic ? std::string("at most; counted at run time ") : std::string()) + (op.guard.empty() ? "" : "if " + op.guard)});
+    table.add({fmt::format("{}", i), op.name, op.kind, fmt::format("{}", op.tiles), extents(op.grid), extents(op.tile),
+               bytes(static_cast<double>(op.bytes_read)), bytes(static_cast<double>(op.bytes_written)),
+               count(static_cast<double>(op.operations)), micros(op.floor_us),
+               (op.dynamic ? std::string("at most; counted at run time ") : std::string()) +
+                   (op.guard.empty() ? "" : "if " + op.guard)});
   }
   return "ops\n" + table.text("rllrllrrrrl");
 }
@@ -67,9 +76,12 @@ std::string ops_table(const Explanation& e) {
 std::string waits_table(const Explanation& e) {
   Table table({"op", "waits for", "split", "events", "per tile", "signals", "because"});
   for (const ExplainedWait& w : e.waits)
-    table.add({fmt::format("{} {}", w.consumer, e.ops[w.consumer].name), fmt::format("{} {}", w.producer, e.ops[w.producer].name), w.granularity,
-               fmt::format("{}", w.events), fmt::format("{}", w.waited), fmt::format("{}", w.total), w.reasons});
-  std::string text = "dependencies (each tile of `op` waits for `per tile` events of `waits for`; an event is complete after `signals` tiles)\n";
+    table.add({fmt::format("{} {}", w.consumer, e.ops[w.consumer].name),
+               fmt::format("{} {}", w.producer, e.ops[w.producer].name), w.granularity, fmt::format("{}", w.events),
+               fmt::format("{}", w.waited), fmt::format("{}", w.total), w.reasons});
+  std::string text =
+      "dependencies (each tile of `op` waits for `per tile` events of `waits for`; an event is complete after "
+      "`signals` tiles)\n";
   text += table.empty() ? "  none\n" : table.text("lllrrrl");
   if (e.dropped_waits > 0) text += fmt::format("  and {} dependencies that these imply\n", e.dropped_waits);
   return text;
@@ -85,25 +97,34 @@ std::string tensors_table(const Explanation& e) {
   Table table({"tensor", "kind", "shape", "space", "offset", "bytes", "in use"});
   for (const ExplainedTensor& t : e.tensors) {
     const std::string use = t.first_op < 0 ? "never" : fmt::format("ops {} to {}", t.first_op, t.last_op);
-    table.add({t.name, t.kind, shape_text(t), t.space, fmt::format("{}", t.offset), bytes(static_cast<double>(t.bytes)), t.kind == "intermediate" ? use : "always"});
+    table.add({t.name, t.kind, shape_text(t), t.space, fmt::format("{}", t.offset), bytes(static_cast<double>(t.bytes)),
+               t.kind == "intermediate" ? use : "always"});
   }
   return "buffers\n" + table.text("llllrrl");
 }
 
 std::string totals(const Explanation& e) {
-  const double saved = e.unplanned_arena_bytes == 0 ? 0 : 100.0 * (1 - static_cast<double>(e.arena_bytes) / static_cast<double>(e.unplanned_arena_bytes));
+  const double saved =
+      e.unplanned_arena_bytes == 0
+          ? 0
+          : 100.0 * (1 - static_cast<double>(e.arena_bytes) / static_cast<double>(e.unplanned_arena_bytes));
   std::string text = "memory\n";
-  text += fmt::format("  per run in flight  {} (without reuse {}: {:.0f} % saved), {} events, {} of reports\n", bytes(static_cast<double>(e.arena_bytes)),
-                      bytes(static_cast<double>(e.unplanned_arena_bytes)), saved, e.event_count, bytes(static_cast<double>(e.report_bytes)));
+  text += fmt::format("  per run in flight  {} (without reuse {}: {:.0f} % saved), {} events, {} of reports\n",
+                      bytes(static_cast<double>(e.arena_bytes)), bytes(static_cast<double>(e.unplanned_arena_bytes)),
+                      saved, e.event_count, bytes(static_cast<double>(e.report_bytes)));
   text += fmt::format("  weights            {}\n", bytes(static_cast<double>(e.weight_bytes)));
   text += fmt::format("  per session state  {}\n", bytes(static_cast<double>(e.state_bytes)));
   text += fmt::format("  scratch per worker {}\n", bytes(static_cast<double>(e.scratch_bytes)));
   text += "work of one run\n";
-  text += fmt::format("  {} ops, {} tiles, {} operations\n", e.ops.size(), e.tiles, count(static_cast<double>(e.operations)));
-  text += fmt::format("  {} read and {} written op by op; {} must move at least\n", bytes(static_cast<double>(e.bytes_read)),
-                      bytes(static_cast<double>(e.bytes_written)), bytes(static_cast<double>(e.compulsory_bytes)));
-  text += fmt::format("floor on {} ({}: {:.2f} TB/s, {:.0f} TFLOP/s)\n", e.gpu.name, e.gpu.source, e.gpu.bytes_per_s / 1e12, e.gpu.operations_per_s / 1e12);
-  text += fmt::format("  {} us with everything overlapped; {} us op by op through device memory\n", micros(e.floor_us), micros(e.op_by_op_us));
+  text += fmt::format("  {} ops, {} tiles, {} operations\n", e.ops.size(), e.tiles,
+                      count(static_cast<double>(e.operations)));
+  text += fmt::format("  {} read and {} written op by op; {} must move at least\n",
+                      bytes(static_cast<double>(e.bytes_read)), bytes(static_cast<double>(e.bytes_written)),
+                      bytes(static_cast<double>(e.compulsory_bytes)));
+  text += fmt::format("floor on {} ({}: {:.2f} TB/s, {:.0f} TFLOP/s)\n", e.gpu.name, e.gpu.source,
+                      e.gpu.bytes_per_s / 1e12, e.gpu.operations_per_s / 1e12);
+  text += fmt::format("  {} us with everything overlapped; {} us op by op through device memory\n", micros(e.floor_us),
+                      micros(e.op_by_op_us));
   return text;
 }
 
@@ -127,7 +148,8 @@ std::string wrapped(const std::string& text, std::size_t width) {
 std::string explanation_to_text(const Explanation& e) {
   std::string text = fmt::format("program {}  plan {:016x}", e.program, e.hash);
   for (const auto& [name, value] : e.dims) text += fmt::format("  {} = {}", name, value);
-  return text + "\n\n" + ops_table(e) + "\n" + waits_table(e) + "\n" + tensors_table(e) + "\n" + totals(e) + "should I use this?\n" + wrapped(e.advice, 100);
+  return text + "\n\n" + ops_table(e) + "\n" + waits_table(e) + "\n" + tensors_table(e) + "\n" + totals(e) +
+         "should I use this?\n" + wrapped(e.advice, 100);
 }
 
 }  // namespace ccks::codegen

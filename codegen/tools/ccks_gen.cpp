@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -51,25 +53,32 @@ struct Loaded {
 };
 
 int complain(const Arguments& args, ExitCode code, const std::string& message) {
-  if (args.json) fmt::print("{}\n", Json{{"ok", false}, {"error", message}}.dump(2, ' ', false, Json::error_handler_t::replace));
-  else fmt::print(stderr, "ccks-gen: error: {}\n", message);
+  if (args.json)
+    fmt::print("{}\n", Json{{"ok", false}, {"error", message}}.dump(2, ' ', false, Json::error_handler_t::replace));
+  else
+    fmt::print(stderr, "ccks-gen: error: {}\n", message);
   return code;
 }
 
 int complain(const Arguments& args, const Status& status) {
-  const bool usage = status.code() == ErrorCode::io_error || status.code() == ErrorCode::unavailable || status.code() == ErrorCode::out_of_range;
+  const bool usage = status.code() == ErrorCode::io_error || status.code() == ErrorCode::unavailable ||
+                     status.code() == ErrorCode::out_of_range;
   return complain(args, usage ? kUsage : kSpecAtFault, status.message());
 }
 
-bool print(const std::string& text) { return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0; }
+bool print(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
 
 int printed(const Arguments& args, const std::string& text) {
   return print(text) ? kDone : complain(args, kUsage, "cannot write to standard output");
 }
 
 int report_diagnostics(const Arguments& args, const spec::ParseResult& parsed) {
-  if (args.json) fmt::print("{{\"ok\": false, \"diagnostics\": {}}}\n", spec::diagnostics_to_json(parsed));
-  else fmt::print(stderr, "{}", spec::format_diagnostics(parsed));
+  if (args.json)
+    fmt::print("{{\"ok\": false, \"diagnostics\": {}}}\n", spec::diagnostics_to_json(parsed));
+  else
+    fmt::print(stderr, "{}", spec::format_diagnostics(parsed));
   return kSpecAtFault;
 }
 
@@ -121,18 +130,26 @@ int refuse_unsound(const Arguments& args, const Loaded& loaded) {
   return complain(args, kSpecAtFault, loaded.report.status().message());
 }
 
-// ---- the commands -----------------------------------------------------------------------------------------------------
+// ---- the commands
+// -----------------------------------------------------------------------------------------------------
 
 Json check_json(const Loaded& l) {
-  Json json = {{"ok", l.report.ok()}, {"program", l.image->name}, {"ops", l.image->ops.size()}, {"waits", l.image->waits.size()},
-               {"points", Json::array()}, {"tiles_checked", l.report.tiles}, {"sampled", l.report.sampled}, {"faults", Json::array()},
+  Json json = {{"ok", l.report.ok()},
+               {"program", l.image->name},
+               {"ops", l.image->ops.size()},
+               {"waits", l.image->waits.size()},
+               {"points", Json::array()},
+               {"tiles_checked", l.report.tiles},
+               {"sampled", l.report.sampled},
+               {"faults", Json::array()},
                {"diagnostics", Json::parse(spec::diagnostics_to_json(l.parsed), nullptr, false)}};
   for (const auto& point : l.report.points) {
     Json dims = Json::object();
     for (std::size_t i = 0; i < point.size(); ++i) dims[l.parsed.program.symbols[i].name] = point[i];
     json["points"].push_back(std::move(dims));
   }
-  for (const codegen::PlanFault& f : l.report.faults) json["faults"].push_back({{"code", f.code}, {"message", f.message}});
+  for (const codegen::PlanFault& f : l.report.faults)
+    json["faults"].push_back({{"code", f.code}, {"message", f.message}});
   return json;
 }
 
@@ -144,8 +161,9 @@ int run_check(Arguments& args) {
     return code == kDone && !l.report.ok() ? kSpecAtFault : code;
   }
   if (!l.report.ok()) return refuse_unsound(args, l);
-  return printed(args, fmt::format("{}: sound. {} ops, {} waits, checked at {} set{} of dims{}\n", l.image->name, l.image->ops.size(), l.image->waits.size(),
-                                   l.report.points.size(), l.report.points.size() == 1 ? "" : "s",
+  return printed(args, fmt::format("{}: sound. {} ops, {} waits, checked at {} set{} of dims{}\n", l.image->name,
+                                   l.image->ops.size(), l.image->waits.size(), l.report.points.size(),
+                                   l.report.points.size() == 1 ? "" : "s",
                                    l.report.sampled ? "; tiles of large ops were sampled" : ", every tile"));
 }
 
@@ -163,7 +181,8 @@ int run_explain(Arguments& args) {
   if (const int code = load(args, l); code != kDone) return code;
   const auto explanation = explained(args, l);
   if (!explanation) return complain(args, explanation.status());
-  std::string text = args.json ? codegen::explanation_to_json(*explanation) : codegen::explanation_to_text(*explanation);
+  std::string text =
+      args.json ? codegen::explanation_to_json(*explanation) : codegen::explanation_to_text(*explanation);
   if (!args.json && !l.report.ok()) text += "\nTHIS PLAN IS REFUSED: " + l.report.status().message() + "\n";
   const int code = printed(args, text);
   return code == kDone && !l.report.ok() ? kSpecAtFault : code;
@@ -199,6 +218,17 @@ codegen::EmitOptions emit_options(const Arguments& args, const Loaded& l) {
   return options;
 }
 
+/// Ctrl-C waits until all files are in place: it takes milliseconds.
+Status write_uninterrupted(const Arguments& args, const std::vector<codegen::GeneratedFile>& files) {
+  sigset_t interrupts, before;
+  sigemptyset(&interrupts);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&interrupts, signal);
+  sigprocmask(SIG_BLOCK, &interrupts, &before);
+  Status written = codegen::write_generated(args.output, files, args.force);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return written;
+}
+
 int run_generate(Arguments& args) {
   if (args.output.empty()) return complain(args, kUsage, "where to? -o DIR");
   Loaded l;
@@ -206,33 +236,43 @@ int run_generate(Arguments& args) {
   if (!l.report.ok()) return refuse_unsound(args, l);
   const auto files = codegen::emit_sources(l.parsed.program, *l.image, emit_options(args, l));
   if (!files) return complain(args, files.status());
-  const Status written = codegen::write_generated(args.output, *files, args.force);
+  const Status written = write_uninterrupted(args, *files);
   if (!written.ok()) return complain(args, kUsage, written.message());
   if (!args.json) return printed(args, fmt::format("{}: {} files in {}\n", l.image->name, files->size(), args.output));
-  Json json = {{"ok", true}, {"program", l.image->name}, {"device", args.device}, {"directory", args.output}, {"files", Json::array()}};
+  Json json = {{"ok", true},
+               {"program", l.image->name},
+               {"device", args.device},
+               {"directory", args.output},
+               {"files", Json::array()}};
   for (const auto& file : *files) json["files"].push_back(file.path);
   return printed(args, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-// ---- the command line -------------------------------------------------------------------------------------------------
+// ---- the command line
+// -------------------------------------------------------------------------------------------------
 
 void add_common(CLI::App& app, Arguments& args) {
   app.add_option("SPEC", args.spec, "the spec, a YAML file")->type_name("FILE");
-  app.add_option("--set", args.set, "value of a dim, e.g. n=17 or layers=2; may be repeated")->type_name("NAME=INTEGER");
-  app.add_option("--device", args.device, "what tiles are chosen for: host or cuda")->check(CLI::IsMember({"host", "cuda"}))->capture_default_str();
-  app.add_option("--workers", args.workers, "how many workers tiles are chosen for; 0: the device's default")->capture_default_str();
+  app.add_option("--set", args.set, "value of a dim, e.g. n=17 or layers=2; may be repeated")
+      ->type_name("NAME=INTEGER");
+  app.add_option("--device", args.device, "what tiles are chosen for: host or cuda")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--workers", args.workers, "how many workers tiles are chosen for; 0: the device's default")
+      ->capture_default_str();
   app.add_flag("--allow-inline", args.allow_inline, "accept code in the spec (op custom); for specs that you trust");
   app.add_flag("--json", args.json, "print JSON on standard output, errors too");
 }
 
 int run(int argc, char** argv) {
   Arguments args;
-  CLI::App app("Generates a worker and a host scheduler from a spec, or says what it would do.\n\n"
-               "  ccks-gen SPEC -o DIR      generate sources that build against the installed package\n"
-               "  ccks-gen check SPEC       plan it and prove the plan sound\n"
-               "  ccks-gen explain SPEC     ops, dependencies, memory, work, and the floor on a GPU\n"
-               "  ccks-gen viz SPEC         draw it (SVG, through Graphviz)",
-               "ccks-gen");
+  CLI::App app(
+      "Generates a worker and a host scheduler from a spec, or says what it would do.\n\n"
+      "  ccks-gen SPEC -o DIR      generate sources that build against the installed package\n"
+      "  ccks-gen check SPEC       plan it and prove the plan sound\n"
+      "  ccks-gen explain SPEC     ops, dependencies, memory, work, and the floor on a GPU\n"
+      "  ccks-gen viz SPEC         draw it (SVG, through Graphviz)",
+      "ccks-gen");
   app.footer("Exit codes: 0 done, 1 the spec is at fault, 2 wrong usage or a file that cannot be read or written.");
   app.set_version_flag("--version", std::string("ccks-gen ") + codegen::generator_version());
   add_common(app, args);
@@ -242,7 +282,8 @@ int run(int argc, char** argv) {
   CLI::App* explain = app.add_subcommand("explain", "ops, derived dependencies, memory, work, floor time");
   CLI::App* viz = app.add_subcommand("viz", "draw ops and tiles as SVG");
   for (CLI::App* sub : {check, explain, viz}) add_common(*sub, args);
-  explain->add_option("--gpu", args.gpu, "a100, h100, gh200, h200, b200, or TB/s,TFLOPS such as 4.8,900")->capture_default_str();
+  explain->add_option("--gpu", args.gpu, "a100, h100, gh200, h200, b200, or TB/s,TFLOPS such as 4.8,900")
+      ->capture_default_str();
   viz->add_option("-o,--output", args.output, "file to write; standard output if absent")->type_name("FILE");
   viz->add_flag("--dot", args.dot, "print the DOT source instead; needs no Graphviz");
   app.require_subcommand(0, 1);

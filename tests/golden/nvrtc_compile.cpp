@@ -48,8 +48,11 @@ int main(int argc, char** argv) {
   for (const std::string& option : options) texts.push_back(option.c_str());
   Program program = nullptr;
   using Create = int (*)(Program*, const char*, const char*, int, const char* const*, const char* const*);
-  if (symbol<Create>(library, "nvrtcCreateProgram")(&program, source.str().c_str(), "worker.cu", 0, nullptr, nullptr) != 0) return std::puts("nvrtcCreateProgram failed"), 1;
-  const int compiled = symbol<int (*)(Program, int, const char* const*)>(library, "nvrtcCompileProgram")(program, static_cast<int>(texts.size()), texts.data());
+  if (symbol<Create>(library, "nvrtcCreateProgram")(&program, source.str().c_str(), "worker.cu", 0, nullptr, nullptr) !=
+      0)
+    return std::puts("nvrtcCreateProgram failed"), 1;
+  const int compiled = symbol<int (*)(Program, int, const char* const*)>(library, "nvrtcCompileProgram")(
+      program, static_cast<int>(texts.size()), texts.data());
   if (compiled != 0) std::puts(log_of(library, program).c_str());
   std::size_t bytes = 0;
   symbol<int (*)(Program, std::size_t*)>(library, "nvrtcGetCUBINSize")(program, &bytes);

@@ -21,17 +21,23 @@ class Mutator {
   /// Name of what was done; empty where the plan has nothing of that sort.
   std::string mutate() {
     using Change = std::string (Mutator::*)();
-    constexpr Change kChanges[] = {&Mutator::drop_wait,    &Mutator::wait_axis,  &Mutator::wait_signal, &Mutator::total,     &Mutator::event_first,
-                                   &Mutator::swap_ops,     &Mutator::move_tensor, &Mutator::move_operand, &Mutator::grid_tile, &Mutator::operand_form,
-                                   &Mutator::signal_form,  &Mutator::guard,      &Mutator::attributes,  &Mutator::limits,    &Mutator::flags,
-                                   &Mutator::drop_wait,    &Mutator::wait_axis,  &Mutator::move_tensor, &Mutator::report};
+    constexpr Change kChanges[] = {
+        &Mutator::drop_wait,   &Mutator::wait_axis,    &Mutator::wait_signal, &Mutator::total,
+        &Mutator::event_first, &Mutator::swap_ops,     &Mutator::move_tensor, &Mutator::move_operand,
+        &Mutator::grid_tile,   &Mutator::operand_form, &Mutator::signal_form, &Mutator::guard,
+        &Mutator::attributes,  &Mutator::limits,       &Mutator::flags,       &Mutator::drop_wait,
+        &Mutator::wait_axis,   &Mutator::move_tensor,  &Mutator::report};
     return (this->*kChanges[below(std::size(kChanges))])();
   }
 
  private:
-  std::size_t below(std::size_t n) { return n == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, n - 1)(random_); }
+  std::size_t below(std::size_t n) {
+    return n == 0 ? 0 : std::uniform_int_distribution<std::size_t>(0, n - 1)(random_);
+  }
   template <class T>
-  T* any(std::vector<T>& v) { return v.empty() ? nullptr : &v[below(v.size())]; }
+  T* any(std::vector<T>& v) {
+    return v.empty() ? nullptr : &v[below(v.size())];
+  }
   std::int64_t step() { return std::array<std::int64_t, 6>{1, -1, 2, -2, 16, -16}[below(6)]; }
 
   plan::DimId constant(std::int64_t value) {
@@ -56,12 +62,24 @@ class Mutator {
     if (!w) return {};
     plan::WaitAxisDesc& a = w->axis[below(2)];
     switch (below(6)) {
-      case 0: add(a.length, step()); return "changed the length of a wait";
-      case 1: add(a.offset, step()); return "shifted a wait";
-      case 2: add(a.step, step()); return "changed the step of a wait";
-      case 3: add(a.extent, step()); return "changed the extent of a wait";
-      case 4: add(a.block, step()); return "changed the block of a wait";
-      default: a.grid_axis = static_cast<std::int32_t>(below(5)) - 1; return "another coordinate moves a wait";
+      case 0:
+        add(a.length, step());
+        return "changed the length of a wait";
+      case 1:
+        add(a.offset, step());
+        return "shifted a wait";
+      case 2:
+        add(a.step, step());
+        return "changed the step of a wait";
+      case 3:
+        add(a.extent, step());
+        return "changed the extent of a wait";
+      case 4:
+        add(a.block, step());
+        return "changed the block of a wait";
+      default:
+        a.grid_axis = static_cast<std::int32_t>(below(5)) - 1;
+        return "another coordinate moves a wait";
     }
   }
   std::string wait_signal() {
@@ -87,7 +105,9 @@ class Mutator {
     if (p_.ops.size() < 2) return {};
     const std::size_t a = below(p_.ops.size()), b = below(p_.ops.size());
     std::swap(p_.ops[a], p_.ops[b]);
-    const auto renamed = [&](std::uint32_t& op) { op = op == a ? static_cast<std::uint32_t>(b) : op == b ? static_cast<std::uint32_t>(a) : op; };
+    const auto renamed = [&](std::uint32_t& op) {
+      op = op == a ? static_cast<std::uint32_t>(b) : op == b ? static_cast<std::uint32_t>(a) : op;
+    };
     for (plan::SignalDesc& s : p_.signals) renamed(s.op);
     for (plan::WaitDesc& w : p_.waits) renamed(w.producer);
     for (plan::ReportDesc& r : p_.reports) renamed(r.op);
@@ -97,7 +117,8 @@ class Mutator {
   std::string move_tensor() {
     const std::size_t t = below(p_.tensors.size()), onto = below(p_.tensors.size());
     if (t == onto || p_.tensors[t].space != p_.tensors[onto].space) return {};
-    const std::int64_t delta = static_cast<std::int64_t>(p_.tensors[onto].offset) - static_cast<std::int64_t>(p_.tensors[t].offset) + (below(2) ? 0 : 256);
+    const std::int64_t delta = static_cast<std::int64_t>(p_.tensors[onto].offset) -
+                               static_cast<std::int64_t>(p_.tensors[t].offset) + (below(2) ? 0 : 256);
     const std::uint64_t before = p_.tensors[t].offset;
     p_.tensors[t].offset += static_cast<std::uint64_t>(delta);
     for (plan::OperandDesc& o : p_.operands)
@@ -125,11 +146,21 @@ class Mutator {
     plan::SignalDesc* s = any(p_.signals);
     if (!s) return {};
     switch (below(5)) {
-      case 0: add(s->stride[below(2)], step()); return "changed the stride of a signal";
-      case 1: s->grid_axis[below(2)] = static_cast<std::int32_t>(below(5)) - 1; return "another coordinate moves a signal";
-      case 2: add(s->event_count, step()); return "changed event_count";
-      case 3: s->event_max -= std::min<std::uint32_t>(s->event_max, 1); return "fewer events reserved";
-      default: --p_.ops[s->op].signal_count; return "dropped a signal";
+      case 0:
+        add(s->stride[below(2)], step());
+        return "changed the stride of a signal";
+      case 1:
+        s->grid_axis[below(2)] = static_cast<std::int32_t>(below(5)) - 1;
+        return "another coordinate moves a signal";
+      case 2:
+        add(s->event_count, step());
+        return "changed event_count";
+      case 3:
+        s->event_max -= std::min<std::uint32_t>(s->event_max, 1);
+        return "fewer events reserved";
+      default:
+        --p_.ops[s->op].signal_count;
+        return "dropped a signal";
     }
   }
   std::string guard() {
@@ -137,9 +168,15 @@ class Mutator {
     plan::GuardDesc* g = any(p_.guards);
     plan::OpDesc* op = any(p_.ops);
     switch (below(4)) {
-      case 0: g->offset += 4; return "a guard reads beside its report";
-      case 1: g->compare = (g->compare + 1) % 6; return "a guard compares otherwise";
-      case 2: g->value += 1; return "a guard compares with another value";
+      case 0:
+        g->offset += 4;
+        return "a guard reads beside its report";
+      case 1:
+        g->compare = (g->compare + 1) % 6;
+        return "a guard compares otherwise";
+      case 2:
+        g->value += 1;
+        return "a guard compares with another value";
       default:
         if (op->guard_count == 0) return {};
         --op->guard_count;
@@ -151,16 +188,20 @@ class Mutator {
     using K = wire::OpCode;
     if (op->code_count > 0 && below(2)) {
       wire::ExprInstr& in = p_.code[op->code_first + below(op->code_count)];
-      if (in.op == static_cast<std::uint8_t>(wire::ExprOp::add_f)) in.op = static_cast<std::uint8_t>(wire::ExprOp::mul_f);
-      else if (in.op == static_cast<std::uint8_t>(wire::ExprOp::arg_f)) in.c += 1;
-      else return {};
+      if (in.op == static_cast<std::uint8_t>(wire::ExprOp::add_f))
+        in.op = static_cast<std::uint8_t>(wire::ExprOp::mul_f);
+      else if (in.op == static_cast<std::uint8_t>(wire::ExprOp::arg_f))
+        in.c += 1;
+      else
+        return {};
       return "changed code";
     }
     if (op->kind == K::rmsnorm || op->kind == K::layernorm || op->kind == K::softmax || op->kind == K::rope) {
       op->scalars[0] = op->scalars[0] * 2 + 1;
       return "changed a scalar";
     }
-    if (op->kind == K::attention || op->kind == K::topk || op->kind == K::route || op->kind == K::conv2d || op->kind == K::reduce) {
+    if (op->kind == K::attention || op->kind == K::topk || op->kind == K::route || op->kind == K::conv2d ||
+        op->kind == K::reduce) {
       add(op->dims[0], 1);
       return "changed an attribute";
     }
@@ -169,10 +210,18 @@ class Mutator {
   }
   std::string limits() {
     switch (below(4)) {
-      case 0: p_.max_tasks = static_cast<std::uint32_t>(below(p_.max_tasks)); return "room for fewer tasks";
-      case 1: p_.arena_bytes -= 4 * below(p_.arena_bytes / 4); return "a smaller arena";
-      case 2: p_.event_count = static_cast<std::uint32_t>(below(p_.event_count)); return "fewer events";
-      default: p_.weight_bytes -= 4 * below(p_.weight_bytes / 4 + 1); return "less room for weights";
+      case 0:
+        p_.max_tasks = static_cast<std::uint32_t>(below(p_.max_tasks));
+        return "room for fewer tasks";
+      case 1:
+        p_.arena_bytes -= 4 * below(p_.arena_bytes / 4);
+        return "a smaller arena";
+      case 2:
+        p_.event_count = static_cast<std::uint32_t>(below(p_.event_count));
+        return "fewer events";
+      default:
+        p_.weight_bytes -= 4 * below(p_.weight_bytes / 4 + 1);
+        return "less room for weights";
     }
   }
   std::string flags() {
@@ -183,9 +232,15 @@ class Mutator {
     if (p_.reports.empty()) return {};
     plan::ReportDesc* r = any(p_.reports);
     switch (below(3)) {
-      case 0: r->offset += 4 * static_cast<std::uint32_t>(below(9)); return "moved a report";
-      case 1: r->max_bytes = 2; return "a report without room";
-      default: p_.report_bytes -= static_cast<std::uint32_t>(below(p_.report_bytes)); return "a smaller report area";
+      case 0:
+        r->offset += 4 * static_cast<std::uint32_t>(below(9));
+        return "moved a report";
+      case 1:
+        r->max_bytes = 2;
+        return "a report without room";
+      default:
+        p_.report_bytes -= static_cast<std::uint32_t>(below(p_.report_bytes));
+        return "a smaller report area";
     }
   }
 

@@ -1,192 +1,26 @@
 // The race oracle: says whether a plan misbehaves at given dims, by brute force and without any part of the checker.
 //
-// It runs the plan tile by tile on memory whose cells hold hashes of where their values came from, and compares outputs,
-// states, inputs and reports with a run straight from the program's views. Beside that it closes the happens-before graph
-// over all tiles and looks for two accesses of a cell that it does not order, for waits that are never met, and for
-// anything outside its bounds. Cells are four bytes: programs for it use f32 and i32 only.
+// It runs the plan tile by tile on memory whose cells hold hashes of where their values came from, and compares
+// outputs, states, inputs and reports with a run straight from the program's views. Beside that it closes the
+// happens-before graph over all tiles and looks for two accesses of a cell that it does not order, for waits that are
+// never met, and for anything outside its bounds. Cells are four bytes: programs for it use f32 and i32 only.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <functional>
-#include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
+#include <stdexcept>
 
-#include "codegen/plan_image.hpp"
-#include "spec/program.hpp"
+#include "tests/unit/codegen/check_oracle_ops.hpp"
 
 namespace ccks::codegen::oracle {
-
-using Index4 = std::array<std::int64_t, 4>;
-using Hash = std::uint64_t;
-
-inline Hash mix(Hash h, Hash v) {
-  h ^= v + 0x9e3779b97f4a7c15u + (h << 6) + (h >> 2);
-  h *= 0xff51afd7ed558ccdu;
-  return h ^ (h >> 33);
-}
-inline Hash hash_text(const std::string& text) {
-  Hash h = 1469598103934665603u;
-  for (const char c : text) h = mix(h, static_cast<unsigned char>(c));
-  return h;
-}
-
-/// An operand as cells of its space.
-struct Cells {
-  int space = 0;
-  std::int64_t base = 0;  // in cells
-  Index4 dim{1, 1, 1, 1}, stride{};
-  std::int64_t at(const Index4& i) const { return base + i[0] * stride[0] + i[1] * stride[1] + i[2] * stride[2] + i[3] * stride[3]; }
-};
-
-struct Range4 {
-  Index4 lo{}, hi{};
-  auto operator<=>(const Range4&) const = default;
-  template <class F>
-  void each(F f) const {
-    Index4 i{};
-    for (i[0] = lo[0]; i[0] < hi[0]; ++i[0])
-      for (i[1] = lo[1]; i[1] < hi[1]; ++i[1])
-        for (i[2] = lo[2]; i[2] < hi[2]; ++i[2])
-          for (i[3] = lo[3]; i[3] < hi[3]; ++i[3]) f(i);
-  }
-};
-
-inline Range4 whole(const Cells& c) { return {{0, 0, 0, 0}, c.dim}; }
-
-/// What output element `o` of output `k` is made of: a range of operand `input`.
-inline Range4 needs(const spec::Op& op, std::span<const Cells> in, std::size_t input, const Cells& out, const Index4& o) {
-  const Cells& c = in[input];
-  Range4 one{o, {o[0] + 1, o[1] + 1, o[2] + 1, o[3] + 1}};
-  const auto full = [&](std::size_t a) { one.lo[a] = 0, one.hi[a] = c.dim[a]; };
-  using K = spec::OpKind;
-  switch (op.kind()) {
-    case K::map: case K::select: break;
-    case K::softmax: case K::rmsnorm: case K::layernorm: case K::argmax: case K::topk: full(3); break;
-    case K::reduce:
-      for (const std::uint32_t axis : std::get<spec::ReduceAttrs>(op.attrs).axes) full(4 - op.inputs[0].dims.size() + axis);
-      break;
-    case K::matmul: if (input == 0) full(3); else if (input == 1) full(2); break;
-    case K::attention: {
-      const auto& a = std::get<spec::AttentionAttrs>(op.attrs);
-      const std::int64_t d = in[0].dim[3] / a.heads;
-      const std::int64_t head = o[3] / d, kv = head / (a.heads / a.kv_heads);
-      one.lo[3] = (input == 0 ? head : kv) * d;
-      one.hi[3] = one.lo[3] + d;
-      if (input != 0) one.lo[2] = 0, one.hi[2] = a.causal ? std::min(c.dim[2], o[2] + c.dim[2] - in[0].dim[2] + 1) : c.dim[2];
-      break;
-    }
-    case K::rope: {
-      const auto& a = std::get<spec::RopeAttrs>(op.attrs);
-      const std::int64_t d = out.dim[3] / a.heads, head = o[3] / d;
-      if (input == 0) one.lo[3] = head * d, one.hi[3] = head * d + d;  // the pair lies in the head
-      else return {{0, 0, 0, o[2]}, {1, 1, 1, o[2] + 1}};
-      break;
-    }
-    case K::gather:
-      if (input == 1) return {{0, 0, 0, o[2]}, {1, 1, 1, o[2] + 1}};
-      full(2);
-      break;
-    case K::conv2d: {
-      if (input >= 2) break;
-      const auto& a = std::get<spec::Conv2dAttrs>(op.attrs);
-      if (input == 1) return {{o[1], 0, 0, 0}, {o[1] + 1, c.dim[1], c.dim[2], c.dim[3]}};
-      full(1);
-      for (std::size_t i = 0; i < 2; ++i) {
-        one.lo[2 + i] = std::max<std::int64_t>(0, o[2 + i] * a.stride[i] - a.padding[i]);
-        one.hi[2 + i] = std::min<std::int64_t>(c.dim[2 + i], o[2 + i] * a.stride[i] - a.padding[i] + (in[1].dim[2 + i] - 1) * a.dilation[i] + 1);
-      }
-      break;
-    }
-    case K::expert_matmul:
-      one = whole(c);
-      if (input == 1 || input >= 4) one.lo[3] = o[3], one.hi[3] = o[3] + 1;
-      break;
-    case K::combine: if (input == 0) full(2); else full(3); break;
-    default: return whole(c);
-  }
-  for (std::size_t a = 0; a < 4; ++a)
-    if (c.dim[a] == 1 && one.hi[a] > one.lo[a]) one.lo[a] = 0, one.hi[a] = 1;
-  return one;
-}
-
-/// The concrete form of a program's view, on separate storage per tensor.
-inline Cells cells_of_view(const spec::Program& p, const spec::Op& op, std::size_t k, std::span<const std::int64_t> dims,
-                           const std::vector<std::int64_t>& bases) {
-  const spec::View& v = k < op.inputs.size() ? op.inputs[k] : op.outputs[k - op.inputs.size()];
-  const spec::Tensor& t = p.tensors[v.tensor];
-  std::vector<std::int64_t> strides(t.shape.size(), 1), extent, stride;
-  for (std::size_t d = strides.size(); d-- > 1;) strides[d - 1] = strides[d] * *t.shape[d].evaluate(dims);
-  Cells c;
-  c.base = bases[t.alias_of == spec::kNone ? v.tensor : t.alias_of];
-  std::set<std::uint32_t> covered;
-  for (const spec::ViewDim& d : v.dims) {
-    extent.push_back(*d.extent.evaluate(dims));
-    stride.push_back(d.base_dim == spec::kNone ? 0 : strides[d.base_dim] * d.step);
-    if (d.base_dim == spec::kNone) continue;
-    covered.insert(d.base_dim);
-    c.base += *d.offset.evaluate(dims) * strides[d.base_dim];
-  }
-  for (std::uint32_t d = 0; d < strides.size(); ++d)
-    if (!covered.contains(d)) c.base += *v.fixed[d].evaluate(dims) * strides[d];
-  if (const auto* r = std::get_if<spec::ReduceAttrs>(&op.attrs); r && k >= op.inputs.size() && !r->keepdims)
-    for (const std::uint32_t axis : r->axes) extent.insert(extent.begin() + axis, 1), stride.insert(stride.begin() + axis, 0);
-  if (op.kind() == spec::OpKind::argmax && k >= op.inputs.size()) extent.push_back(1), stride.push_back(0);
-  // Gather programs for the oracle index a table of rank 2 with a list, which needs no flattening but that of the index.
-  for (std::size_t i = 0; i < extent.size(); ++i) {
-    c.dim[4 - extent.size() + i] = extent[i];
-    c.stride[4 - extent.size() + i] = stride[i];
-  }
-  return c;
-}
-
-/// How an op computes beyond what it reads: equal salts compute alike.
-inline Hash salt_of(const PlanImage& image, const plan::OpDesc& op, std::span<const std::int64_t> values) {
-  Hash h = hash_text(op.name);
-  h = mix(h, static_cast<Hash>(op.kind));
-  for (const plan::DimId d : op.dims) h = mix(h, static_cast<Hash>(values[d]));
-  for (const float s : op.scalars) h = mix(h, static_cast<Hash>(static_cast<double>(s) * 1e9));
-  for (std::uint32_t i = op.code_first; i < op.code_first + op.code_count; ++i) {
-    const wire::ExprInstr& in = image.code[i];
-    h = mix(mix(h, Hash{in.op} << 24 | Hash{in.dst} << 16 | Hash{in.a} << 8 | in.b), in.c);
-  }
-  return h;
-}
-
-/// Hashes of the output elements of one op. `read` gives the value of a cell; elements outside `written` are not asked for.
-template <class Read, class Emit>
-void compute(const spec::Op& op, std::span<const Cells> operands, Hash salt, Read read, Emit emit) {
-  const std::size_t inputs = op.inputs.size();
-  std::vector<std::map<Range4, Hash>> known(inputs);
-  const auto fold = [&](std::size_t k, const Range4& r) {
-    if (r.hi[0] - r.lo[0] == 1 && r.hi[1] - r.lo[1] == 1 && r.hi[2] - r.lo[2] == 1 && r.hi[3] - r.lo[3] == 1) return mix(7, read(operands[k], r.lo));
-    const auto found = known[k].find(r);
-    if (found != known[k].end()) return found->second;
-    Hash h = 7;
-    r.each([&](const Index4& i) { h = mix(h, read(operands[k], i)); });
-    return known[k].emplace(r, h).first->second;
-  };
-  for (std::size_t k = inputs; k < operands.size(); ++k) {
-    whole(operands[k]).each([&](const Index4& o) {
-      Hash h = mix(salt, k - inputs);
-      for (const std::int64_t i : o) h = mix(h, static_cast<Hash>(i));
-      for (std::size_t in = 0; in < inputs; ++in) h = mix(h, fold(in, needs(op, operands, in, operands[inputs], o)));
-      emit(k, o, h);
-    });
-  }
-}
 
 /// One plan at one set of dims.
 class Oracle {
  public:
   Oracle(const spec::Program& program, const PlanImage& original, std::span<const std::int64_t> dims)
-      : p_(program), original_(original), dims_(dims.begin(), dims.end()) {
-    values_ = evaluate(original);
-    expected_ = run_program();
-  }
+      : p_(program),
+        original_(original),
+        dims_(dims.begin(), dims.end()),
+        values_(evaluate(original)),
+        expected_(run_program()) {}
 
   /// Empty where the plan behaves; else what goes wrong.
   std::string harm(const PlanImage& plan);
@@ -209,8 +43,12 @@ class Oracle {
     for (std::size_t d = 0; d < plan.tensors[t].rank; ++d) n *= v[plan.tensors[t].shape[d]];
     return n;
   }
-  bool watched(std::size_t t) const { return p_.tensors[t].kind != spec::TensorKind::intermediate && p_.tensors[t].alias_of == spec::kNone; }
-  static Hash initial(const std::string& tensor, std::int64_t cell) { return mix(hash_text(tensor), static_cast<Hash>(cell) + 17); }
+  bool watched(std::size_t t) const {
+    return p_.tensors[t].kind != spec::TensorKind::intermediate && p_.tensors[t].alias_of == spec::kNone;
+  }
+  static Hash initial(const std::string& tensor, std::int64_t cell) {
+    return mix(hash_text(tensor), static_cast<Hash>(cell) + 17);
+  }
   Outcome run_program() const;
   const spec::Op& spec_op(const plan::OpDesc& d) const {
     for (const spec::Op& op : p_.ops)
@@ -224,7 +62,8 @@ class Oracle {
   void check_limits(const PlanImage& plan);
   void make_tiles(const PlanImage& plan);
   void order_tiles(const PlanImage& plan);
-  void wait_edges(const PlanImage& plan, std::size_t tile, const plan::WaitDesc& w, const std::vector<std::vector<std::size_t>>& senders);
+  void wait_edges(const PlanImage& plan, std::size_t tile, const plan::WaitDesc& w,
+                  const std::vector<std::vector<std::size_t>>& senders);
   void check_forms(const PlanImage& plan);
   void check_flags(const PlanImage& plan);
   void races(const PlanImage& plan);
@@ -232,7 +71,8 @@ class Oracle {
   Outcome run_plan(const PlanImage& plan);
   bool before(std::size_t a, std::size_t b) const { return reach_[b][a]; }
   std::vector<std::uint32_t> guards_of(const PlanImage& plan, const plan::OpDesc& d, const spec::Op& op) const;
-  Range4 out_range(const plan::OpDesc& d, const spec::Op& op, std::span<const Cells> operands, std::size_t k, const Index4& c) const;
+  Range4 out_range(const plan::OpDesc& d, const spec::Op& op, std::span<const Cells> operands, std::size_t k,
+                   const Index4& c) const;
 
   const spec::Program& p_;
   const PlanImage& original_;
@@ -262,16 +102,36 @@ inline std::vector<std::int64_t> Oracle::evaluate(const PlanImage& plan) const {
       return q;
     };
     switch (n.op) {
-      case plan::DimOp::constant: v.push_back(n.value); break;
-      case plan::DimOp::symbol: v.push_back(dims_.at(static_cast<std::size_t>(n.value))); break;
-      case plan::DimOp::add: v.push_back(a() + b()); break;
-      case plan::DimOp::sub: v.push_back(a() - b()); break;
-      case plan::DimOp::mul: v.push_back(a() * b()); break;
-      case plan::DimOp::floordiv: v.push_back(floor()); break;
-      case plan::DimOp::floormod: v.push_back(a() - floor() * b()); break;
-      case plan::DimOp::ceildiv: v.push_back(floor() + (a() % b() != 0 ? 1 : 0)); break;
-      case plan::DimOp::min: v.push_back(std::min(a(), b())); break;
-      case plan::DimOp::max: v.push_back(std::max(a(), b())); break;
+      case plan::DimOp::constant:
+        v.push_back(n.value);
+        break;
+      case plan::DimOp::symbol:
+        v.push_back(dims_.at(static_cast<std::size_t>(n.value)));
+        break;
+      case plan::DimOp::add:
+        v.push_back(a() + b());
+        break;
+      case plan::DimOp::sub:
+        v.push_back(a() - b());
+        break;
+      case plan::DimOp::mul:
+        v.push_back(a() * b());
+        break;
+      case plan::DimOp::floordiv:
+        v.push_back(floor());
+        break;
+      case plan::DimOp::floormod:
+        v.push_back(a() - floor() * b());
+        break;
+      case plan::DimOp::ceildiv:
+        v.push_back(floor() + (a() % b() != 0 ? 1 : 0));
+        break;
+      case plan::DimOp::min:
+        v.push_back(std::min(a(), b()));
+        break;
+      case plan::DimOp::max:
+        v.push_back(std::max(a(), b()));
+        break;
     }
   }
   return v;
@@ -287,40 +147,50 @@ inline Oracle::Outcome Oracle::run_program() const {
   std::vector<Hash> memory(static_cast<std::size_t>(next), 3);
   for (std::size_t t = 0; t < p_.tensors.size(); ++t)
     if (watched(t) && p_.tensors[t].kind != spec::TensorKind::output)
-      for (std::int64_t i = 0; i < cells_of_tensor(original_, values_, t); ++i) memory[static_cast<std::size_t>(bases[t] + i)] = initial(p_.tensors[t].name, i);
+      for (std::int64_t i = 0; i < cells_of_tensor(original_, values_, t); ++i)
+        memory[static_cast<std::size_t>(bases[t] + i)] = initial(p_.tensors[t].name, i);
   Outcome out;
   for (std::size_t i = 0; i < original_.ops.size(); ++i) {
     const plan::OpDesc& d = original_.ops[i];
     const spec::Op& op = spec_op(d);
     std::vector<Cells> operands;
-    for (std::size_t k = 0; k < op.inputs.size() + op.outputs.size(); ++k) operands.push_back(cells_of_view(p_, op, k, dims_, bases));
+    for (std::size_t k = 0; k < op.inputs.size() + op.outputs.size(); ++k)
+      operands.push_back(cells_of_view(p_, op, k, dims_, bases));
     Hash salt = salt_of(original_, d, values_);
     for (const std::uint32_t g : guards_of(original_, d, op)) {
       const plan::GuardDesc& guard = original_.guards[g];
       const std::uint32_t tensor = p_.reports[guard.report].tensor;
-      salt = mix(mix(mix(salt, memory[static_cast<std::size_t>(bases[tensor])]), guard.compare), static_cast<Hash>(guard.value * 1024));
+      salt = mix(mix(mix(salt, memory[static_cast<std::size_t>(bases[tensor])]), guard.compare),
+                 static_cast<Hash>(guard.value * 1024));
     }
     std::vector<std::pair<std::int64_t, Hash>> writes;
-    compute(op, operands, salt, [&](const Cells& c, const Index4& at) { return memory[static_cast<std::size_t>(c.at(at))]; },
-            [&](std::size_t k, const Index4& o, Hash h) { writes.emplace_back(operands[k].at(o), h); });
+    compute(
+        op, operands, salt,
+        [&](const Cells& c, const Index4& at) { return memory[static_cast<std::size_t>(c.at(at))]; },
+        [&](std::size_t k, const Index4& o, Hash h) { writes.emplace_back(operands[k].at(o), h); });
     for (const auto& [cell, h] : writes) memory[static_cast<std::size_t>(cell)] = h;
     if (d.report != plan::kNone) {
       const Cells& c = operands[original_.reports[d.report].operand - d.operand_first];
-      whole(c).each([&](const Index4& at) { out.values[original_.reports[d.report].name].push_back(memory[static_cast<std::size_t>(c.at(at))]); });
+      whole(c).each([&](const Index4& at) {
+        out.values[original_.reports[d.report].name].push_back(memory[static_cast<std::size_t>(c.at(at))]);
+      });
     }
   }
   for (std::size_t t = 0; t < p_.tensors.size(); ++t)
     if (watched(t))
-      for (std::int64_t i = 0; i < cells_of_tensor(original_, values_, t); ++i) out.values[p_.tensors[t].name].push_back(memory[static_cast<std::size_t>(bases[t] + i)]);
+      for (std::int64_t i = 0; i < cells_of_tensor(original_, values_, t); ++i)
+        out.values[p_.tensors[t].name].push_back(memory[static_cast<std::size_t>(bases[t] + i)]);
   return out;
 }
 
-inline std::vector<std::uint32_t> Oracle::guards_of(const PlanImage& plan, const plan::OpDesc& d, const spec::Op& op) const {
+inline std::vector<std::uint32_t> Oracle::guards_of(const PlanImage& plan, const plan::OpDesc& d,
+                                                    const spec::Op& op) const {
   std::vector<std::uint32_t> out;
   for (std::uint32_t g = d.guard_first; g < d.guard_first + d.guard_count; ++g) out.push_back(g);
   if (op.kind() == spec::OpKind::select) {
     const auto& v = &plan == &original_ ? values_ : v_;
-    for (std::int64_t g = v.at(d.dims[0]); g < v.at(d.dims[0]) + v.at(d.dims[1]); ++g) out.push_back(static_cast<std::uint32_t>(g));
+    for (std::int64_t g = v.at(d.dims[0]); g < v.at(d.dims[0]) + v.at(d.dims[1]); ++g)
+      out.push_back(static_cast<std::uint32_t>(g));
   }
   for (const std::uint32_t g : out)
     if (g >= plan.guards.size()) throw Failure{"a guard that does not exist"};
@@ -328,7 +198,10 @@ inline std::vector<std::uint32_t> Oracle::guards_of(const PlanImage& plan, const
 }
 
 inline std::int64_t Oracle::space_cells(const PlanImage& plan, int space) const {
-  return static_cast<std::int64_t>((space == 0 ? plan.arena_bytes : space == 1 ? plan.weight_bytes : plan.state_bytes) / 4);
+  return static_cast<std::int64_t>((space == 0   ? plan.arena_bytes
+                                    : space == 1 ? plan.weight_bytes
+                                                 : plan.state_bytes) /
+                                   4);
 }
 
 inline Cells Oracle::cells_of(const PlanImage& plan, std::uint32_t operand) const {
@@ -362,9 +235,13 @@ inline void Oracle::check_limits(const PlanImage& plan) {
   if (tiles > plan.max_tasks) throw Failure{"more tiles than tasks"};
   for (std::size_t r = 0; r < plan.reports.size(); ++r) {
     const plan::ReportDesc& d = plan.reports[r];
-    if (std::uint64_t{d.offset} + d.max_bytes > plan.report_bytes || v_.at(d.elements) * 4 > d.max_bytes || d.offset % 4) throw Failure{"a report outside of its area"};
+    if (std::uint64_t{d.offset} + d.max_bytes > plan.report_bytes || v_.at(d.elements) * 4 > d.max_bytes ||
+        d.offset % 4)
+      throw Failure{"a report outside of its area"};
     for (std::size_t q = 0; q < r; ++q)
-      if (d.offset < plan.reports[q].offset + plan.reports[q].max_bytes && plan.reports[q].offset < d.offset + d.max_bytes) throw Failure{"two reports in one place"};
+      if (d.offset < plan.reports[q].offset + plan.reports[q].max_bytes &&
+          plan.reports[q].offset < d.offset + d.max_bytes)
+        throw Failure{"two reports in one place"};
   }
 }
 
@@ -372,11 +249,14 @@ inline void Oracle::make_tiles(const PlanImage& plan) {
   tiles_.clear();
   for (std::size_t op = 0; op < plan.ops.size(); ++op) {
     const plan::OpDesc& d = plan.ops[op];
-    Range4{{}, {v_[d.grid[0]], v_[d.grid[1]], v_[d.grid[2]], v_[d.grid[3]]}}.each([&](const Index4& c) { tiles_.push_back({op, c}); });
+    Range4{{}, {v_[d.grid[0]], v_[d.grid[1]], v_[d.grid[2]], v_[d.grid[3]]}}.each([&](const Index4& c) {
+      tiles_.push_back({op, c});
+    });
   }
 }
 
-inline void Oracle::wait_edges(const PlanImage& plan, std::size_t tile, const plan::WaitDesc& w, const std::vector<std::vector<std::size_t>>& senders) {
+inline void Oracle::wait_edges(const PlanImage& plan, std::size_t tile, const plan::WaitDesc& w,
+                               const std::vector<std::vector<std::size_t>>& senders) {
   const plan::SignalDesc& s = plan.signals.at(w.signal);
   std::array<std::int64_t, 2> lo{}, hi{};
   for (std::size_t i = 0; i < 2; ++i) {
@@ -385,7 +265,8 @@ inline void Oracle::wait_edges(const PlanImage& plan, std::size_t tile, const pl
     if (block < 1) throw Failure{"a wait without blocks"};
     const auto clip = [&](std::int64_t x) { return std::clamp<std::int64_t>(x, 0, std::max<std::int64_t>(0, extent)); };
     const bool moves = a.grid_axis >= 0;
-    const std::int64_t base = moves ? tiles_[tile].c[static_cast<std::size_t>(a.grid_axis)] * v_.at(a.step) + v_.at(a.offset) : 0;
+    const std::int64_t base =
+        moves ? tiles_[tile].c[static_cast<std::size_t>(a.grid_axis)] * v_.at(a.step) + v_.at(a.offset) : 0;
     const std::int64_t from = moves ? clip(base) : 0, to = moves ? clip(base + v_.at(a.length)) : extent;
     if (from >= to) return;
     lo[i] = from / block;
@@ -394,10 +275,12 @@ inline void Oracle::wait_edges(const PlanImage& plan, std::size_t tile, const pl
   for (std::int64_t i = lo[0]; i < hi[0]; ++i) {
     for (std::int64_t j = lo[1]; j < hi[1]; ++j) {
       const std::int64_t e = s.event_first + i * v_.at(w.axis[0].stride) + j * v_.at(w.axis[1].stride);
-      if (e < 0 || e >= static_cast<std::int64_t>(senders.size())) throw Failure{"a wait for an event outside of the slot"};
+      if (e < 0 || e >= static_cast<std::int64_t>(senders.size()))
+        throw Failure{"a wait for an event outside of the slot"};
       const auto& from = senders[static_cast<std::size_t>(e)];
       const std::int64_t total = v_.at(s.total);
-      if (static_cast<std::int64_t>(from.size()) != total) throw Failure{"an event gets another number of signals than awaited"};
+      if (static_cast<std::int64_t>(from.size()) != total)
+        throw Failure{"an event gets another number of signals than awaited"};
       for (const std::size_t sender : from) {
         if (sender >= tile) throw Failure{"a wait for a tile that is sent later"};  // in order on one worker: for ever
         for (std::size_t t = 0; t < reach_[tile].size(); ++t) reach_[tile][t] = reach_[tile][t] || reach_[sender][t];
@@ -416,19 +299,22 @@ inline void Oracle::order_tiles(const PlanImage& plan) {
       std::int64_t e = s.event_first;
       for (std::size_t i = 0; i < 2; ++i)
         if (s.grid_axis[i] >= 0) e += tiles_[t].c[static_cast<std::size_t>(s.grid_axis[i])] * v_.at(s.stride[i]);
-      if (e < 0 || e >= static_cast<std::int64_t>(plan.event_count)) throw Failure{"a signal outside of the slot's events"};
+      if (e < 0 || e >= static_cast<std::int64_t>(plan.event_count))
+        throw Failure{"a signal outside of the slot's events"};
       senders[static_cast<std::size_t>(e)].push_back(t);
     }
   }
   reach_.assign(tiles_.size(), std::vector<bool>(tiles_.size()));
   for (std::size_t t = 0; t < tiles_.size(); ++t) {
     const plan::OpDesc& d = plan.ops[tiles_[t].op];
-    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) wait_edges(plan, t, plan.waits.at(w), senders);
+    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w)
+      wait_edges(plan, t, plan.waits.at(w), senders);
   }
 }
 
 /// Elements of output `k` that tile `c` stores.
-inline Range4 Oracle::out_range(const plan::OpDesc& d, const spec::Op& op, std::span<const Cells> operands, std::size_t k, const Index4& c) const {
+inline Range4 Oracle::out_range(const plan::OpDesc& d, const spec::Op& op, std::span<const Cells> operands,
+                                std::size_t k, const Index4& c) const {
   const Cells& out = operands[k];
   if (op.kind() == spec::OpKind::route || op.kind() == spec::OpKind::report) return whole(out);
   Range4 r;
@@ -446,7 +332,8 @@ inline void Oracle::touch(std::size_t tile, int space, std::int64_t cell, bool w
   CellState& s = cells_[static_cast<std::size_t>(space)].at(static_cast<std::size_t>(cell));
   // Row tiles of routed rows write rows of their own, whichever these are.
   const bool routed = s.writer && tiles_[*s.writer].op == tiles_[tile].op && routed_ops_.contains(tiles_[tile].op);
-  if (s.writer && *s.writer != tile && !before(*s.writer, tile) && !routed) throw Failure{"a write that nothing orders against another access"};
+  if (s.writer && *s.writer != tile && !before(*s.writer, tile) && !routed)
+    throw Failure{"a write that nothing orders against another access"};
   if (!write) {
     if (s.readers.empty() || s.readers.back() != tile) s.readers.push_back(tile);
     return;
@@ -458,20 +345,24 @@ inline void Oracle::touch(std::size_t tile, int space, std::int64_t cell, bool w
 }
 
 inline void Oracle::races(const PlanImage& plan) {
-  for (int s = 0; s < 3; ++s) cells_[static_cast<std::size_t>(s)].assign(static_cast<std::size_t>(space_cells(plan, s)), {});
+  for (int s = 0; s < 3; ++s)
+    cells_[static_cast<std::size_t>(s)].assign(static_cast<std::size_t>(space_cells(plan, s)), {});
   for (std::size_t t = 0; t < tiles_.size(); ++t) {
     const plan::OpDesc& d = plan.ops[tiles_[t].op];
     const spec::Op& op = spec_op(d);
     std::vector<Cells> operands;
-    for (std::uint32_t k = 0; k < std::uint32_t{d.input_count} + d.output_count; ++k) operands.push_back(cells_of(plan, d.operand_first + k));
+    for (std::uint32_t k = 0; k < std::uint32_t{d.input_count} + d.output_count; ++k)
+      operands.push_back(cells_of(plan, d.operand_first + k));
     for (const std::uint32_t g : guards_of(plan, d, op)) {
-      if (plan.guards[g].offset % 4 != 0 || plan.guards[g].offset + 4 > plan.arena_bytes) throw Failure{"a guard outside of the arena"};
+      if (plan.guards[g].offset % 4 != 0 || plan.guards[g].offset + 4 > plan.arena_bytes)
+        throw Failure{"a guard outside of the arena"};
       touch(t, 0, static_cast<std::int64_t>(plan.guards[g].offset / 4), false);
     }
     for (std::size_t k = 0; k < op.inputs.size(); ++k) {
       if (operands[k].space == 1) continue;  // nobody writes weights
       const Range4 out = out_range(d, op, operands, op.inputs.size(), tiles_[t].c);
-      if (out.lo[0] >= out.hi[0] || out.lo[1] >= out.hi[1] || out.lo[2] >= out.hi[2] || out.lo[3] >= out.hi[3]) continue;
+      if (out.lo[0] >= out.hi[0] || out.lo[1] >= out.hi[1] || out.lo[2] >= out.hi[2] || out.lo[3] >= out.hi[3])
+        continue;
       // Windows grow with their element, so the first and the last one bound what the tile reads.
       const Cells& to = operands[op.inputs.size()];
       Range4 w = needs(op, operands, k, to, out.lo);
@@ -484,18 +375,23 @@ inline void Oracle::races(const PlanImage& plan) {
       w.each([&](const Index4& i) { touch(t, operands[k].space, operands[k].at(i), false); });
     }
     for (std::size_t k = op.inputs.size(); k < operands.size(); ++k)
-      out_range(d, op, operands, k, tiles_[t].c).each([&](const Index4& o) { touch(t, operands[k].space, operands[k].at(o), true); });
+      out_range(d, op, operands, k, tiles_[t].c).each([&](const Index4& o) {
+        touch(t, operands[k].space, operands[k].at(o), true);
+      });
   }
 }
 
 inline Oracle::Outcome Oracle::run_plan(const PlanImage& plan) {
   std::array<std::vector<Hash>, 3> memory;
-  for (int s = 0; s < 3; ++s) memory[static_cast<std::size_t>(s)].assign(static_cast<std::size_t>(space_cells(plan, s)), 5);
+  for (int s = 0; s < 3; ++s)
+    memory[static_cast<std::size_t>(s)].assign(static_cast<std::size_t>(space_cells(plan, s)), 5);
   const auto cell_of = [&](std::size_t t, std::int64_t i) -> Hash& {
     const plan::TensorDesc& d = plan.tensors[t];
     const auto at = static_cast<std::int64_t>(d.offset / 4) + i;
     auto& space = memory[static_cast<std::size_t>(d.space)];
-    if (d.offset % 4 != 0 || at >= static_cast<std::int64_t>(space.size()) || i * 4 >= static_cast<std::int64_t>(d.max_bytes)) throw Failure{"a tensor outside of its space"};
+    if (d.offset % 4 != 0 || at >= static_cast<std::int64_t>(space.size()) ||
+        i * 4 >= static_cast<std::int64_t>(d.max_bytes))
+      throw Failure{"a tensor outside of its space"};
     return space[static_cast<std::size_t>(at)];
   };
   for (std::size_t t = 0; t < p_.tensors.size(); ++t)
@@ -505,10 +401,12 @@ inline Oracle::Outcome Oracle::run_plan(const PlanImage& plan) {
   for (const plan::OpDesc& d : plan.ops) {
     const spec::Op& op = spec_op(d);
     std::vector<Cells> operands;
-    for (std::uint32_t k = 0; k < std::uint32_t{d.input_count} + d.output_count; ++k) operands.push_back(cells_of(plan, d.operand_first + k));
+    for (std::uint32_t k = 0; k < std::uint32_t{d.input_count} + d.output_count; ++k)
+      operands.push_back(cells_of(plan, d.operand_first + k));
     Hash salt = salt_of(plan, d, v_);
     for (const std::uint32_t g : guards_of(plan, d, op))
-      salt = mix(mix(mix(salt, memory[0].at(plan.guards[g].offset / 4)), plan.guards[g].compare), static_cast<Hash>(plan.guards[g].value * 1024));
+      salt = mix(mix(mix(salt, memory[0].at(plan.guards[g].offset / 4)), plan.guards[g].compare),
+                 static_cast<Hash>(plan.guards[g].value * 1024));
     std::vector<std::vector<bool>> stored(operands.size());
     const auto linear = [&](std::size_t k, const Index4& o) {
       const Index4& e = operands[k].dim;
@@ -518,21 +416,32 @@ inline Oracle::Outcome Oracle::run_plan(const PlanImage& plan) {
       const Index4& e = operands[k].dim;
       stored[k].resize(static_cast<std::size_t>(e[0] * e[1] * e[2] * e[3]));
       for (const Tile& t : tiles_)
-        if (&plan.ops[t.op] == &d) out_range(d, op, operands, k, t.c).each([&](const Index4& o) { stored[k][linear(k, o)] = true; });
+        if (&plan.ops[t.op] == &d)
+          out_range(d, op, operands, k, t.c).each([&](const Index4& o) { stored[k][linear(k, o)] = true; });
     }
     std::vector<std::tuple<int, std::int64_t, Hash>> writes;
-    compute(op, operands, salt, [&](const Cells& c, const Index4& at) { return memory[static_cast<std::size_t>(c.space)].at(static_cast<std::size_t>(c.at(at))); },
-            [&](std::size_t k, const Index4& o, Hash h) { if (stored[k][linear(k, o)]) writes.emplace_back(operands[k].space, operands[k].at(o), h); });
-    for (const auto& [space, cell, h] : writes) memory[static_cast<std::size_t>(space)].at(static_cast<std::size_t>(cell)) = h;
+    compute(
+        op, operands, salt,
+        [&](const Cells& c, const Index4& at) {
+          return memory[static_cast<std::size_t>(c.space)].at(static_cast<std::size_t>(c.at(at)));
+        },
+        [&](std::size_t k, const Index4& o, Hash h) {
+          if (stored[k][linear(k, o)]) writes.emplace_back(operands[k].space, operands[k].at(o), h);
+        });
+    for (const auto& [space, cell, h] : writes)
+      memory[static_cast<std::size_t>(space)].at(static_cast<std::size_t>(cell)) = h;
     if (d.report != plan::kNone) {
       const plan::ReportDesc& r = plan.reports.at(d.report);
       const Cells c = cells_of(plan, r.operand);
-      whole(c).each([&](const Index4& at) { out.values[r.name].push_back(memory[static_cast<std::size_t>(c.space)].at(static_cast<std::size_t>(c.at(at)))); });
+      whole(c).each([&](const Index4& at) {
+        out.values[r.name].push_back(memory[static_cast<std::size_t>(c.space)].at(static_cast<std::size_t>(c.at(at))));
+      });
     }
   }
   for (std::size_t t = 0; t < p_.tensors.size(); ++t)
     if (watched(t))
-      for (std::int64_t i = 0; i < cells_of_tensor(plan, v_, t); ++i) out.values[p_.tensors[t].name].push_back(cell_of(t, i));
+      for (std::int64_t i = 0; i < cells_of_tensor(plan, v_, t); ++i)
+        out.values[p_.tensors[t].name].push_back(cell_of(t, i));
   return out;
 }
 
@@ -542,19 +451,23 @@ inline void Oracle::check_forms(const PlanImage& plan) {
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const plan::OpDesc& d = plan.ops[i];
     const spec::Op& op = spec_op(d);
-    if (d.input_count != op.inputs.size() || d.output_count != op.outputs.size() || static_cast<int>(d.kind) != static_cast<int>(op.kind())) throw Failure{"another op"};
+    if (d.input_count != op.inputs.size() || d.output_count != op.outputs.size() ||
+        static_cast<int>(d.kind) != static_cast<int>(op.kind()))
+      throw Failure{"another op"};
     const Cells out = cells_of(plan, d.operand_first + d.input_count);
     const std::int64_t grid = v_.at(d.grid[3]), tile = v_.at(d.tile[3]);
     using K = spec::OpKind;
     const K kind = op.kind();
-    if ((kind == K::softmax || kind == K::rmsnorm || kind == K::layernorm) && tile < out.dim[3]) throw Failure{"a row in pieces"};
+    if ((kind == K::softmax || kind == K::rmsnorm || kind == K::layernorm) && tile < out.dim[3])
+      throw Failure{"a row in pieces"};
     std::int64_t heads = 0;
     if (const auto* a = std::get_if<spec::AttentionAttrs>(&op.attrs)) heads = a->heads;
     if (const auto* a = std::get_if<spec::RopeAttrs>(&op.attrs)) heads = a->heads;
     if (heads > 0 && grid > 1 && tile % (out.dim[3] / heads) != 0) throw Failure{"a head in pieces"};
     if (kind != K::expert_matmul) continue;
     routed_ops_.insert(i);
-    const std::int64_t rows = out.dim[2], experts = cells_of(plan, d.operand_first + 1).dim[1], height = v_.at(d.tile[2]);
+    const std::int64_t rows = out.dim[2], experts = cells_of(plan, d.operand_first + 1).dim[1],
+                       height = v_.at(d.tile[2]);
     std::int64_t left = rows, tiles = 0;  // the worst routing: a row to each expert, the rest to one of them
     for (std::int64_t e = 0; e < experts && left > 0; ++e, --left) ++tiles;
     tiles += left / height;
@@ -573,10 +486,12 @@ inline void Oracle::check_flags(const PlanImage& plan) {
         gapless = gapless && (c.dim[a] == 1 || c.stride[a] == next);
         empty = empty || c.dim[a] == 0;
       }
-      if ((plan.operands[k].flags & wire::kOperandContiguous) && !gapless && !empty) throw Failure{"an operand called contiguous"};
+      if ((plan.operands[k].flags & wire::kOperandContiguous) && !gapless && !empty)
+        throw Failure{"an operand called contiguous"};
       if (!(plan.operands[k].flags & wire::kOperandStreamed) || empty) continue;
       whole(c).each([&](const Index4& i) {
-        if (cells_[static_cast<std::size_t>(c.space)].at(static_cast<std::size_t>(c.at(i))).writer) throw Failure{"an operand fetched before it is written"};
+        if (cells_[static_cast<std::size_t>(c.space)].at(static_cast<std::size_t>(c.at(i))).writer)
+          throw Failure{"an operand fetched before it is written"};
       });
     }
   }

@@ -1,5 +1,5 @@
-// Small programs for tests of the checker and of generated sources: f32 and i32 only, several tiles per op at their upper
-// dims, every op kind at least once.
+// Small programs for tests of the checker and of generated sources: f32 and i32 only, several tiles per op at their
+// upper dims, every op kind at least once.
 #pragma once
 
 #include <stdexcept>
