@@ -19,7 +19,7 @@ struct TypedOp {
   using Expr = typename CodeOf::template Bind<epilogue_first(kKind)>;
 
   template <class Lanes>
-  static CCKS_HD FaultCode run(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
+  static CCKS_OUTLINE FaultCode run(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     if (tile >= op.tile_count) return FaultCode::bad_op;
     return run_kind<kKind>(lanes, Call(frame, op), tile, Types{}, Expr{});
   }
