@@ -36,6 +36,7 @@ inline constexpr Code kBadShape{"CCKS030"};
 inline constexpr Code kUnknownDtype{"CCKS031"};
 inline constexpr Code kBadInit{"CCKS032"};
 inline constexpr Code kWrongKind{"CCKS033"};
+inline constexpr Code kVaryingShape{"CCKS034"};
 inline constexpr Code kUnknownTensor{"CCKS040"};
 inline constexpr Code kUsedBeforeWritten{"CCKS041"};
 inline constexpr Code kViewSyntax{"CCKS042"};

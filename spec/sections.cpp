@@ -169,6 +169,20 @@ std::optional<TensorKind> read_kind(Builder& b, const Yaml* node, const Span& wh
   return std::nullopt;
 }
 
+// Weights are bound once and states live on, so what varies from run to run cannot shape them.
+bool shape_fits_kind(Builder& b, TensorKind kind, const std::vector<Expr>& shape, const Span& where) {
+  if (kind != TensorKind::weight && kind != TensorKind::state) return true;
+  for (const Expr& extent : shape) {
+    if (extent.is_constant()) continue;
+    b.diagnostics.error(code::kVaryingShape, where,
+                        std::string("a ") + (kind == TensorKind::weight ? "weight" : "state") + " of varying extent " +
+                            in_quotes(b.print(extent)),
+                        "use the dim's largest value and a view of the part in use, or kind: input");
+    return false;
+  }
+  return true;
+}
+
 std::optional<Tensor> read_tensor_body(Builder& b, const Text& name, const Yaml& node) {
   b.check_keys(node, {"shape", "dtype", "kind", "from", "init"}, "tensor " + in_quotes(name.text));
   Tensor tensor;
@@ -179,7 +193,7 @@ std::optional<Tensor> read_tensor_body(Builder& b, const Text& name, const Yaml&
   if (!shape_node)
     b.diagnostics.error(code::kMissingKey, name.span, "tensor " + in_quotes(name.text) + " needs 'shape'");
   const auto shape = shape_node ? b.shape(*shape_node) : std::nullopt;
-  bool ok = kind && shape;
+  bool ok = kind && shape && shape_fits_kind(b, *kind, *shape, shape_node->span);
   if (const Yaml* dtype = node.find("dtype")) {
     const auto d = b.dtype(*dtype);
     ok = ok && d;

@@ -52,7 +52,8 @@ Value Draft::input(std::vector<Extent> shape, const std::string& dtype, const st
 }
 
 Value Draft::weight(std::vector<Extent> shape, const std::string& dtype, const std::string& init) {
-  return declare("weight", std::move(shape), dtype, init);
+  const bool varies = std::any_of(shape.begin(), shape.end(), [](const Extent& e) { return !e.constant; });
+  return declare(varies ? "input" : "weight", std::move(shape), dtype, init);
 }
 
 Value Draft::op(const std::string& kind, const std::string& fields, std::vector<Extent> shape, const std::string& dtype,

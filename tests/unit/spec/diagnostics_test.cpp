@@ -80,6 +80,8 @@ std::vector<Case> tensor_cases() {
       {"CCKS032", tensor("shape: [n], kind: input, init: {uniform: @@[3, 1]}"), ""},
       {"CCKS033", tensor("shape: [n], kind: @@imput"), "input"},
       {"CCKS033", tensor("shape: [n], kind: input, from: @@w"), ""},
+      {"CCKS034", tensor("shape: @@[n], kind: weight"), "view"},
+      {"CCKS034", tensor("shape: @@[2, 2 * n], kind: state"), "view"},
       {"CCKS047", with_tensors("  @@t: {shape: [n], kind: input}\n", ""), ""},
       {"CCKS052", tensor("shape: @@[n, n, n, n, n], kind: input"), ""},
   };
