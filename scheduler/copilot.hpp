@@ -19,7 +19,8 @@ namespace ccks::scheduler {
 template <class Atoms, class Clock>
 class Copilot {
  public:
-  explicit Copilot(const CopilotSetup& setup, Atoms atoms = {}, Clock clock = {}) : setup_(setup), clock_(clock) {
+  explicit Copilot(const CopilotSetup& setup, Atoms atoms = {}, Clock clock = {})
+      : setup_(setup), clock_(clock), wants_done_(setup.policy->wants_done()) {
     links_.reserve(setup.params, atoms);
     loads_.reserve(setup.params.workers, setup.params.inbox_slots);
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
@@ -108,10 +109,10 @@ class Copilot {
     loads_.remove(worker, done->cost);
     RunSlot& run = slot(done->slot_flags & (wire::kMaxSlots - 1));
     --run.outstanding;
-    setup_.policy->on_done(run, *done);
+    if (wants_done_) setup_.policy->on_done(run, *done);
     if (done->op == wire::kOpList) return;
     // The op that should have reported is through, and its report would stand before this record: it was skipped.
-    const std::uint32_t report = setup_.tables->plan.ops[done->target].report;
+    const std::uint32_t report = setup_.tables->op_report[done->target];
     if (report != plan::kNone) run.progress.report_absent(report);
   }
 
@@ -348,6 +349,7 @@ class Copilot {
 
   CopilotSetup setup_;
   Clock clock_;
+  bool wants_done_;
   WorkerLinks<Atoms> links_;
   WorkerLoads loads_;
   RunOrder order_;

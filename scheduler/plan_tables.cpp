@@ -88,6 +88,7 @@ void build_graph(PlanTables& tables) {
 void build_held(PlanTables& tables) {
   const plan::PlanView& plan = tables.plan;
   tables.op_held.assign(plan.ops.size(), 0);
+  for (const plan::OpDesc& op : plan.ops) tables.op_report.push_back(op.report);
   tables.held_first.assign(1, 0);
   for (std::uint32_t report = 0; report < plan.reports.size(); ++report) {
     for (std::uint32_t i = 0; i < plan.ops.size(); ++i) {

@@ -30,6 +30,7 @@ struct PlanTables {
   // Ops held back until report r has arrived.
   std::vector<std::uint32_t> held_first;       // reports + 1
   std::vector<std::uint32_t> held;
+  std::vector<std::uint32_t> op_report;        // per op: report it publishes, or kNone. Here because OpDesc is many lines
   std::vector<std::uint8_t> op_held;           // per op: waits for a report before it may be sent
 
   std::uint32_t op_count() const { return static_cast<std::uint32_t>(plan.ops.size()); }

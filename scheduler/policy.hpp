@@ -78,6 +78,8 @@ class Policy {
   /// Appends up to `budget` decisions for `run` to `batch` and accounts them in `loads`; sets run.all_sent at the end.
   /// Returns how many. Zero means: nothing can be sent for this run now.
   virtual std::uint32_t advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) = 0;
+  /// Whether on_done() is to be called at all.
+  virtual bool wants_done() const { return false; }
   /// A task of `run` is done.
   virtual void on_done(RunSlot& /*run*/, const Decision& /*done*/) {}
   /// ok, or why the policy cannot go on (replay that has diverged). Checked after each advance.

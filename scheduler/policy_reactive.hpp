@@ -12,6 +12,7 @@ class ReactivePolicy final : public Policy {
   ReactivePolicy(const PlanTables& tables, std::uint32_t slots);
   void on_start(RunSlot& run) override;
   std::uint32_t advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) override;
+  bool wants_done() const override { return true; }
   void on_done(RunSlot& run, const Decision& done) override;
 
  private:

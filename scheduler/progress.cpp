@@ -21,10 +21,13 @@ void Progress::start(const PlanTables& tables, const Instance& instance) {
   ops_left_ = tables.op_count();
   skipped_tiles_ = 0;
   skip_ = false;
+  std::fill(seen_.begin(), seen_.end(), kUnknown);
+  // Lists hold all tiles: nothing is left to open, and nobody asks.
+  if (tables.with_lists) return;
+  first_word_ = 0;
   std::fill(next_tile_.begin(), next_tile_.end(), 0);
   std::fill(credited_.begin(), credited_.end(), 0);
   std::fill(open_.begin(), open_.end(), 0);
-  std::fill(seen_.begin(), seen_.end(), kUnknown);
   for (std::uint32_t op = 0; op < ops_left_; ++op) {
     existing_[op] = instance.ops()[op].tiles;
     waiting_[op] = tables.predecessors[op] + tables.op_held[op];
@@ -42,6 +45,7 @@ void Progress::open_ready() {
 
 void Progress::open(std::uint32_t op) {
   open_[op / 64] |= std::uint64_t{1} << (op % 64);
+  first_word_ = std::min<std::size_t>(first_word_, op / 64);
   if (instance_->ops()[op].tiles == 0) close(op);
 }
 
@@ -57,12 +61,18 @@ void Progress::release(std::uint32_t op) {
 
 std::uint32_t Progress::next_open(std::uint32_t from) const {
   std::size_t word = from / 64;
+  std::uint64_t mask = ~std::uint64_t{0} << (from % 64);
+  if (word < first_word_) {
+    word = first_word_;
+    mask = ~std::uint64_t{0};
+  }
   if (word >= open_.size()) return plan::kNone;
-  std::uint64_t bits = open_[word] & ~std::uint64_t{0} << (from % 64);
+  std::uint64_t bits = open_[word] & mask;
   while (bits == 0) {
     if (++word == open_.size()) return plan::kNone;
     bits = open_[word];
   }
+  if (from == 0) first_word_ = word;
   return static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
 }
 
@@ -162,6 +172,7 @@ Piece Progress::signal_at(std::uint32_t op, std::uint32_t index) const {
 void Progress::report_arrived(std::uint32_t report) {
   if (seen_[report] != kUnknown) return;
   seen_[report] = kArrived;
+  if (tables_->with_lists) return;
   for (const std::uint32_t op : tables_->held_by(report)) {
     limit_tiles(op, report);
     release(op);
@@ -171,6 +182,7 @@ void Progress::report_arrived(std::uint32_t report) {
 void Progress::report_absent(std::uint32_t report) {
   if (seen_[report] != kUnknown) return;
   seen_[report] = kAbsent;
+  if (tables_->with_lists) return;
   for (const std::uint32_t op : tables_->held_by(report)) release(op);
 }
 

@@ -72,6 +72,7 @@ class Progress {
   std::vector<std::uint32_t> credited_;   // per op: signals sent for missing tiles
   std::vector<std::uint64_t> open_;       // bitmap of ops
   std::vector<std::uint8_t> seen_;        // per report
+  mutable std::size_t first_word_ = 0;    // no op is open in the words of open_ before this
   std::uint32_t ops_left_ = 0;
   std::uint64_t skipped_tiles_ = 0;
   bool skip_ = false;

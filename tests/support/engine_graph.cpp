@@ -1,7 +1,10 @@
 #include "tests/support/engine_graph.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "ccks/worker/host_entry.hpp"
 
@@ -20,12 +23,16 @@ std::int32_t report_value(std::uint64_t hash) { return static_cast<std::int32_t>
 
 constexpr std::uint64_t kSeedBytes = 256;
 
+std::atomic<std::uint64_t> tiles_run{0};  // relaxed throughout: a counter
+
 // Operands of a graph op: 0 the seed word, 1 the op's own output, 2 its report words, 3 the state word, then one for
 // each edge. dims: [0] op number, [1] edges, [2 + i] tiles of producer i or 0 for "same tile", at most six edges.
 struct GraphOps {
   template <class Lanes>
   static void run(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tile) {
     if (lanes.lane() != 0) return;
+    if (op.scalars[0] > 0) std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(op.scalars[0])));
+    tiles_run.fetch_add(1, std::memory_order_relaxed);
     const auto* operands = reinterpret_cast<const wire::OperandParams*>(reinterpret_cast<const char*>(&frame) + frame.operands) + op.operand_first;
     const auto words = [&](wire::u32 i) {
       const bool state = operands[i].space == static_cast<wire::u8>(wire::Space::state);
@@ -62,6 +69,8 @@ void graph_entry(const wire::WorkerParams* params, std::uint32_t index, void* co
 }
 
 }  // namespace
+
+std::uint64_t graph_tiles_run() { return tiles_run.load(std::memory_order_relaxed); }
 
 WorkerImage graph_worker() {
   WorkerImage image;
@@ -123,6 +132,7 @@ void GraphPlan::add_op(std::uint32_t index, std::uint32_t max_n) {
   for (plan::DimId& d : desc.dims) d = constant(0);
   desc.report = desc.dynamic_report = plan::kNone;
   desc.bytes_read = desc.bytes_written = desc.operations = constant(64);
+  desc.scalars[0] = static_cast<float>(op.spin_us);
   desc.operand_first = static_cast<std::uint32_t>(operands_.size());
   const auto operand = [&](wire::Space space, std::uint64_t offset, plan::DimId count) {
     plan::OperandDesc o{};
@@ -232,6 +242,12 @@ void GraphPlan::finish(std::uint32_t max_n) {
   view_.arena_bytes = arena_;
   const bool state = std::any_of(ops_.begin(), ops_.end(), [](const GraphOp& op) { return op.state; });
   view_.state_bytes = state ? 8 : 0;
+}
+
+void GraphPlan::demand_too_much(std::uint32_t op) {
+  dims_.push_back({plan::DimOp::add, signals_[op].total, constant(1), 0});
+  signals_[op].total = static_cast<plan::DimId>(dims_.size()) - 1;
+  view_.dims = dims_;
 }
 
 Program GraphPlan::program() const { return Program(nullptr, view_, graph_worker()); }

@@ -31,6 +31,7 @@ struct GraphOp {
   int dynamic_report = -1;           // rows of that report exist
   int guard_report = -1;             // runs only where that report's first value is not 0
   std::uint32_t report_count = 1;
+  std::uint32_t spin_us = 0;         // every tile takes at least this long
   bool state = false;                // adds to a state word, so that runs must be in order
 };
 
@@ -39,6 +40,8 @@ class GraphPlan {
   explicit GraphPlan(std::vector<GraphOp> ops, std::uint32_t max_n = 8);
   Program program() const;
   const plan::PlanView& view() const { return view_; }
+  /// Breaks the plan: events of `op` are awaited once more often than they are signalled.
+  void demand_too_much(std::uint32_t op);
   const std::vector<GraphOp>& ops() const { return ops_; }
   std::uint32_t tiles(std::uint32_t op, std::uint32_t n) const { return ops_[op].tiles * (ops_[op].scaled ? n : 1); }
   /// Name of the output tensor of an op.
@@ -70,6 +73,9 @@ class GraphPlan {
 
 /// The worker that runs such plans on the host device.
 WorkerImage graph_worker();
+
+/// Tiles executed by graph workers of this process so far.
+std::uint64_t graph_tiles_run();
 
 /// A plan of `layers` layers with fan-out, joins and single tiles; symbol n scales some of them.
 std::vector<GraphOp> layered_graph(std::uint32_t layers);

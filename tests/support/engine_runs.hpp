@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "ccks/engine.hpp"
 #include "tests/support/engine_graph.hpp"
 

@@ -1,0 +1,75 @@
+// Every example on every device and transport under every policy, against the reference interpreter.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+
+#include "scheduler/tools/run_session.hpp"
+
+namespace ccks::test {
+namespace {
+
+struct Example {
+  const char* name;
+  std::vector<std::pair<std::string, std::int64_t>> dims;
+};
+
+const std::vector<Example>& examples() {
+  static const std::vector<Example> list = {
+      {"mlp", {{"n", 5}, {"d", 64}}},
+      {"transformer_block", {{"n", 7}, {"d", 64}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 96}, {"context", 32}, {"pos", 3}}},
+      {"llama", {{"layers", 2}, {"d", 128}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 256}, {"vocab", 512}, {"context", 64}, {"n", 3}}},
+      {"moe_layer", {{"experts", 8}, {"top", 2}, {"d", 64}, {"ffn", 32}, {"t", 9}}},
+      {"early_exit", {{"d", 32}, {"heads", 2}, {"ffn", 64}}},
+      {"conv_block", {{"batch", 1}, {"c", 8}, {"size", 9}}},
+      {"pipeline", {{"m", 33}}},
+  };
+  return list;
+}
+
+struct Place {
+  const char* device;
+  const char* transport;
+};
+
+using Param = std::tuple<std::size_t, Place, const char*>;
+
+class Examples : public testing::TestWithParam<Param> {};
+
+TEST_P(Examples, MatchTheReference) {
+  const auto& [index, place, policy] = GetParam();
+  run::Options options;
+  options.spec = std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + examples()[index].name + ".yaml";
+  options.dims = examples()[index].dims;
+  options.device = place.device;
+  options.transport = place.transport;
+  options.workers = options.device == "host" ? 3 : 0;
+  options.policy = policy;
+  options.verify = true;
+  options.iterations = 3;
+  options.slots = 2;
+  const std::atomic<bool> interrupted{false};
+  for (const std::uint64_t seed : {1, 2, 3}) {
+    options.seed = seed;
+    run::Outcome outcome;
+    const run::Failure failure = run_session(options, interrupted, false, outcome);
+    const bool no_gpu = options.device == "cuda" && failure.exit_code == run::kDeviceError && failure.message.starts_with("unavailable");
+    if (no_gpu) GTEST_SKIP() << failure.message;
+    ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
+    ASSERT_TRUE(outcome.verified);
+    EXPECT_TRUE(outcome.verification.passed) << outcome.verification.worst;
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Param>& p) {
+  const auto& [index, place, policy] = p.param;
+  return std::string(examples()[index].name) + "_" + place.device + "_" + place.transport + "_" + policy;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Examples,
+                         testing::Combine(testing::Range<std::size_t>(0, 7),
+                                          testing::Values(Place{"host", "coherent"}, Place{"host", "pinned"}, Place{"cuda", "auto"}),
+                                          testing::Values("static", "lookahead", "reactive")),
+                         name_of);
+
+}  // namespace
+}  // namespace ccks::test

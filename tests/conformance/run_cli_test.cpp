@@ -1,0 +1,129 @@
+// ccks-run as a user meets it: exit codes, messages, files.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+
+namespace ccks::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Ended {
+  int exit_code = -1;
+  std::string text;  // stdout and stderr
+};
+
+Ended run_shell(const std::string& command) {
+  Ended out;
+  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  char block[4096];
+  for (std::size_t got = 0; (got = std::fread(block, 1, sizeof(block), pipe)) > 0;) out.text.append(block, got);
+  const int status = pclose(pipe);
+  out.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return out;
+}
+
+std::string example(const std::string& name) { return std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + name + ".yaml"; }
+
+class RunCli : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(CCKS_BINARY_DIR) / ("run_cli." + std::to_string(getpid()) + "." + testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  static Ended ccks_run(const std::string& arguments) { return run_shell(std::string(CCKS_RUN) + " " + arguments); }
+  bool folder_is_empty() const { return fs::is_empty(folder_); }
+  fs::path folder_;
+};
+
+TEST_F(RunCli, VerifiesAndPrintsOneJsonObject) {
+  const Ended ended = ccks_run(example("mlp") + " --device host --set d=64 --verify --json --iters 3");
+  EXPECT_EQ(ended.exit_code, 0) << ended.text;
+  for (const char* key : {"\"program\":\"mlp\"", "\"device\":\"host\"", "\"transport\"", "\"workers\"", "\"policy\":\"lookahead\"",
+                          "\"iterations\":3", "\"tasks_per_iteration\"", "\"p50\"", "\"p99\"", "\"max_rel_err\"", "\"passed\":true"}) {
+    EXPECT_NE(ended.text.find(key), std::string::npos) << key << " in " << ended.text;
+  }
+}
+
+TEST_F(RunCli, OutputsCanBeInputsAndTimelinesAreWritten) {
+  const std::string base = example("mlp") + " --device host --set d=64 --set n=4 ";
+  ASSERT_EQ(ccks_run(base + "--output y=" + path("y.npy") + " --trace " + path("t.json") + " --record " + path("r")).exit_code, 0);
+  const Ended again = ccks_run(base + "--input x=" + path("y.npy") + " --verify --replay " + path("r"));
+  EXPECT_EQ(again.exit_code, 0) << again.text;
+  std::ifstream trace(path("t.json"));
+  const std::string text((std::istreambuf_iterator<char>(trace)), {});
+  EXPECT_NE(text.find("traceEvents"), std::string::npos);
+  EXPECT_NE(text.find("worker 0"), std::string::npos);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 3) << "a temporary file was left behind";
+}
+
+TEST_F(RunCli, MistakesHaveTheirExitCodes) {
+  const std::string mlp = example("mlp");
+  EXPECT_EQ(ccks_run("").exit_code, 2);
+  EXPECT_EQ(ccks_run("--help").exit_code, 0);
+  EXPECT_EQ(ccks_run("--version").exit_code, 0);
+  EXPECT_EQ(ccks_run(mlp + " --policy best").exit_code, 2);
+  EXPECT_EQ(ccks_run(mlp + " --set n").exit_code, 2);
+  EXPECT_EQ(ccks_run(mlp + " --set n=five").exit_code, 2);
+  EXPECT_EQ(ccks_run(mlp + " --device sim").exit_code, 2);
+  EXPECT_EQ(ccks_run("nowhere.yaml").exit_code, 1);
+  EXPECT_EQ(ccks_run(mlp + " --device host --set n=0").exit_code, 1);
+  EXPECT_EQ(ccks_run(mlp + " --device host --input x=nowhere.npy").exit_code, 1);
+  EXPECT_EQ(ccks_run(mlp + " --device host --weights nowhere.safetensors").exit_code, 1);
+  EXPECT_EQ(ccks_run(mlp + " --device host --set d=64 --output q=" + path("q.npy")).exit_code, 1);
+  EXPECT_EQ(ccks_run(mlp + " --device host --set d=64 --output y=" + path("no/such/folder.npy")).exit_code, 1);
+  EXPECT_EQ(ccks_run(mlp + " --device host --set d=64 --trace " + path("no/t.json")).exit_code, 1);
+  EXPECT_EQ(ccks_run(mlp + " --device host --set d=64 --replay " + path("none")).exit_code, 1);
+  EXPECT_TRUE(folder_is_empty());
+}
+
+TEST_F(RunCli, AFullDiskLeavesNothingHalfWritten) {
+  if (access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full here";
+  const Ended ended = ccks_run(example("mlp") + " --device host --set d=64 --output y=/dev/full");
+  EXPECT_EQ(ended.exit_code, 1) << ended.text;
+  EXPECT_NE(ended.text.find("/dev/full"), std::string::npos) << ended.text;
+}
+
+TEST_F(RunCli, MalformedRecordIsRefused) {
+  std::ofstream(path("r")) << "not a record, but long enough to hold a header of sixty-four bytes, and more";
+  const Ended ended = ccks_run(example("mlp") + " --device host --set d=64 --replay " + path("r"));
+  EXPECT_EQ(ended.exit_code, 1) << ended.text;
+}
+
+TEST_F(RunCli, CtrlCStopsCleanly) {
+  const std::string output = "y=" + path("y.npy");
+  const std::string record = path("r");
+  const pid_t child = fork();
+  if (child == 0) {
+    execl(CCKS_RUN, CCKS_RUN, example("mlp").c_str(), "--device", "host", "--set", "d=64", "--iters", "100000000", "--quiet",
+          "--output", output.c_str(), "--record", record.c_str(), static_cast<char*>(nullptr));
+    _exit(127);
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  ASSERT_EQ(kill(child, SIGINT), 0);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 130);
+  EXPECT_FALSE(fs::exists(path("y.npy")));
+  for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_EQ(entry.path().string(), record) << "left behind";
+}
+
+TEST_F(RunCli, ExampleServerServesItsClients) {
+  const Ended ended = run_shell(std::string(CCKS_SERVER) + " " + example("mlp") + " 20 3 100 7");
+  EXPECT_EQ(ended.exit_code, 0) << ended.text;
+  EXPECT_NE(ended.text.find("60 requests served, 0 failed"), std::string::npos) << ended.text;
+}
+
+}  // namespace
+}  // namespace ccks::test

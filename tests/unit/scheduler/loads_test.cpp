@@ -1,0 +1,56 @@
+// WorkerLoads::choose and RunOrder.
+#include <gtest/gtest.h>
+
+#include "scheduler/policy.hpp"
+#include "scheduler/run_order.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+TEST(WorkerLoads, PrefersAffinityUntilTheLoadIsUneven) {
+  WorkerLoads loads;
+  loads.reserve(4, 256);
+  EXPECT_EQ(loads.choose(2, 100, 64), 2u);
+  for (int i = 0; i < 8; ++i) loads.add(2, 100);
+  EXPECT_NE(loads.choose(2, 100, 64), 2u);
+  for (int i = 0; i < 8; ++i) loads.remove(2, 100);
+  EXPECT_EQ(loads.choose(2, 100, 64), 2u);
+  EXPECT_EQ(loads.total_tasks(), 0u);
+}
+
+TEST(WorkerLoads, NeverChoosesAFullWorker) {
+  WorkerLoads loads;
+  loads.reserve(3, 256);
+  for (int i = 0; i < 3 * 4; ++i) {
+    const std::uint32_t worker = loads.choose(0, 10, 4);
+    ASSERT_NE(worker, plan::kNone);
+    ASSERT_LT(loads.tasks(worker), 4u);
+    loads.add(worker, 10);
+  }
+  EXPECT_EQ(loads.choose(0, 10, 4), plan::kNone);
+}
+
+TEST(RunOrder, OneHolderAtATimeInOrder) {
+  RunOrder order;
+  order.reserve(4, 2, 2);
+  EXPECT_TRUE(order.enter(0, 0));
+  EXPECT_FALSE(order.enter(1, 0));
+  EXPECT_FALSE(order.enter(4, 0));
+  EXPECT_TRUE(order.enter(2, 1));
+  std::vector<std::uint32_t> waiting;
+  order.for_each_waiting([&](std::uint32_t e) { waiting.push_back(e); });
+  EXPECT_EQ(waiting, (std::vector<std::uint32_t>{1, 4}));
+  EXPECT_EQ(order.leave(0), 1u);
+  EXPECT_EQ(order.leave(0), 4u);
+  EXPECT_EQ(order.leave(0), plan::kNone);
+  EXPECT_TRUE(order.enter(3, 0));
+}
+
+TEST(Policies, NamesAreParsed) {
+  EXPECT_EQ(*parse_policy("static"), PolicyKind::fixed);
+  EXPECT_EQ(*parse_policy("lookahead"), PolicyKind::lookahead);
+  EXPECT_EQ(parse_policy("").status().code(), ErrorCode::invalid_argument);
+}
+
+}  // namespace
+}  // namespace ccks::scheduler

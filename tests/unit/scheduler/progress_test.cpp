@@ -1,0 +1,118 @@
+// Progress: the order of sending, and credits for tiles that do not exist.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <set>
+
+#include "ccks/wire/event.hpp"
+#include "scheduler/dims.hpp"
+#include "scheduler/progress.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+// A plan of one op whose grid, signal axes and report are given; small enough to count by hand.
+struct OneOp {
+  std::vector<plan::DimNode> dims;
+  plan::OpDesc op{};
+  plan::SignalDesc signal{};
+  plan::OperandDesc operand{};
+  plan::ReportDesc report{};
+  plan::PlanView view;
+
+  plan::DimId constant(std::int64_t value) {
+    dims.push_back({plan::DimOp::constant, 0, 0, value});
+    return static_cast<plan::DimId>(dims.size()) - 1;
+  }
+  OneOp(const std::int64_t (&grid)[4], int axis0, std::int64_t stride0, int axis1, std::int64_t stride1, std::int64_t events) {
+    op.name = "op";
+    for (int i = 0; i < 4; ++i) op.grid[i] = constant(grid[i]);
+    for (plan::DimId& t : op.tile) t = constant(1);
+    for (plan::DimId& d : op.dims) d = constant(0);
+    op.flags = wire::kOpDynamic;
+    op.signal_count = 1;
+    op.report = plan::kNone;
+    op.dynamic_report = 0;
+    op.bytes_read = op.bytes_written = op.operations = constant(0);
+    const std::int64_t tiles = grid[0] * grid[1] * grid[2] * grid[3];
+    signal = {0, 0, static_cast<std::uint32_t>(events), constant(events), constant(tiles / events), {axis0, axis1}, {constant(stride0), constant(stride1)}};
+    report = {"count", 0, 0, wire::Dtype::i32, constant(2), 0, 8};
+    operand.offset = constant(0);
+    for (int i = 0; i < 4; ++i) operand.dim[i] = operand.stride[i] = constant(1);
+    view.dims = dims;
+    view.ops = {&op, 1};
+    view.signals = {&signal, 1};
+    view.operands = {&operand, 1};
+    view.reports = {&report, 1};
+    view.event_count = static_cast<std::uint32_t>(events);
+    view.max_tasks = static_cast<std::uint32_t>(tiles);
+    view.report_bytes = 8;
+  }
+};
+
+// Sends everything and returns what each event has been credited with.
+std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int32_t (&counts)[2], std::uint32_t& existing) {
+  Result<PlanTables> tables = make_plan_tables(one.view, 2, false);
+  EXPECT_TRUE(tables.ok());
+  std::vector<std::int64_t> values(one.dims.size());
+  EXPECT_TRUE(evaluate_plan(one.view, {}, values).ok());
+  Instance instance;
+  instance.reserve(*tables);
+  SlotMemory memory;
+  memory.reports = reinterpret_cast<std::uint64_t>(&counts[0]);
+  EXPECT_TRUE(instance.rebuild(*tables, {}, values, memory, 0, 0, 0).ok());
+  Progress progress;
+  progress.reserve(*tables);
+  progress.start(*tables, instance);
+  EXPECT_EQ(progress.next_open(0), plan::kNone) << "held until its report";
+  progress.report_arrived(0);
+  existing = progress.existing_tiles(0);
+  std::map<std::uint32_t, std::uint32_t> credited;
+  while (progress.next_open(0) == 0) {
+    const Piece piece = progress.peek(0);
+    if (piece.kind == Piece::Kind::signal) {
+      credited[piece.first] += piece.count;
+    } else {
+      for (std::uint32_t i = 0; i < piece.count; ++i) {
+        ++credited[wire::signal_event(instance.signals()[0], wire::tile_coord(instance.op(0).grid, piece.first + i))];
+        EXPECT_EQ(piece.kind == Piece::Kind::tiles, piece.first + i < existing);
+      }
+    }
+    progress.take(0, piece);
+  }
+  EXPECT_TRUE(progress.all_sent());
+  return credited;
+}
+
+TEST(Progress, EveryEventGetsItsTotalWhateverTilesExist) {
+  const OneOp plans[] = {
+      OneOp({1, 1, 12, 1}, -1, 0, -1, 0, 1),   OneOp({1, 1, 12, 1}, 2, 1, -1, 0, 12),  OneOp({1, 1, 6, 4}, 2, 1, -1, 0, 6),
+      OneOp({1, 1, 6, 4}, 3, 1, -1, 0, 4),     OneOp({1, 1, 6, 4}, 2, 4, 3, 1, 24),    OneOp({1, 1, 500, 3}, 2, 1, -1, 0, 500),
+      OneOp({1, 1, 500, 3}, -1, 0, -1, 0, 1),
+  };
+  for (const OneOp& one : plans) {
+    for (const std::int32_t rows : {0, 1, 3, 5, 6, 12, 600, -4}) {
+      std::uint32_t existing = 0;
+      const std::int32_t counts[2] = {rows, 0};
+      const auto credited = send_all(one, counts, existing);
+      const auto total = static_cast<std::uint32_t>(one.dims[one.signal.total].value);
+      ASSERT_EQ(credited.size(), one.signal.event_max) << rows;
+      for (const auto& [event, count] : credited) ASSERT_EQ(count, total) << "event " << event << ", rows " << rows;
+    }
+  }
+}
+
+TEST(Progress, NoMoreTilesThanTheReportSays) {
+  const OneOp one({1, 1, 12, 2}, 2, 1, -1, 0, 12);
+  std::uint32_t existing = 0;
+  send_all(one, {2, 3}, existing);
+  EXPECT_EQ(existing, 10u);
+  send_all(one, {2, -3}, existing);
+  EXPECT_EQ(existing, 4u);
+  send_all(one, {2000000000, 2000000000}, existing);
+  EXPECT_EQ(existing, 24u);
+}
+
+}  // namespace
+}  // namespace ccks::scheduler
