@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compiles generated host sources with the compiler of the build. usage: compile_host.sh CXX INCLUDE_DIR GENERATED_DIR
+# Compiles generated host sources with the compiler of the build. Leaves GENERATED_DIR.so.
+# usage: compile_host.sh CXX INCLUDE_DIR GENERATED_DIR
 set -euo pipefail
 cxx=$1 include=$2 dir=$3
 objects="$(mktemp -d)"
@@ -7,5 +8,5 @@ trap 'rm -rf "$objects"' EXIT
 for source in scheduler module worker; do
   "$cxx" -std=c++20 -O1 -Wall -Wextra -Werror -fPIC "-I$include" -DCCKS_ISA=isa_golden -c "$dir/$source.cpp" -o "$objects/$source.o"
 done
-"$cxx" -shared "$objects"/*.o -o "$objects/module.so"
-nm -D --defined-only "$objects/module.so" | grep -q ' T ccks_generated_program$'
+"$cxx" -shared "$objects"/*.o -o "$dir.so"
+nm -D --defined-only "$dir.so" | grep -q ' T ccks_generated_program$'
