@@ -6,6 +6,7 @@
 #if defined(__x86_64__) && !defined(__AVX2__) && !defined(__clang__)
 #pragma GCC target("avx2,fma,f16c,bmi2")
 #define CCKS_ISA isa_bench_v3
+#define CCKS_VECTOR_BYTES 32
 #endif
 #include <dlfcn.h>
 #include <time.h>

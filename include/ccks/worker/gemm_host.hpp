@@ -7,17 +7,28 @@
 
 #include "ccks/worker/call.hpp"
 
+// Width of the machine's vectors. Set by hand only where a target pragma chooses the instruction set: g++ applies those
+// after macros.
+#if !defined(CCKS_VECTOR_BYTES)
+#if defined(__AVX512F__)
+#define CCKS_VECTOR_BYTES 64
+#elif defined(__AVX__)
+#define CCKS_VECTOR_BYTES 32
+#else
+#define CCKS_VECTOR_BYTES 16
+#endif
+#endif
+
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-#if defined(__AVX512F__)
-inline constexpr u32 kVectorBytes = 64, kPanelRows = 12, kPanelVectors = 2;  // 24 of 32 registers accumulate
-#elif defined(__AVX__)
-inline constexpr u32 kVectorBytes = 32, kPanelRows = 6, kPanelVectors = 2;  // 12 of 16
+inline constexpr u32 kVectorBytes = CCKS_VECTOR_BYTES;
+#if CCKS_VECTOR_BYTES == 64
+inline constexpr u32 kPanelRows = 12, kPanelVectors = 2;  // 24 of 32 registers accumulate
 #elif defined(__aarch64__)
-inline constexpr u32 kVectorBytes = 16, kPanelRows = 8, kPanelVectors = 3;  // 24 of 32
+inline constexpr u32 kPanelRows = 8, kPanelVectors = 3;  // 24 of 32
 #else
-inline constexpr u32 kVectorBytes = 16, kPanelRows = 6, kPanelVectors = 2;  // 12 of 16
+inline constexpr u32 kPanelRows = 6, kPanelVectors = 2;  // 12 of 16
 #endif
 inline constexpr u32 kVectorFloats = kVectorBytes / 4;
 inline constexpr u32 kPanelColumns = kPanelVectors * kVectorFloats;
