@@ -172,7 +172,7 @@ Window window_before_clip(const Model& m, std::size_t op, std::size_t k, const W
 
 void add_guards(const Model& m, std::uint64_t first, std::uint64_t count, std::vector<Access>& out) {
   for (std::uint64_t g = first; g < first + count && g < m.plan->guards.size(); ++g)
-    out.push_back({Access::kGuard, false, static_cast<std::int64_t>(m.plan->guards[g].offset)});
+    out.push_back({Access::kGuard, false, static_cast<std::int64_t>(m.plan->guards[g].offset), spec::kNone});
 }
 
 }  // namespace
@@ -181,10 +181,13 @@ std::vector<Access> accesses_of(const Model& m, std::size_t op) {
   const plan::OpDesc& d = *m.ops[op].desc;
   std::vector<Access> out;
   for (std::uint32_t k = 0; k < std::uint32_t{d.input_count} + d.output_count; ++k)
-    out.push_back({k, k >= d.input_count, 0});
+    out.push_back({k, k >= d.input_count, 0, spec::kNone});
   add_guards(m, d.guard_first, d.guard_count, out);
+  const auto* select = std::get_if<spec::SelectAttrs>(&m.spec_op(op).attrs);
+  if (!select) return out;
+  out[0].condition = select->condition;  // `then` is looked at only where it was made
   const auto& dims = m.ops[op].dims;
-  if (m.spec_op(op).kind() == spec::OpKind::select && dims[0] >= 0 && dims[1] >= 0)
+  if (dims[0] >= 0 && dims[1] >= 0)
     add_guards(m, static_cast<std::uint64_t>(dims[0]), static_cast<std::uint64_t>(dims[1]), out);
   return out;
 }

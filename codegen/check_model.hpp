@@ -108,6 +108,7 @@ struct Access {
   std::uint32_t operand = 0;  // within the op; kGuard: the word of a report that the op's tiles compare
   bool write = false;
   std::int64_t guard_offset = 0;
+  std::uint32_t condition = spec::kNone;  // touched only where this holds, besides what the op runs under
 };
 
 std::vector<Access> accesses_of(const Model& model, std::size_t op);

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <optional>
 
 #include "codegen/check_reach.hpp"
 
@@ -22,6 +24,7 @@ struct OpAccesses {
 struct Conflict {
   std::size_t earlier;
   Access mine, theirs;
+  std::size_t context;  // conditions under which the earlier access happens, and what else is known to hold
   bool settled;
 };
 
@@ -36,7 +39,6 @@ class OrderCheck {
         stamp_(m.event_ids),
         op_stamp_(m.ops.size()) {
     for (std::size_t op = 0; op < m.ops.size(); ++op) accesses_.push_back(collect(op));
-    for (std::size_t c = 0; c < guards_.contexts(); ++c) reach_.emplace_back(m, guards_, c);
   }
 
   void run() {
@@ -73,17 +75,25 @@ class OrderCheck {
           visit(x, y);
   }
 
+  const Reach& reach(std::size_t context) {
+    while (reach_.size() <= context) reach_.emplace_back();
+    if (!reach_[context]) reach_[context].emplace(m_, guards_, context);
+    return *reach_[context];
+  }
+
   std::vector<Conflict> conflicts_of(std::size_t j) {
     std::vector<Conflict> out;
     for (std::size_t i = 0; i < j; ++i) {
       if (!m_.ops[i].exists()) continue;
       ++report_.op_pairs;
-      if (reach_[guards_.context(i)].before.get(i, j)) {
+      if (reach(guards_.context(i)).before.get(i, j)) {
         ++report_.whole_pairs;
         continue;
       }
       each_overlap(i, j, [&](std::size_t x, std::size_t y) {
-        out.push_back({i, accesses_[j].list[y], accesses_[i].list[x], false});
+        const Access &theirs = accesses_[i].list[x], &mine = accesses_[j].list[y];
+        const std::size_t context = guards_.context_with(i, theirs.condition, mine.condition);
+        if (!reach(context).before.get(i, j)) out.push_back({i, mine, theirs, context, false});
       });
     }
     return out;
@@ -130,7 +140,7 @@ class OrderCheck {
     for (context_ = 0; context_ < guards_.contexts(); ++context_) {
       std::vector<Conflict> some;
       for (const Conflict& c : conflicts)
-        if (guards_.context(c.earlier) == context_) some.push_back(c);
+        if (c.context == context_) some.push_back(c);
       if (!some.empty() && !faults_.full()) search_op(op, some);
     }
   }
@@ -217,12 +227,12 @@ class OrderCheck {
   }
 
   /// Marks what a finished tile of `done` proves by itself.
-  void settle(std::size_t op, std::size_t done, bool runs, std::vector<Conflict>& conflicts) const {
+  void settle(std::size_t op, std::size_t done, bool runs, std::vector<Conflict>& conflicts) {
     for (Conflict& c : conflicts) {
-      if (runs) c.settled = c.settled || reach_[context_].before.get(c.earlier, done);
+      if (runs) c.settled = c.settled || reach(context_).before.get(c.earlier, done);
       for (const std::uint32_t report : guards_.reports(done))
         if (guards_.runs_with(report, op, context_))
-          c.settled = c.settled || c.earlier == report || reach_[context_].before.get(c.earlier, report);
+          c.settled = c.settled || c.earlier == report || reach(context_).before.get(c.earlier, report);
     }
   }
 
@@ -351,8 +361,8 @@ class OrderCheck {
   Faults& faults_;
   CheckReport& report_;
   Guards guards_;
-  std::vector<Reach> reach_;  // by context of the earlier op
-  std::size_t context_ = 0;   // of the search under way
+  std::deque<std::optional<Reach>> reach_;  // by context; made when asked for
+  std::size_t context_ = 0;                 // of the search under way
   std::vector<OpAccesses> accesses_;
   std::vector<std::uint32_t> stamp_, op_stamp_;  // equal to now_: seen in this search
   std::uint32_t now_ = 0;

@@ -12,19 +12,36 @@
 
 namespace ccks::codegen::check {
 
-Guards::Guards(const Model& m) : reports_(m.ops.size()) {
+Guards::Guards(const Model& m) : program_(*m.program), reports_(m.ops.size()) {
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
     std::vector<std::uint32_t> set;
-    for (std::uint32_t c = m.spec_op(op).condition; c != spec::kNone; c = m.program->conditions[c].parent)
-      set.push_back(c);
-    std::sort(set.begin(), set.end());
-    const auto known = std::find(sets_.begin(), sets_.end(), set);
-    context_.push_back(static_cast<std::size_t>(known - sets_.begin()));
-    if (known == sets_.end()) sets_.push_back(std::move(set));
+    add_chain(m.spec_op(op).condition, set);
+    context_.push_back(number_of(std::move(set)));
     const plan::OpDesc& d = *m.ops[op].desc;
     for (std::uint32_t g = d.guard_first; g < d.guard_first + d.guard_count; ++g)
       reports_[op].push_back(m.plan->reports[m.plan->guards[g].report].op);
   }
+}
+
+void Guards::add_chain(std::uint32_t condition, std::vector<std::uint32_t>& set) const {
+  for (; condition != spec::kNone; condition = program_.conditions[condition].parent) set.push_back(condition);
+}
+
+std::size_t Guards::number_of(std::vector<std::uint32_t> set) {
+  std::sort(set.begin(), set.end());
+  set.erase(std::unique(set.begin(), set.end()), set.end());
+  const auto known = std::find(sets_.begin(), sets_.end(), set);
+  const auto number = static_cast<std::size_t>(known - sets_.begin());
+  if (known == sets_.end()) sets_.push_back(std::move(set));
+  return number;
+}
+
+std::size_t Guards::context_with(std::size_t op, std::uint32_t first, std::uint32_t second) {
+  if (first == spec::kNone && second == spec::kNone) return context_[op];
+  std::vector<std::uint32_t> set = sets_[context_[op]];
+  add_chain(first, set);
+  add_chain(second, set);
+  return number_of(std::move(set));
 }
 
 bool Guards::runs_with(std::size_t other, std::size_t op, std::size_t context) const {

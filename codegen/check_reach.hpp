@@ -30,12 +30,18 @@ class Guards {
   explicit Guards(const Model& m);
   /// Number of the set of conditions that `op` runs under.
   std::size_t context(std::size_t op) const { return context_[op]; }
+  /// The same with these conditions and their parents added; kNone adds nothing.
+  std::size_t context_with(std::size_t op, std::uint32_t first, std::uint32_t second);
   std::size_t contexts() const { return sets_.size(); }
   /// Where `op` runs and the conditions of `context` hold, `other` runs too.
   bool runs_with(std::size_t other, std::size_t op, std::size_t context) const;
   std::span<const std::uint32_t> reports(std::size_t op) const { return reports_[op]; }
 
  private:
+  std::size_t number_of(std::vector<std::uint32_t> set);
+  void add_chain(std::uint32_t condition, std::vector<std::uint32_t>& set) const;
+
+  const spec::Program& program_;
   std::vector<std::vector<std::uint32_t>> sets_;  // by context, ascending
   std::vector<std::size_t> context_;              // by op
   std::vector<std::vector<std::uint32_t>> reports_;
