@@ -2,12 +2,8 @@
 // Arms: the tile op on f32 and bf16, b plain (k x n) and transposed (n x k), and cblas_sgemm where libopenblas is
 // found. One JSON line per arm and shape; GFLOP/s of the median, 99th percentile and slowest of at least 30 runs.
 //
-// The op is compiled for AVX2 and FMA here, whatever the flags of the build: that is the copy most hosts select.
-#if defined(__x86_64__) && !defined(__AVX2__) && !defined(__clang__)
-#pragma GCC target("avx2,fma,f16c,bmi2")
-#define CCKS_ISA isa_bench_v3
-#define CCKS_VECTOR_BYTES 32
-#endif
+// The op is compiled for AVX2 and FMA here, whatever the flags of the build: that is the copy most hosts select. The
+// standard headers stand before the switch, so that their inline functions stay as other files compile them.
 #include <dlfcn.h>
 #include <time.h>
 
@@ -16,6 +12,12 @@
 #include <cstdlib>
 #include <random>
 #include <vector>
+
+#if defined(__x86_64__) && !defined(__AVX2__) && !defined(__clang__)
+#pragma GCC target("avx2,fma,f16c,bmi2")
+#define CCKS_ISA isa_bench_v3
+#define CCKS_VECTOR_BYTES 32
+#endif
 
 #include "ccks/worker/platform_host.hpp"
 #include "ccks/worker/tile_hints.hpp"

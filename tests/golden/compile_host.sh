@@ -9,4 +9,5 @@ for source in scheduler module worker; do
   "$cxx" -std=c++20 -O1 -Wall -Wextra -Werror -fPIC "-I$include" -DCCKS_ISA=isa_golden -c "$dir/$source.cpp" -o "$objects/$source.o"
 done
 "$cxx" -shared "$objects"/*.o -o "$dir.so"
-nm -D --defined-only "$dir.so" | grep -q ' T ccks_generated_program$'
+symbols="$(nm -D --defined-only "$dir.so")"  # not a pipe: grep -q may leave before nm has written all
+grep -q ' T ccks_generated_program$' <<<"$symbols"
