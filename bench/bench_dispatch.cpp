@@ -1,6 +1,6 @@
 // Question: what does a decision cost the scheduler thread, and how many tasks a second does one thread keep going?
-// Arms: lists and lookahead (and reactive) over a chain and over independent tasks, all empty; with workers that answer at
-// once on the same thread (the scheduler's own cost), and end to end on a device.
+// Arms: lists and lookahead (and reactive) over a chain and over independent tasks, all empty; with workers that answer
+// at once on the same thread (the scheduler's own cost), and end to end on a device.
 #include "bench/bench_dispatch.hpp"
 
 #include <fmt/format.h>
@@ -33,7 +33,8 @@ test::GraphPlan empty_tasks(bool chain) {
   return test::GraphPlan(ops, 1);
 }
 
-void stub_arm(const test::GraphPlan& plan, const char* shape, PolicyKind policy, std::uint32_t workers, const DispatchOptions& options) {
+void stub_arm(const test::GraphPlan& plan, const char* shape, PolicyKind policy, std::uint32_t workers,
+              const DispatchOptions& options) {
   StubScheduler stub(plan.view(), policy, workers, 8);
   std::vector<double> per_decision;
   std::vector<double> per_task;
@@ -46,7 +47,9 @@ void stub_arm(const test::GraphPlan& plan, const char* shape, PolicyKind policy,
     per_task.push_back(static_cast<double>(last.step_ns) / static_cast<double>(tasks));
   }
   Line line("dispatch", fmt::format("stub workers, {} {}", scheduler::policy_name(policy), shape));
-  line.number("workers", workers).number("decisions_per_publication", static_cast<double>(last.decisions) / static_cast<double>(last.publications));
+  line.number("workers", workers)
+      .number("decisions_per_publication",
+              static_cast<double>(last.decisions) / static_cast<double>(last.publications));
   line.samples("ns_per_decision", per_decision);
   Line tasks("dispatch", fmt::format("stub workers, {} {}, per task", scheduler::policy_name(policy), shape));
   tasks.number("workers", workers).samples("ns_per_task", per_task);
@@ -75,7 +78,8 @@ bool device_arm(const test::GraphPlan& plan, const char* shape, const char* poli
   const EngineStats stats = engine->stats();
   Line line("dispatch", fmt::format("end to end, {} {}", policy, shape));
   line.text("device", engine->device_info().kind).number("workers", engine->device_info().workers);
-  line.number("scheduler_busy_ns_per_decision", static_cast<double>(stats.scheduler_busy_ns) / static_cast<double>(stats.decisions));
+  line.number("scheduler_busy_ns_per_decision",
+              static_cast<double>(stats.scheduler_busy_ns) / static_cast<double>(stats.decisions));
   line.samples("tasks_per_second", per_second).print();
   return true;
 }

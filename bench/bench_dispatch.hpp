@@ -8,8 +8,8 @@ namespace ccks::bench {
 
 struct DispatchOptions {
   std::string device = "host";
-  std::uint32_t workers = 0;   // 0: the device's default; 128 for stub workers
-  std::uint32_t runs = 30;     // samples per arm
+  std::uint32_t workers = 0;  // 0: the device's default; 128 for stub workers
+  std::uint32_t runs = 30;    // samples per arm
 };
 
 /// 0, or 4 where the device failed.

@@ -10,13 +10,20 @@ int bench_matmul_main();
 int main(int argc, char** argv) {
   CLI::App app("Benchmarks. Each prints JSON lines with commit and machine.", "ccks-bench");
   app.require_subcommand(1);
-  app.footer(std::string("Results are kept as bench/results/<date>.") + ccks::bench::commit() + "." + ccks::bench::machine_name() + ".jsonl");
+  app.footer(std::string("Results are kept as bench/results/<date>.") + ccks::bench::commit() + "." +
+             ccks::bench::machine_name() + ".jsonl");
   ccks::bench::DispatchOptions dispatch;
-  CLI::App* dispatch_app = app.add_subcommand("dispatch", "Cost of a decision, tasks per second of one scheduler thread");
-  dispatch_app->add_option("--device", dispatch.device, "Device of the end-to-end arms")->check(CLI::IsMember({"host"}))->capture_default_str();
+  CLI::App* dispatch_app =
+      app.add_subcommand("dispatch", "Cost of a decision, tasks per second of one scheduler thread");
+  dispatch_app->add_option("--device", dispatch.device, "Device of the end-to-end arms")
+      ->check(CLI::IsMember({"host"}))
+      ->capture_default_str();
   dispatch_app->add_option("--workers", dispatch.workers, "Workers; 0: the device's default, 128 stub workers");
-  dispatch_app->add_option("--runs", dispatch.runs, "Samples per arm")->check(CLI::Range(1, 100000))->capture_default_str();
-  CLI::App* matmul_app = app.add_subcommand("matmul", "Host matmul on one core against OpenBLAS, where it is installed");
+  dispatch_app->add_option("--runs", dispatch.runs, "Samples per arm")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  CLI::App* matmul_app =
+      app.add_subcommand("matmul", "Host matmul on one core against OpenBLAS, where it is installed");
   ccks::bench::MemoryOptions memory;
   CLI::App* memory_app = app.add_subcommand("memory", "Resident memory over many runs");
   memory_app->add_option("--device", memory.device, "Device")->check(CLI::IsMember({"host"}))->capture_default_str();

@@ -57,7 +57,8 @@ std::uint64_t resident_bytes() {
 }
 
 Line::Line(const std::string& bench, const std::string& arm) {
-  json_ = fmt::format(R"({{"bench": "{}", "arm": "{}", "commit": "{}", "machine": "{}")", bench, arm, commit(), machine_name());
+  json_ = fmt::format(R"({{"bench": "{}", "arm": "{}", "commit": "{}", "machine": "{}")", bench, arm, commit(),
+                      machine_name());
 }
 
 Line& Line::text(const std::string& name, const std::string& value) {
@@ -73,8 +74,8 @@ Line& Line::number(const std::string& name, double value) {
 Line& Line::samples(const std::string& name, std::vector<double> values) {
   std::sort(values.begin(), values.end());
   if (values.empty()) return *this;
-  json_ += fmt::format(R"(, "{0}_p50": {1:.6g}, "{0}_p99": {2:.6g}, "{0}_max": {3:.6g}, "runs": {4})", name, at_rank(values, 0.5),
-                       at_rank(values, 0.99), values.back(), values.size());
+  json_ += fmt::format(R"(, "{0}_p50": {1:.6g}, "{0}_p99": {2:.6g}, "{0}_max": {3:.6g}, "runs": {4})", name,
+                       at_rank(values, 0.5), at_rank(values, 0.99), values.back(), values.size());
   return *this;
 }
 

@@ -53,7 +53,8 @@ Status StubDevice::fill_zero(std::uint64_t to, std::uint64_t bytes) {
 }
 std::uint64_t StubDevice::clock_pair(std::uint64_t& host_ns) { return host_ns = scheduler::now_ns(); }
 
-StubScheduler::StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind policy, std::uint32_t workers, std::uint32_t slots)
+StubScheduler::StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind policy, std::uint32_t workers,
+                             std::uint32_t slots)
     : device_(workers),
       tables_(require(scheduler::make_plan_tables(plan, workers, policy == scheduler::PolicyKind::fixed))),
       submissions_(slots) {
@@ -64,7 +65,8 @@ StubScheduler::StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind p
   fences_.resize(1);
   std::vector<std::int64_t> symbols(plan.symbols.size());
   std::vector<std::int64_t> dims(plan.dims.size());
-  if (!scheduler::bind_symbols(plan, {}, symbols).ok() || !scheduler::evaluate_plan(plan, symbols, dims).ok()) give_up("bad plan");
+  if (!scheduler::bind_symbols(plan, {}, symbols).ok() || !scheduler::evaluate_plan(plan, symbols, dims).ok())
+    give_up("bad plan");
   for (std::uint32_t i = 0; i < slots; ++i) {
     scheduler::RunSlot& run = slots_[i];
     run.index = i;
@@ -88,8 +90,10 @@ StubScheduler::StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind p
   copilot_ = std::make_unique<scheduler::Copilot<wire::HostAtoms, Clock>>(setup);
   for (std::uint32_t w = 0; w < workers; ++w) {
     const wire::WorkerParams& p = memory_.params;
-    inboxes_.emplace_back(reinterpret_cast<const wire::Task*>(p.inboxes) + std::size_t{w} * p.inbox_slots, p.inbox_slots, 0);
-    outboxes_.emplace_back(reinterpret_cast<wire::Record*>(p.outboxes) + std::size_t{w} * p.outbox_slots, p.outbox_slots, 0);
+    inboxes_.emplace_back(reinterpret_cast<const wire::Task*>(p.inboxes) + std::size_t{w} * p.inbox_slots,
+                          p.inbox_slots, 0);
+    outboxes_.emplace_back(reinterpret_cast<wire::Record*>(p.outboxes) + std::size_t{w} * p.outbox_slots,
+                           p.outbox_slots, 0);
   }
 }
 
@@ -127,7 +131,8 @@ StubResult StubScheduler::run(std::uint32_t runs) {
   result.decisions = stats_.decisions.get() - decisions;
   result.publications = stats_.publications.get() - publications;
   if (tables_.with_lists) {
-    for (std::uint32_t w = 0; w < tables_.workers; ++w) result.list_tasks += std::uint64_t{runs} * slots_[0].instance.lists()[w].count;
+    for (std::uint32_t w = 0; w < tables_.workers; ++w)
+      result.list_tasks += std::uint64_t{runs} * slots_[0].instance.lists()[w].count;
   }
   return result;
 }

@@ -1,5 +1,5 @@
-// A device whose workers answer at once, on the scheduler's own thread: what is timed around Copilot::step() is then the
-// scheduler's work and nothing else, whatever the number of cores. No task is executed.
+// A device whose workers answer at once, on the scheduler's own thread: what is timed around Copilot::step() is then
+// the scheduler's work and nothing else, whatever the number of cores. No task is executed.
 #pragma once
 
 #include <deque>
@@ -33,10 +33,10 @@ class StubDevice final : public Device {
 };
 
 struct StubResult {
-  std::uint64_t step_ns = 0;      // inside step()
+  std::uint64_t step_ns = 0;  // inside step()
   std::uint64_t decisions = 0;
   std::uint64_t publications = 0;
-  std::uint64_t list_tasks = 0;   // tasks that the started lists hold
+  std::uint64_t list_tasks = 0;  // tasks that the started lists hold
 };
 
 /// StubScheduler runs a plan through the real Copilot over a StubDevice.

@@ -93,10 +93,14 @@ class Copilot {
   void on_record(std::uint32_t worker, const wire::Record& record) {
     if (failed_) return;
     switch (record.kind()) {
-      case wire::RecordKind::done: return on_done(worker, record);
-      case wire::RecordKind::report: return on_report(worker, record);
-      case wire::RecordKind::fault: return on_fault(worker, record.value);
-      case wire::RecordKind::parked: return on_parked(worker, record.value);
+      case wire::RecordKind::done:
+        return on_done(worker, record);
+      case wire::RecordKind::report:
+        return on_report(worker, record);
+      case wire::RecordKind::fault:
+        return on_fault(worker, record.value);
+      case wire::RecordKind::parked:
+        return on_parked(worker, record.value);
     }
     protocol_error(worker, "a record of unknown kind");
   }
@@ -270,9 +274,7 @@ class Copilot {
     let_go(run);
   }
 
-  bool ended(const RunSlot& run) const {
-    return run.state.peek() >= static_cast<std::uint32_t>(RunState::done);
-  }
+  bool ended(const RunSlot& run) const { return run.state.peek() >= static_cast<std::uint32_t>(RunState::done); }
 
   void end(RunSlot& run, ErrorCode code, const char* message) {
     if (ended(run)) return;
@@ -281,7 +283,10 @@ class Copilot {
     *text.out = 0;
     run.end_ns = clock_.now_ns();
     SchedulerStats& stats = *setup_.stats;
-    (code == ErrorCode::ok ? stats.runs_done : code == ErrorCode::cancelled ? stats.runs_cancelled : stats.runs_failed).add(1);
+    (code == ErrorCode::ok          ? stats.runs_done
+     : code == ErrorCode::cancelled ? stats.runs_cancelled
+                                    : stats.runs_failed)
+        .add(1);
     setup_.events->run_ended(run);
   }
 
@@ -343,7 +348,8 @@ class Copilot {
       if (state == wire::WorkerState::faulted) on_fault(w, line.fault);
     }
     if (!failed_ && in_flight()) {
-      if (const Status health = setup_.device->health(); !health.ok()) fail_all(ErrorCode::device_fault, health.message().c_str());
+      if (const Status health = setup_.device->health(); !health.ok())
+        fail_all(ErrorCode::device_fault, health.message().c_str());
     }
   }
 
@@ -358,7 +364,7 @@ class Copilot {
   std::size_t turn_ = 0;
   std::uint32_t next_ordinal_ = 0;
   std::uint64_t next_tick_ = 0;
-  std::uint64_t moved_ = 0;     // what had moved at moved_at_
+  std::uint64_t moved_ = 0;  // what had moved at moved_at_
   std::uint64_t moved_at_ = 0;
   bool failed_ = false;
   ErrorCode fail_code_ = ErrorCode::ok;

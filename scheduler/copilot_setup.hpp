@@ -60,8 +60,8 @@ struct CopilotSetup {
   DecisionSink* sinks[2] = {nullptr, nullptr};  // record, trace; null: none
   wire::WorkerParams params{};
   std::uint32_t states = 1;
-  bool stateful = false;         // runs of one state instance go one after the other
-  bool doorbells = false;        // DeviceInfo::workers_sleep
+  bool stateful = false;   // runs of one state instance go one after the other
+  bool doorbells = false;  // DeviceInfo::workers_sleep
 };
 
 }  // namespace ccks::scheduler

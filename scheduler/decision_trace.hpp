@@ -29,7 +29,8 @@ class DecisionTrace final : public DecisionSink {
   std::vector<TimedDecision> read() const {
     const std::uint64_t end = written_.load(std::memory_order_acquire);  // [D6] pairs with [D5]
     std::vector<TimedDecision> out;
-    for (std::uint64_t at = end > ring_.size() ? end - ring_.size() : 0; at < end; ++at) out.push_back(ring_[at % ring_.size()]);
+    for (std::uint64_t at = end > ring_.size() ? end - ring_.size() : 0; at < end; ++at)
+      out.push_back(ring_[at % ring_.size()]);
     return out;
   }
 

@@ -10,12 +10,14 @@ namespace ccks::scheduler {
 
 Status bind_symbols(const plan::PlanView& plan, const DimValues& given, std::span<std::int64_t> symbols) {
   for (const auto& [name, value] : given) {
-    const bool known = std::any_of(plan.symbols.begin(), plan.symbols.end(), [&](const auto& s) { return name == s.name; });
+    const bool known =
+        std::any_of(plan.symbols.begin(), plan.symbols.end(), [&](const auto& s) { return name == s.name; });
     if (!known) return {ErrorCode::invalid_argument, fmt::format("program '{}' has no symbol '{}'", plan.name, name)};
   }
   for (std::size_t i = 0; i < plan.symbols.size(); ++i) {
     const plan::SymbolDesc& symbol = plan.symbols[i];
-    const auto found = std::find_if(given.rbegin(), given.rend(), [&](const auto& g) { return g.first == symbol.name; });
+    const auto found =
+        std::find_if(given.rbegin(), given.rend(), [&](const auto& g) { return g.first == symbol.name; });
     if (found == given.rend() && !symbol.has_preset) {
       return {ErrorCode::invalid_argument,
               fmt::format("symbol '{}' has no value: give one from {} to {}", symbol.name, symbol.lo, symbol.hi)};

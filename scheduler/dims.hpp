@@ -14,8 +14,8 @@ namespace ccks::scheduler {
 
 using DimValues = std::vector<std::pair<std::string_view, std::int64_t>>;
 
-/// bind_symbols fills one value per symbol from `given` and the presets. invalid_argument for an unknown or missing name,
-/// out_of_range for a value outside its declared range.
+/// bind_symbols fills one value per symbol from `given` and the presets. invalid_argument for an unknown or missing
+/// name, out_of_range for a value outside its declared range.
 Status bind_symbols(const plan::PlanView& plan, const DimValues& given, std::span<std::int64_t> symbols);
 
 /// evaluate_plan fills one value per dim node and holds the plan's run-time checks against them. Nothing is allocated

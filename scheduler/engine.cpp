@@ -48,7 +48,9 @@ Run::~Run() {
   delete impl_;
 }
 
-RunState Run::poll() const { return impl_ == nullptr ? RunState::failed : static_cast<RunState>(impl_->slot->state.load()); }
+RunState Run::poll() const {
+  return impl_ == nullptr ? RunState::failed : static_cast<RunState>(impl_->slot->state.load());
+}
 
 Status Run::wait() { return impl_ == nullptr ? no_run() : impl_->core->wait(*impl_->slot, scheduler::kForever); }
 

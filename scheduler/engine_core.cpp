@@ -13,7 +13,8 @@ namespace ccks::scheduler {
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Device> device, Program program,
                                                        const EngineOptions& options) {
-  if (device == nullptr || !program.valid()) return {ErrorCode::invalid_argument, "an engine needs a device and a program"};
+  if (device == nullptr || !program.valid())
+    return {ErrorCode::invalid_argument, "an engine needs a device and a program"};
   if (options.slots == 0 || options.slots > wire::kMaxSlots) {
     return {ErrorCode::invalid_argument, fmt::format("slots must be 1 to {}", wire::kMaxSlots)};
   }
@@ -40,7 +41,8 @@ Status EngineCore::set_up() {
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);
-  for (std::uint32_t i = 0; i < tables_.plan.tensors.size(); ++i) tensor_index_.emplace(tables_.plan.tensors[i].name, i);
+  for (std::uint32_t i = 0; i < tables_.plan.tensors.size(); ++i)
+    tensor_index_.emplace(tables_.plan.tensors[i].name, i);
   weight_bound_.assign(tables_.plan.tensors.size(), false);
   set_up_slots();
   if (!options_.record_path.empty()) {
@@ -49,7 +51,8 @@ Status EngineCore::set_up() {
     if (!record.ok()) return record.status();
     record_ = std::move(*record);
   }
-  if (options_.trace_records > 0) decision_trace_ = std::make_unique<DecisionTrace>(options_.trace_records * std::size_t{workers});
+  if (options_.trace_records > 0)
+    decision_trace_ = std::make_unique<DecisionTrace>(options_.trace_records * std::size_t{workers});
   if (policy_ == nullptr) policy_ = make_policy(policy_kind_, tables_, options_.slots);
   start_thread();
   return {};
@@ -149,7 +152,8 @@ void EngineCore::shut_down() {
   if (thread_ == nullptr) return;
   stopping_.store(true, std::memory_order_relaxed);  // relaxed: submit() may race with it either way
   for (RunSlot& run : slots_) {
-    if (run.state.peek() == static_cast<std::uint32_t>(RunState::queued)) run.cancel.store(true, std::memory_order_relaxed);
+    if (run.state.peek() == static_cast<std::uint32_t>(RunState::queued))
+      run.cancel.store(true, std::memory_order_relaxed);
   }
   device_->wake_scheduler();
   // A worker gives up waiting after spin_deadline; twice that and a second for long ops is beyond all hope.

@@ -93,8 +93,8 @@ class EngineCore final : public RunEvents {
   using IndexQueue = boost::lockfree::queue<std::uint32_t, boost::lockfree::fixed_sized<true>>;
   std::unique_ptr<IndexQueue> free_slots_;
   std::unique_ptr<IndexQueue> free_fences_;
-  WaitWord slot_freed_;       // counts releases: what submit() waits for
-  WaitWord unfinished_;       // runs the scheduler still holds
+  WaitWord slot_freed_;  // counts releases: what submit() waits for
+  WaitWord unfinished_;  // runs the scheduler still holds
 
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<RecordFile> record_;
@@ -103,7 +103,7 @@ class EngineCore final : public RunEvents {
   SchedulerStats stats_;
   std::atomic<std::uint64_t> runs_submitted_{0};
 
-  mutable std::mutex setup_mutex_;    // weights and start
+  mutable std::mutex setup_mutex_;  // weights and start
   std::vector<bool> weight_bound_;
   std::atomic<bool> started_{false};
   std::atomic<bool> stopping_{false};
@@ -111,7 +111,7 @@ class EngineCore final : public RunEvents {
 
   ErrorCode fail_code_ = ErrorCode::ok;
   char fail_message_[232] = {};
-  std::atomic<bool> failed_{false};   // [C1] release after the two above -> [C2] acquire
+  std::atomic<bool> failed_{false};  // [C1] release after the two above -> [C2] acquire
 };
 
 }  // namespace ccks::scheduler

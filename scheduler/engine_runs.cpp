@@ -14,8 +14,9 @@ namespace ccks::scheduler {
 
 Status EngineCore::ready_to_run() const {
   CCKS_RETURN_IF_ERROR(failure());
-  if (stopping_.load(std::memory_order_relaxed)) return {ErrorCode::cancelled, "the engine is stopping"};  // see shut_down
-  if (!started_.load(std::memory_order_acquire)) {  // [C4] pairs with [C3]
+  if (stopping_.load(std::memory_order_relaxed))
+    return {ErrorCode::cancelled, "the engine is stopping"};  // see shut_down
+  if (!started_.load(std::memory_order_acquire)) {            // [C4] pairs with [C3]
     return {ErrorCode::invalid_argument, "the engine has not been started"};
   }
   return {};
@@ -55,7 +56,8 @@ Result<RunSlot*> EngineCore::acquire_slot() {
       held_since = now_ns();
     } else if (now_ns() - held_since > kHeldSlotsPatienceNs) {
       return {ErrorCode::deadline_exceeded,
-              fmt::format("all {} slots are held by runs that have ended: drop their handles, or ask for more slots", slots_.size())};
+              fmt::format("all {} slots are held by runs that have ended: drop their handles, or ask for more slots",
+                          slots_.size())};
     }
   }
 }
@@ -185,12 +187,14 @@ Status EngineCore::read_output(const RunSlot& run, std::string_view name, std::s
 }
 
 Result<std::vector<double>> EngineCore::report(const RunSlot& run, std::string_view name) const {
-  if (static_cast<RunState>(run.state.load()) != RunState::done) return {ErrorCode::invalid_argument, "the run is not done"};
+  if (static_cast<RunState>(run.state.load()) != RunState::done)
+    return {ErrorCode::invalid_argument, "the run is not done"};
   const auto reports = tables_.plan.reports;
   const auto found = std::find_if(reports.begin(), reports.end(), [&](const auto& r) { return name == r.name; });
   if (found == reports.end()) return {ErrorCode::not_found, fmt::format("the program has no report '{}'", name)};
   if (!run.progress.report_seen(static_cast<std::uint32_t>(found - reports.begin()))) {
-    return {ErrorCode::not_found, fmt::format("report '{}' was not published: the condition of its op was false", name)};
+    return {ErrorCode::not_found,
+            fmt::format("report '{}' was not published: the condition of its op was false", name)};
   }
   const std::byte* from = run.instance.reports() + found->offset;
   std::vector<double> values(static_cast<std::size_t>(run.instance.dims()[found->elements]));
@@ -241,18 +245,22 @@ Status EngineCore::write_state(std::uint32_t state, std::string_view name, std::
   Result<const plan::TensorDesc*> found = find_tensor(name);
   if (!found.ok()) return found.status();
   const plan::TensorDesc& tensor = **found;
-  if (tensor.kind != plan::TensorKind::state) return {ErrorCode::invalid_argument, fmt::format("'{}' is not a state", name)};
+  if (tensor.kind != plan::TensorKind::state)
+    return {ErrorCode::invalid_argument, fmt::format("'{}' is not a state", name)};
   if (bytes.size() > tensor.max_bytes) return size_error(tensor, bytes.size(), tensor.max_bytes);
-  return with_state(state, [&](std::uint64_t base) { return device_->write(base + tensor.offset, bytes.data(), bytes.size()); });
+  return with_state(
+      state, [&](std::uint64_t base) { return device_->write(base + tensor.offset, bytes.data(), bytes.size()); });
 }
 
 Status EngineCore::read_state(std::uint32_t state, std::string_view name, std::span<std::byte> bytes) {
   Result<const plan::TensorDesc*> found = find_tensor(name);
   if (!found.ok()) return found.status();
   const plan::TensorDesc& tensor = **found;
-  if (tensor.kind != plan::TensorKind::state) return {ErrorCode::invalid_argument, fmt::format("'{}' is not a state", name)};
+  if (tensor.kind != plan::TensorKind::state)
+    return {ErrorCode::invalid_argument, fmt::format("'{}' is not a state", name)};
   if (bytes.size() > tensor.max_bytes) return size_error(tensor, bytes.size(), tensor.max_bytes);
-  return with_state(state, [&](std::uint64_t base) { return device_->read(bytes.data(), base + tensor.offset, bytes.size()); });
+  return with_state(
+      state, [&](std::uint64_t base) { return device_->read(bytes.data(), base + tensor.offset, bytes.size()); });
 }
 
 }  // namespace ccks::scheduler

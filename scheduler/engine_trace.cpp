@@ -23,8 +23,8 @@ std::vector<TraceEvent> EngineCore::trace() const {
     for (std::uint32_t i = end - count; i != end; ++i) {
       const wire::TraceRecord& r = records[i & (p.trace_slots - 1)];
       const wire::Task task{r.tile, 0, 0, 0, 0};
-      events.push_back({w, r.op, r.slot, r.epoch, task.first_tile(), task.tile_count(), r.start_ns - device_ns + host_ns,
-                        r.wait_ns, r.run_ns});
+      events.push_back({w, r.op, r.slot, r.epoch, task.first_tile(), task.tile_count(),
+                        r.start_ns - device_ns + host_ns, r.wait_ns, r.run_ns});
     }
   }
   return events;

@@ -13,21 +13,28 @@ void write(std::span<char> out, fmt::format_string<Args...> format, Args&&... ar
 
 const char* fault_name(wire::FaultCode code) {
   switch (code) {
-    case wire::FaultCode::none: return "no fault";
-    case wire::FaultCode::wait_deadline: return "an event did not arrive in time";
-    case wire::FaultCode::bad_op: return "a task named an op that the frame does not have";
-    case wire::FaultCode::bad_index: return "an index lies outside its tensor";
-    case wire::FaultCode::outbox_full: return "its outbox stayed full";
-    case wire::FaultCode::op_fault: return "the op reported a fault";
-    case wire::FaultCode::abandoned: return "it was told to leave while it waited";
+    case wire::FaultCode::none:
+      return "no fault";
+    case wire::FaultCode::wait_deadline:
+      return "an event did not arrive in time";
+    case wire::FaultCode::bad_op:
+      return "a task named an op that the frame does not have";
+    case wire::FaultCode::bad_index:
+      return "an index lies outside its tensor";
+    case wire::FaultCode::outbox_full:
+      return "its outbox stayed full";
+    case wire::FaultCode::op_fault:
+      return "the op reported a fault";
+    case wire::FaultCode::abandoned:
+      return "it was told to leave while it waited";
   }
   return "a fault of unknown code";
 }
 
 }  // namespace
 
-void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::FaultCode code, const wire::WorkerLine& line,
-                    std::span<char> out) {
+void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::FaultCode code,
+                    const wire::WorkerLine& line, std::span<char> out) {
   const char* name = line.fault_op < plan.ops.size() ? plan.ops[line.fault_op].name : "(none)";
   if (code == wire::FaultCode::wait_deadline) {
     return write(out, "worker {}: {}: op '{}' tile {}, run {} of slot {}, event {} stands at {}, wanted {}", worker,
@@ -39,7 +46,8 @@ void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::Faul
 }
 
 void describe_parked(std::uint32_t worker, wire::ParkReason reason, std::span<char> out) {
-  const char* why = reason == wire::ParkReason::stale_heartbeat ? "the host's heartbeat stood still" : "it was idle for too long";
+  const char* why =
+      reason == wire::ParkReason::stale_heartbeat ? "the host's heartbeat stood still" : "it was idle for too long";
   write(out, "worker {} left while runs were in flight: {}", worker, why);
 }
 

@@ -9,8 +9,8 @@
 namespace ccks::scheduler {
 
 /// Always null-terminated, cut where the buffer ends.
-void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::FaultCode code, const wire::WorkerLine& line,
-                    std::span<char> out);
+void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::FaultCode code,
+                    const wire::WorkerLine& line, std::span<char> out);
 void describe_parked(std::uint32_t worker, wire::ParkReason reason, std::span<char> out);
 
 }  // namespace ccks::scheduler

@@ -8,12 +8,18 @@ namespace {
 template <class T>
 bool holds(wire::Compare compare, T a, T b) {
   switch (compare) {
-    case wire::Compare::eq: return a == b;
-    case wire::Compare::ne: return a != b;
-    case wire::Compare::lt: return a < b;
-    case wire::Compare::le: return a <= b;
-    case wire::Compare::gt: return a > b;
-    case wire::Compare::ge: return a >= b;
+    case wire::Compare::eq:
+      return a == b;
+    case wire::Compare::ne:
+      return a != b;
+    case wire::Compare::lt:
+      return a < b;
+    case wire::Compare::le:
+      return a <= b;
+    case wire::Compare::gt:
+      return a > b;
+    case wire::Compare::ge:
+      return a >= b;
   }
   return true;
 }

@@ -83,7 +83,8 @@ void Instance::advance_bases(std::uint32_t epoch) {
   }
 }
 
-void Instance::fill_head(const PlanTables& tables, const SlotMemory& memory, std::uint64_t weights, std::uint64_t state) {
+void Instance::fill_head(const PlanTables& tables, const SlotMemory& memory, std::uint64_t weights,
+                         std::uint64_t state) {
   const FrameLayout& layout = tables.layout;
   wire::RunFrame& frame = head();
   frame.arena = memory.arena;
@@ -176,12 +177,7 @@ void Instance::fill_guards(const plan::PlanView& plan) {
   }
 }
 
-Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
-  const plan::OpDesc& from = tables.plan.ops[index];
-  wire::OpParams to{};
-  to.kind = static_cast<std::uint8_t>(from.kind);
-  to.flags = from.flags;
-  to.body = from.body;
+Status Instance::fill_grid(const plan::OpDesc& from, wire::OpParams& to) const {
   std::uint64_t tiles = 1;
   for (int i = 0; i < 4; ++i) {
     const std::int64_t extent = dim(from.grid[i]);
@@ -194,6 +190,27 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   if (tiles > wire::kMaxTilesPerOp) return too_large(from, "more than 2^24 tiles");
   to.tile_count = static_cast<std::uint32_t>(tiles);
   for (int i = 0; i < 8; ++i) to.dims[i] = dim32(from.dims[i]);
+  return {};
+}
+
+Status Instance::fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const {
+  to.report = -1;
+  if (from.report == plan::kNone) return {};
+  const plan::ReportDesc& report = plan.reports[from.report];
+  to.report = static_cast<std::int32_t>(from.report);
+  to.report_operand = report.operand;
+  to.report_offset = report.offset;
+  to.report_bytes = static_cast<std::uint32_t>(dim(report.elements)) * wire::dtype_bytes(report.dtype);
+  return to.report_bytes > report.max_bytes ? too_large(from, "a report larger than was reserved") : Status();
+}
+
+Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
+  const plan::OpDesc& from = tables.plan.ops[index];
+  wire::OpParams to{};
+  to.kind = static_cast<std::uint8_t>(from.kind);
+  to.flags = from.flags;
+  to.body = from.body;
+  CCKS_RETURN_IF_ERROR(fill_grid(from, to));
   to.operand_first = from.operand_first;
   to.input_count = from.input_count;
   to.output_count = from.output_count;
@@ -205,15 +222,7 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   to.guard_count = static_cast<std::uint16_t>(from.guard_count);
   to.code_first = from.code_first;
   to.code_count = static_cast<std::uint16_t>(from.code_count);
-  to.report = -1;
-  if (from.report != plan::kNone) {
-    const plan::ReportDesc& report = tables.plan.reports[from.report];
-    to.report = static_cast<std::int32_t>(from.report);
-    to.report_operand = report.operand;
-    to.report_offset = report.offset;
-    to.report_bytes = static_cast<std::uint32_t>(dim(report.elements)) * wire::dtype_bytes(report.dtype);
-    if (to.report_bytes > report.max_bytes) return too_large(from, "a report larger than was reserved");
-  }
+  CCKS_RETURN_IF_ERROR(fill_report(tables.plan, from, to));
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;
@@ -260,7 +269,8 @@ Status Instance::fill_lists(const PlanTables& tables) {
     total += list_fill_[worker];
     list_fill_[worker] = lists[worker].first;
   }
-  if (total > tables.plan.max_tasks) return {ErrorCode::invalid_data, "the lists hold more tasks than the plan reserves"};
+  if (total > tables.plan.max_tasks)
+    return {ErrorCode::invalid_data, "the lists hold more tasks than the plan reserves"};
   auto* tasks = table<wire::Task>(head().list_tasks);
   deal_tiles(tables, ops_, [&](std::uint32_t op, std::uint32_t worker, std::uint32_t first, std::uint32_t count) {
     wire::Task task;

@@ -14,9 +14,9 @@ namespace ccks::scheduler {
 /// How an op is cut into tasks at these dims.
 struct OpInstance {
   std::uint32_t tiles = 0;
-  std::uint32_t chunk = 1;         // tiles of a task
-  std::uint32_t tile_cost = 1;     // estimate, about nanoseconds on one worker
-  float affinity = 0;              // workers / tiles: which worker holds the neighbourhood of a tile
+  std::uint32_t chunk = 1;      // tiles of a task
+  std::uint32_t tile_cost = 1;  // estimate, about nanoseconds on one worker
+  float affinity = 0;           // workers / tiles: which worker holds the neighbourhood of a tile
 };
 
 /// Addresses of a slot's memory, on the device.
@@ -60,9 +60,13 @@ class Instance {
 
  private:
   template <class T>
-  T* table(std::uint32_t offset) { return reinterpret_cast<T*>(bytes() + offset); }
+  T* table(std::uint32_t offset) {
+    return reinterpret_cast<T*>(bytes() + offset);
+  }
   template <class T>
-  const T* table(std::uint32_t offset) const { return reinterpret_cast<const T*>(bytes() + offset); }
+  const T* table(std::uint32_t offset) const {
+    return reinterpret_cast<const T*>(bytes() + offset);
+  }
   std::byte* bytes() { return reinterpret_cast<std::byte*>(staging_.data()); }
   const std::byte* bytes() const { return reinterpret_cast<const std::byte*>(staging_.data()); }
   wire::RunFrame& head() { return *table<wire::RunFrame>(0); }
@@ -75,11 +79,15 @@ class Instance {
   Status fill_signals(const plan::PlanView& plan);
   void fill_guards(const plan::PlanView& plan);
   Status fill_op(const PlanTables& tables, std::uint32_t index);
+  Status fill_grid(const plan::OpDesc& from, wire::OpParams& to) const;
+  Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;
   Status fill_lists(const PlanTables& tables);
   std::int64_t dim(plan::DimId id) const { return id == plan::kNone ? 0 : dims_[id]; }
   std::int32_t dim32(plan::DimId id) const { return static_cast<std::int32_t>(dim(id)); }
 
-  struct alignas(16) Block { std::byte bytes[16]; };
+  struct alignas(16) Block {
+    std::byte bytes[16];
+  };
   std::vector<Block> staging_;
   std::vector<std::int64_t> symbols_;
   std::vector<std::int64_t> dims_;

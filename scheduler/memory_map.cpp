@@ -52,7 +52,8 @@ void reserve_slots(Reserver& reserver, MemoryMap& map, const PlanTables& tables,
   const std::uint64_t frame_base = reserver.take(frame * slots, MemoryKind::device);
   const std::uint64_t report_base = reserver.take(reports * slots, MemoryKind::link);
   for (std::uint64_t i = 0; i < slots; ++i) {
-    map.slots.push_back({arena_base + i * arena, event_base + i * events, report_base + i * reports, frame_base + i * frame});
+    map.slots.push_back(
+        {arena_base + i * arena, event_base + i * events, report_base + i * reports, frame_base + i * frame});
   }
 }
 
@@ -73,7 +74,8 @@ Result<MemoryMap> reserve_memory(Device& device, const PlanTables& tables, const
   p.spin_deadline_ns = static_cast<std::uint64_t>(options.spin_deadline.count());
   p.heartbeat_limit_ns = info.kind == "host" ? 0 : kHeartbeatLimitNs;
   for (std::uint32_t i = 0; i < options.slots; ++i) {
-    CCKS_RETURN_IF_ERROR(device.write(p.frames + i * sizeof(std::uint64_t), &map.slots[i].frame, sizeof(std::uint64_t)));
+    CCKS_RETURN_IF_ERROR(
+        device.write(p.frames + i * sizeof(std::uint64_t), &map.slots[i].frame, sizeof(std::uint64_t)));
   }
   return map;
 }

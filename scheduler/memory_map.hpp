@@ -20,7 +20,8 @@ struct MemoryMap {
   std::uint64_t state(std::uint32_t index) const { return states + index * state_stride; }
 };
 
-/// reserve_memory allocates rings, lines, reports, frames, arenas, events, weights and states, and writes the frame table.
+/// reserve_memory allocates rings, lines, reports, frames, arenas, events, weights and states, and writes the frame
+/// table.
 Result<MemoryMap> reserve_memory(Device& device, const PlanTables& tables, const EngineOptions& options);
 
 }  // namespace ccks::scheduler

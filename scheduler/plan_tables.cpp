@@ -20,8 +20,10 @@ Status check_op(const plan::PlanView& plan, const plan::OpDesc& op, std::uint32_
                       inside(op.guard_first, op.guard_count, plan.guards.size()) &&
                       inside(op.code_first, op.code_count, plan.code.size());
   if (!ranges) return bad_plan(plan, fmt::format("op '{}' refers outside the tables", op.name));
-  const bool counts = op.wait_count <= 0xffff && op.signal_count <= 0xffff && op.guard_count <= 0xffff && op.code_count <= 0xffff;
-  if (!counts) return bad_plan(plan, fmt::format("op '{}' has too many waits, signals, guards or instructions", op.name));
+  const bool counts =
+      op.wait_count <= 0xffff && op.signal_count <= 0xffff && op.guard_count <= 0xffff && op.code_count <= 0xffff;
+  if (!counts)
+    return bad_plan(plan, fmt::format("op '{}' has too many waits, signals, guards or instructions", op.name));
   for (const plan::DimId dim : op.grid) {
     if (dim >= plan.dims.size()) return bad_plan(plan, fmt::format("op '{}' has no tile grid", op.name));
   }
@@ -32,7 +34,8 @@ Status check_op(const plan::PlanView& plan, const plan::OpDesc& op, std::uint32_
   }
   for (std::uint32_t w = 0; w < op.wait_count; ++w) {
     const plan::WaitDesc& wait = plan.waits[op.wait_first + w];
-    if (wait.signal >= plan.signals.size()) return bad_plan(plan, fmt::format("op '{}' waits for an unknown signal", op.name));
+    if (wait.signal >= plan.signals.size())
+      return bad_plan(plan, fmt::format("op '{}' waits for an unknown signal", op.name));
     if (wait.producer >= index) return bad_plan(plan, fmt::format("op '{}' waits for an op that comes later", op.name));
   }
   return {};
@@ -52,7 +55,8 @@ Status check_plan(const plan::PlanView& plan) {
     if (!inside(signal.event_first, signal.event_max, plan.event_count)) return bad_plan(plan, "a signal has no event");
   }
   for (const plan::ReportDesc& report : plan.reports) {
-    if (!inside(report.offset, report.max_bytes, plan.report_bytes)) return bad_plan(plan, "a report lies outside its area");
+    if (!inside(report.offset, report.max_bytes, plan.report_bytes))
+      return bad_plan(plan, "a report lies outside its area");
   }
   for (const plan::GuardDesc& guard : plan.guards) {
     if (guard.report >= plan.reports.size()) return bad_plan(plan, "a guard names an unknown report");

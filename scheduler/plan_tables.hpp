@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ccks/plan.hpp"
-#include "ccks/wire/task.hpp"
 #include "ccks/result.hpp"
+#include "ccks/wire/task.hpp"
 
 namespace ccks::scheduler {
 
@@ -28,10 +28,10 @@ struct PlanTables {
   std::vector<std::uint32_t> successors;
   std::vector<std::uint32_t> predecessors;
   // Ops held back until report r has arrived.
-  std::vector<std::uint32_t> held_first;       // reports + 1
+  std::vector<std::uint32_t> held_first;  // reports + 1
   std::vector<std::uint32_t> held;
-  std::vector<std::uint32_t> op_report;        // per op: report it publishes, or kNone. Here because OpDesc is many lines
-  std::vector<std::uint8_t> op_held;           // per op: waits for a report before it may be sent
+  std::vector<std::uint32_t> op_report;  // per op: report it publishes, or kNone. Here because OpDesc is many lines
+  std::vector<std::uint8_t> op_held;     // per op: waits for a report before it may be sent
 
   std::uint32_t op_count() const { return static_cast<std::uint32_t>(plan.ops.size()); }
   std::uint32_t report_count() const { return static_cast<std::uint32_t>(plan.reports.size()); }

@@ -46,18 +46,24 @@ Result<PolicyKind> parse_policy(std::string_view name) {
 
 const char* policy_name(PolicyKind kind) {
   switch (kind) {
-    case PolicyKind::fixed: return "static";
-    case PolicyKind::lookahead: return "lookahead";
-    case PolicyKind::reactive: return "reactive";
+    case PolicyKind::fixed:
+      return "static";
+    case PolicyKind::lookahead:
+      return "lookahead";
+    case PolicyKind::reactive:
+      return "reactive";
   }
   return "unknown";
 }
 
 std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, std::uint32_t slots) {
   switch (kind) {
-    case PolicyKind::fixed: return std::make_unique<StaticPolicy>(tables);
-    case PolicyKind::lookahead: return std::make_unique<LookaheadPolicy>(tables);
-    case PolicyKind::reactive: return std::make_unique<ReactivePolicy>(tables, slots);
+    case PolicyKind::fixed:
+      return std::make_unique<StaticPolicy>(tables);
+    case PolicyKind::lookahead:
+      return std::make_unique<LookaheadPolicy>(tables);
+    case PolicyKind::reactive:
+      return std::make_unique<ReactivePolicy>(tables, slots);
   }
   return nullptr;
 }

@@ -15,11 +15,11 @@ namespace ccks::scheduler {
 
 /// One choice: this task, that worker.
 struct Decision {
-  std::uint32_t tile = 0;     // as Task::tile; kOpSignal: event; kOpList: list
-  std::uint32_t amount = 0;   // kOpSignal: what to add
-  std::uint32_t cost = 0;     // estimate, about nanoseconds
-  std::uint16_t op = 0;       // op or ControlOp
-  std::uint16_t target = 0;   // kOpSignal: op whose tiles are credited
+  std::uint32_t tile = 0;    // as Task::tile; kOpSignal: event; kOpList: list
+  std::uint32_t amount = 0;  // kOpSignal: what to add
+  std::uint32_t cost = 0;    // estimate, about nanoseconds
+  std::uint16_t op = 0;      // op or ControlOp
+  std::uint16_t target = 0;  // kOpSignal: op whose tiles are credited
   std::uint16_t worker = 0;
   std::uint16_t slot_flags = 0;
 };

@@ -48,8 +48,8 @@ std::uint32_t ReactivePolicy::send_op(RunSlot& run, std::uint32_t op, Batch& bat
   while (sent < budget && !batch.full() && run.progress.is_open(op)) {
     Piece piece = run.progress.peek(op);
     if (piece.kind == Piece::Kind::tiles && piece.first == 0 && is_ready(run, op, 0)) {
-      // A guard known to be false saves the worker the trouble. By the time an op is ready its reports have arrived: the
-      // report op's event is among its waits, and a report stands before the done record of its op.
+      // A guard known to be false saves the worker the trouble. By the time an op is ready its reports have arrived:
+      // the report op's event is among its waits, and a report stands before the done record of its op.
       if (guards_known_false(tables_.plan, run, op)) run.progress.drop_tiles(op);
       piece = run.progress.peek(op);
     }
@@ -57,7 +57,8 @@ std::uint32_t ReactivePolicy::send_op(RunSlot& run, std::uint32_t op, Batch& bat
     if (ready == 0) break;
     piece.count = ready;
     const std::uint32_t cost = piece_cost(info, piece);
-    const std::uint32_t worker = loads.choose(preferred_worker(run, info, piece, tables_.workers), cost, kLookaheadWindow);
+    const std::uint32_t worker =
+        loads.choose(preferred_worker(run, info, piece, tables_.workers), cost, kLookaheadWindow);
     if (worker == plan::kNone) {
       inboxes_full_ = true;
       break;

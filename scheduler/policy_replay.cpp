@@ -22,7 +22,8 @@ ReplayPolicy::ReplayPolicy(const PlanTables& tables, Record record) : tables_(ta
 
 ReplayPolicy::Step ReplayPolicy::diverged(const RunSlot& run, const char* what) {
   failed_ = true;
-  fmt::format_to_n(message_.begin(), message_.size() - 1, "replay has diverged at decision {}, run {}: {}", at_, run.ordinal, what);
+  fmt::format_to_n(message_.begin(), message_.size() - 1, "replay has diverged at decision {}, run {}: {}", at_,
+                   run.ordinal, what);
   return Step::wait;
 }
 
@@ -71,14 +72,16 @@ ReplayPolicy::Step ReplayPolicy::replay_list(RunSlot& run, const RecordEntry& en
   return Step::sent;
 }
 
-ReplayPolicy::Step ReplayPolicy::replay_piece(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads) {
+ReplayPolicy::Step ReplayPolicy::replay_piece(RunSlot& run, const RecordEntry& entry, Batch& batch,
+                                              WorkerLoads& loads) {
   Progress& progress = run.progress;
   if (tables_.with_lists || entry.op >= tables_.op_count()) return diverged(run, "no such op");
   const OpInstance& info = run.instance.ops()[entry.op];
   if (progress.next_tile(entry.op) == info.tiles) return diverged(run, "all tiles of the op have been sent");
   if (!progress.is_open(entry.op) || !loads.has_room(entry.worker, loads.inbox_slots())) return Step::wait;
   const bool credit = entry.kind != EntryKind::tiles;
-  if (credit && progress.next_tile(entry.op) == 0 && guards_known_false(tables_.plan, run, entry.op)) progress.drop_tiles(entry.op);
+  if (credit && progress.next_tile(entry.op) == 0 && guards_known_false(tables_.plan, run, entry.op))
+    progress.drop_tiles(entry.op);
   Piece piece = progress.peek(entry.op);
   if (entry.kind == EntryKind::signal) {
     const bool same = piece.kind == Piece::Kind::signal && piece.first == entry.tile && piece.count == entry.amount;
@@ -87,7 +90,8 @@ ReplayPolicy::Step ReplayPolicy::replay_piece(RunSlot& run, const RecordEntry& e
     const wire::Task task{entry.tile, 0, 0, 0, 0};
     const std::uint32_t limit = credit ? info.tiles : progress.existing_tiles(entry.op);
     const bool allowed = !credit || progress.skipping() || task.first_tile() >= progress.existing_tiles(entry.op);
-    const bool fits = task.first_tile() == progress.next_tile(entry.op) && task.tile_count() <= limit - task.first_tile();
+    const bool fits =
+        task.first_tile() == progress.next_tile(entry.op) && task.tile_count() <= limit - task.first_tile();
     if (!allowed || !fits) return diverged(run, "other tiles exist than recorded, or the run was cancelled");
     piece = {credit ? Piece::Kind::skip : Piece::Kind::tiles, task.first_tile(), task.tile_count()};
   }

@@ -15,7 +15,9 @@ class ReplayPolicy final : public Policy {
   void on_start(RunSlot& run) override;
   std::uint32_t advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) override;
   const char* failure() const override { return failed_ ? message_.data() : nullptr; }
-  const char* stall_reason() const override { return "replay waits for a run or a report that the recorded program had"; }
+  const char* stall_reason() const override {
+    return "replay waits for a run or a report that the recorded program had";
+  }
 
  private:
   enum class Step { sent, wait };

@@ -1,4 +1,5 @@
-// static: one list per worker, all in the frame; one task per worker starts a run. What is sent goes on without the host.
+// static: one list per worker, all in the frame; one task per worker starts a run. What is sent goes on without the
+// host.
 #pragma once
 
 #include "scheduler/policy.hpp"

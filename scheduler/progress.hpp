@@ -15,8 +15,8 @@ namespace ccks::scheduler {
 /// Next piece of an op to send.
 struct Piece {
   enum class Kind : std::uint8_t { none, tiles, skip, signal } kind = Kind::none;
-  std::uint32_t first = 0;   // tile; signal: event
-  std::uint32_t count = 0;   // tiles; signal: how much to add
+  std::uint32_t first = 0;  // tile; signal: event
+  std::uint32_t count = 0;  // tiles; signal: how much to add
 };
 
 /// Owned by the scheduler thread; all memory is reserved by reserve().

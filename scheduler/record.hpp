@@ -17,7 +17,7 @@ namespace ccks::scheduler {
 
 inline constexpr std::uint64_t kRecordMagic = 0x31434552534b4343;  // "CCKSREC1"
 inline constexpr std::uint32_t kRecordVersion = 1;
-inline constexpr std::uint32_t kRecordOverflow = 1;                // flags: entries were lost
+inline constexpr std::uint32_t kRecordOverflow = 1;  // flags: entries were lost
 
 struct RecordHeader {
   std::uint64_t magic = kRecordMagic;
@@ -25,8 +25,8 @@ struct RecordHeader {
   std::uint32_t header_bytes = 64;
   std::uint64_t plan_hash = 0;
   std::uint32_t workers = 0;
-  std::uint32_t policy = 0;      // PolicyKind
-  std::uint64_t count = 0;       // entries
+  std::uint32_t policy = 0;  // PolicyKind
+  std::uint64_t count = 0;   // entries
   std::uint32_t flags = 0;
   std::uint32_t entry_bytes = 20;
   std::uint64_t reserved[2] = {0, 0};
@@ -34,15 +34,15 @@ struct RecordHeader {
 static_assert(sizeof(RecordHeader) == 64);
 
 enum class EntryKind : std::uint16_t {
-  tiles = 0,     // tile: as Task::tile
-  skip = 1,      // the same with kTaskSkip
-  signal = 2,    // tile: event, amount; op: the op credited
-  list = 3,      // tile: list
-  run_start = 4, // tile, amount: low and high half of the hash of the run's dims
+  tiles = 0,      // tile: as Task::tile
+  skip = 1,       // the same with kTaskSkip
+  signal = 2,     // tile: event, amount; op: the op credited
+  list = 3,       // tile: list
+  run_start = 4,  // tile, amount: low and high half of the hash of the run's dims
 };
 
 struct RecordEntry {
-  std::uint32_t run = 0;     // ordinal of the run among all that were started
+  std::uint32_t run = 0;  // ordinal of the run among all that were started
   std::uint32_t tile = 0;
   std::uint32_t amount = 0;
   std::uint16_t op = 0;

@@ -37,9 +37,9 @@ RecordFile::~RecordFile() {
 }
 
 void RecordFile::put(const RecordEntry& entry) {
-  const std::uint64_t at = written_.load(std::memory_order_relaxed);  // own store
+  const std::uint64_t at = written_.load(std::memory_order_relaxed);    // own store
   if (at - flushed_.load(std::memory_order_acquire) == kRingEntries) {  // [D4] pairs with [D3]
-    overflow_.store(true, std::memory_order_relaxed);  // read after the thread has been joined
+    overflow_.store(true, std::memory_order_relaxed);                   // read after the thread has been joined
     return;
   }
   ring_[at % kRingEntries] = entry;
@@ -48,7 +48,8 @@ void RecordFile::put(const RecordEntry& entry) {
 
 void RecordFile::on_run_start(const RunSlot& run) {
   const std::uint64_t hash = run.instance.dims_hash();
-  put({run.ordinal, static_cast<std::uint32_t>(hash), static_cast<std::uint32_t>(hash >> 32), 0, 0, EntryKind::run_start, 0});
+  put({run.ordinal, static_cast<std::uint32_t>(hash), static_cast<std::uint32_t>(hash >> 32), 0, 0,
+       EntryKind::run_start, 0});
 }
 
 void RecordFile::on_decision(const RunSlot& run, const Decision& decision, std::uint64_t) {
@@ -86,7 +87,8 @@ Status RecordFile::finish() {
   const bool written = std::fseek(file_, 0, SEEK_SET) == 0 && std::fwrite(&header_, sizeof(header_), 1, file_) == 1;
   const bool closed = std::fclose(file_) == 0;
   file_ = nullptr;
-  if (!written || !closed || std::rename(aside(path_).c_str(), path_.c_str()) != 0) return status_ = io_error("writing");
+  if (!written || !closed || std::rename(aside(path_).c_str(), path_.c_str()) != 0)
+    return status_ = io_error("writing");
   finished_ = true;
   return {};
 }

@@ -1,5 +1,5 @@
-// RecordFile: decisions on their way to a file. The scheduler thread puts them into a ring of fixed size; client threads
-// write the ring out whenever they come by. If nobody comes for long the ring runs over, and the file says so.
+// RecordFile: decisions on their way to a file. The scheduler thread puts them into a ring of fixed size; client
+// threads write the ring out whenever they come by. If nobody comes for long the ring runs over, and the file says so.
 #pragma once
 
 #include <cstdio>
@@ -36,7 +36,8 @@ class RecordFile final : public DecisionSink {
   Status write_some();
   Status io_error(const char* what) const;
 
-  static constexpr std::size_t kRingEntries = 1u << 20;  // 20 MB: a second of the fastest scheduling we measure is 10 times that
+  static constexpr std::size_t kRingEntries =
+      1u << 20;  // 20 MB: a second of the fastest scheduling we measure is 10 times that
   std::string path_;
   RecordHeader header_;
   std::FILE* file_;

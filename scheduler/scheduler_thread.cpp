@@ -58,7 +58,8 @@ void SchedulerThread::main() {
     }
     ++idle;
     // Where workers sleep, cores are few and every spin is taken from one of them.
-    const bool sleepy = state.setup.doorbells ? idle > kSpinsBeforeSleep : idle > kSpinsBeforeYield && !state.copilot.in_flight();
+    const bool sleepy =
+        state.setup.doorbells ? idle > kSpinsBeforeSleep : idle > kSpinsBeforeYield && !state.copilot.in_flight();
     if (sleepy) {
       state.setup.device->scheduler_wait(state.copilot.sleep_ns());
     } else {

@@ -25,7 +25,7 @@ struct RunSlot {
 
   // setup
   Instance instance;
-  std::uint32_t next_epoch = 0;   // of the slot; the scheduler advances it for each run that was sent
+  std::uint32_t next_epoch = 0;  // of the slot; the scheduler advances it for each run that was sent
   std::uint32_t state_id = 0;
   std::uint64_t submit_ns = 0;
   std::uint64_t deadline_ns = 0;  // host clock; 0: none
@@ -42,12 +42,12 @@ struct RunSlot {
 
   // outcome
   ErrorCode code = ErrorCode::ok;
-  char message[232] = {};         // of a failed run; preallocated because runs fail on the scheduler thread
+  char message[232] = {};  // of a failed run; preallocated because runs fail on the scheduler thread
   std::uint64_t end_ns = 0;
 
   // shared
-  WaitWord state;                           // RunState
-  std::atomic<std::uint32_t> holders{0};    // scheduler and handle
+  WaitWord state;                         // RunState
+  std::atomic<std::uint32_t> holders{0};  // scheduler and handle
   std::atomic<bool> cancel{false};
 };
 

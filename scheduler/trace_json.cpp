@@ -31,7 +31,8 @@ void put_string(Out& out, std::string_view text) {
 }
 
 void put_thread(Out& out, std::uint32_t thread, const std::string& name) {
-  fmt::format_to(std::back_inserter(out), R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":)", thread);
+  fmt::format_to(std::back_inserter(out), R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":)",
+                 thread);
   put_string(out, name);
   fmt::format_to(std::back_inserter(out), "}}}},\n");
 }
@@ -44,9 +45,11 @@ std::string_view op_name(const plan::PlanView& plan, std::uint32_t op) {
 void put_task(Out& out, const plan::PlanView& plan, const TraceEvent& task, std::uint64_t origin_ns) {
   out.push_back('{');
   fmt::format_to(std::back_inserter(out), R"("ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"cat":"task","name":)",
-                 task.worker + 1, static_cast<double>(task.start_ns - origin_ns) / 1e3, static_cast<double>(task.run_ns) / 1e3);
+                 task.worker + 1, static_cast<double>(task.start_ns - origin_ns) / 1e3,
+                 static_cast<double>(task.run_ns) / 1e3);
   put_string(out, op_name(plan, task.op));
-  fmt::format_to(std::back_inserter(out), R"(,"args":{{"run":{},"slot":{},"first_tile":{},"tiles":{},"wait_us":{:.3f}}}}},)", task.epoch,
+  fmt::format_to(std::back_inserter(out),
+                 R"(,"args":{{"run":{},"slot":{},"first_tile":{},"tiles":{},"wait_us":{:.3f}}}}},)", task.epoch,
                  task.slot, task.first_tile, task.tiles, static_cast<double>(task.wait_ns) / 1e3);
   out.push_back('\n');
 }
@@ -58,8 +61,8 @@ void put_decision(Out& out, const plan::PlanView& plan, const TimedDecision& tim
   put_string(out, op_name(plan, d.op));
   const wire::Task task{d.tile, 0, 0, 0, 0};
   const bool control = d.op >= wire::kMaxOps;
-  fmt::format_to(std::back_inserter(out), R"(,"args":{{"run":{},"worker":{},"first_tile":{},"tiles":{}}}}},)", timed.ordinal, d.worker,
-                 control ? d.tile : task.first_tile(), control ? 0 : task.tile_count());
+  fmt::format_to(std::back_inserter(out), R"(,"args":{{"run":{},"worker":{},"first_tile":{},"tiles":{}}}}},)",
+                 timed.ordinal, d.worker, control ? d.tile : task.first_tile(), control ? 0 : task.tile_count());
   out.push_back('\n');
 }
 
@@ -100,7 +103,8 @@ Status write_trace_json(const std::string& path, const plan::PlanView& plan, con
   for (const TraceEvent& task : tasks) put_task(out, plan, task, origin);
   for (const TimedDecision& decision : decisions) put_decision(out, plan, decision, origin);
   // The last entry closes the list: JSON has no trailing commas.
-  fmt::format_to(std::back_inserter(out), R"({{"ph":"M","pid":1,"tid":0,"name":"process_sort_index","args":{{"sort_index":0}}}}]}})");
+  fmt::format_to(std::back_inserter(out),
+                 R"({{"ph":"M","pid":1,"tid":0,"name":"process_sort_index","args":{{"sort_index":0}}}}]}})");
   out.push_back('\n');
   return write_aside(path, out);
 }

@@ -20,9 +20,9 @@ namespace ccks {
 
 struct EngineOptions {
   std::string policy = "lookahead";     // static, lookahead, reactive
-  std::uint32_t slots = 8;              // runs in flight; each reserves the program's arena
+  std::uint32_t slots = 8;              // runs in flight, waiting for their state, or held by a handle; each reserves an arena
   std::uint32_t states = 1;             // state instances (sessions); runs of one state instance are executed in order
-  std::uint32_t queue = 256;            // runs that may wait in front of the slots
+  std::uint32_t queue = 256;            // reserved: submit() waits for a free slot on the client's thread
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
   std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
   std::uint32_t trace_records = 0;      // per worker; 0: no trace
@@ -40,7 +40,8 @@ struct RunRequest {
     std::span<const std::byte> bytes;   // contiguous row-major, exactly the tensor's size at these dims
   };
   std::vector<std::pair<std::string_view, std::int64_t>> dims{};  // symbols without a preset must be named
-  std::vector<Input> inputs{};          // inputs not named keep what the slot last held: name them all unless they never change
+  std::vector<Input> inputs{};          // inputs not named keep what the slot last held: name them all unless they never change.
+                                        // Outputs may be named too: what they hold before the run (tools poison them)
   std::uint32_t state = 0;              // state instance
   std::chrono::nanoseconds deadline{0}; // from submit; 0: none
   /// Called once on the scheduler thread when the run ends; must be short, must not call back into the engine
@@ -112,7 +113,8 @@ class Engine {
   Status bind_weight(std::string_view name, std::span<const std::byte> bytes);
   /// Launches the workers. Fails if a weight is unbound.
   Status start();
-  /// Submits a run. Blocks only while the queue is full. out_of_range if a dim or a runtime check does not hold: nothing is sent.
+  /// Submits a run. Blocks only while every slot is taken; deadline_exceeded if all of them stay held by handles of ended
+  /// runs. out_of_range if a dim or a runtime check does not hold: nothing is sent.
   Result<Run> submit(RunRequest request);
   /// Zeroes a state instance, in order with its runs.
   Status reset_state(std::uint32_t state);

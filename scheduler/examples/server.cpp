@@ -1,4 +1,5 @@
-// A small server around an Engine: client threads with seeded Poisson arrivals, one program, latency percentiles at the end.
+// A small server around an Engine: client threads with seeded Poisson arrivals, one program, latency percentiles at the
+// end.
 //
 // usage: ccks-example-server SPEC [requests per client] [clients] [arrivals per second and client] [seed]
 #include <algorithm>
@@ -47,7 +48,8 @@ ccks::Status bind_weights(ccks::Engine& engine) {
 // One client: waits for its next arrival, submits, and records the time from arrival to completion, queueing included.
 class Client {
  public:
-  Client(ccks::Engine& engine, const Load& load, int index) : engine_(engine), load_(load), random_(load.seed * 1000 + static_cast<unsigned>(index)) {}
+  Client(ccks::Engine& engine, const Load& load, int index)
+      : engine_(engine), load_(load), random_(load.seed * 1000 + static_cast<unsigned>(index)) {}
 
   void run() {
     std::exponential_distribution<double> gap(load_.per_second);
@@ -101,8 +103,10 @@ int serve(ccks::Engine& engine, const Load& load) {
   std::sort(all.begin(), all.end());
   const ccks::EngineStats stats = engine.stats();
   std::printf("%zu requests served, %d failed\n", all.size(), failed);
-  std::printf("latency ms: p50 %.3f  p90 %.3f  p99 %.3f  max %.3f\n", percentile(all, 0.5), percentile(all, 0.9), percentile(all, 0.99), percentile(all, 1));
-  std::printf("%llu tasks in %llu publications\n", static_cast<unsigned long long>(stats.tasks_sent), static_cast<unsigned long long>(stats.publications));
+  std::printf("latency ms: p50 %.3f  p90 %.3f  p99 %.3f  max %.3f\n", percentile(all, 0.5), percentile(all, 0.9),
+              percentile(all, 0.99), percentile(all, 1));
+  std::printf("%llu tasks in %llu publications\n", static_cast<unsigned long long>(stats.tasks_sent),
+              static_cast<unsigned long long>(stats.publications));
   return failed == 0 ? 0 : 1;
 }
 
@@ -110,7 +114,8 @@ int serve(ccks::Engine& engine, const Load& load) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    std::fprintf(stderr, "usage: %s SPEC [requests per client] [clients] [arrivals per second and client] [seed]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s SPEC [requests per client] [clients] [arrivals per second and client] [seed]\n",
+                 argv[0]);
     return 2;
   }
   Load load;
@@ -120,7 +125,10 @@ int main(int argc, char** argv) {
   if (argc > 5) load.seed = static_cast<unsigned>(std::atoi(argv[5]));
   auto device = ccks::open_device();
   if (!device.ok()) return fail(device.status());
-  auto program = ccks::Program::from_spec_file(argv[1], {.device = (*device)->info().kind});
+  ccks::SpecOptions spec;
+  spec.device = (*device)->info().kind;
+  spec.workers_hint = (*device)->info().workers;
+  auto program = ccks::Program::from_spec_file(argv[1], spec);
   if (!program.ok()) return fail(program.status());
   auto engine = ccks::Engine::create(std::move(*device), std::move(*program));
   if (!engine.ok()) return fail(engine.status());

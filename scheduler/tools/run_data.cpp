@@ -36,7 +36,8 @@ float float_from_half(std::uint16_t half) {
   const std::uint32_t exponent = half >> 10 & 0x1f;
   const std::uint32_t mantissa = half & 0x3ffu;
   const float sign = half >> 15 ? -1.0f : 1.0f;
-  if (exponent == 31) return mantissa != 0 ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
+  if (exponent == 31)
+    return mantissa != 0 ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
   if (exponent == 0) return sign * std::ldexp(static_cast<float>(mantissa), -24);
   return sign * std::ldexp(static_cast<float>(mantissa | 0x400u), static_cast<int>(exponent) - 25);
 }
@@ -68,12 +69,20 @@ Status at_fault(std::string message) { return {ErrorCode::invalid_argument, std:
 
 std::vector<std::byte> encode(Dtype dtype, std::span<const double> values) {
   switch (dtype) {
-    case Dtype::f32: return encode_as<float>(values, [](double v) { return static_cast<float>(v); });
-    case Dtype::f16: return encode_as<std::uint16_t>(values, [](double v) { return half_from_float(static_cast<float>(spec::round_to(wire::Dtype::f16, v))); });
-    case Dtype::bf16: return encode_as<std::uint16_t>(values, [](double v) { return bf16_from_float(static_cast<float>(spec::round_to(wire::Dtype::bf16, v))); });
-    case Dtype::i32: return encode_as<std::int32_t>(values, [](double v) { return static_cast<std::int32_t>(v); });
-    case Dtype::i64: return encode_as<std::int64_t>(values, [](double v) { return static_cast<std::int64_t>(v); });
-    case Dtype::boolean: return encode_as<std::uint8_t>(values, [](double v) { return static_cast<std::uint8_t>(v != 0); });
+    case Dtype::f32:
+      return encode_as<float>(values, [](double v) { return static_cast<float>(v); });
+    case Dtype::f16:
+      return encode_as<std::uint16_t>(
+          values, [](double v) { return half_from_float(static_cast<float>(spec::round_to(wire::Dtype::f16, v))); });
+    case Dtype::bf16:
+      return encode_as<std::uint16_t>(
+          values, [](double v) { return bf16_from_float(static_cast<float>(spec::round_to(wire::Dtype::bf16, v))); });
+    case Dtype::i32:
+      return encode_as<std::int32_t>(values, [](double v) { return static_cast<std::int32_t>(v); });
+    case Dtype::i64:
+      return encode_as<std::int64_t>(values, [](double v) { return static_cast<std::int64_t>(v); });
+    case Dtype::boolean:
+      return encode_as<std::uint8_t>(values, [](double v) { return static_cast<std::uint8_t>(v != 0); });
   }
   return {};
 }
@@ -81,19 +90,27 @@ std::vector<std::byte> encode(Dtype dtype, std::span<const double> values) {
 std::vector<double> decode(Dtype dtype, std::span<const std::byte> bytes) {
   const auto plain = [](auto v) { return static_cast<double>(v); };
   switch (dtype) {
-    case Dtype::f32: return decode_as<float>(bytes, plain);
-    case Dtype::f16: return decode_as<std::uint16_t>(bytes, [](std::uint16_t v) { return static_cast<double>(float_from_half(v)); });
+    case Dtype::f32:
+      return decode_as<float>(bytes, plain);
+    case Dtype::f16:
+      return decode_as<std::uint16_t>(bytes, [](std::uint16_t v) { return static_cast<double>(float_from_half(v)); });
     case Dtype::bf16:
-      return decode_as<std::uint16_t>(bytes, [](std::uint16_t v) { return static_cast<double>(std::bit_cast<float>(std::uint32_t{v} << 16)); });
-    case Dtype::i32: return decode_as<std::int32_t>(bytes, plain);
-    case Dtype::i64: return decode_as<std::int64_t>(bytes, plain);
-    case Dtype::boolean: return decode_as<std::uint8_t>(bytes, plain);
+      return decode_as<std::uint16_t>(
+          bytes, [](std::uint16_t v) { return static_cast<double>(std::bit_cast<float>(std::uint32_t{v} << 16)); });
+    case Dtype::i32:
+      return decode_as<std::int32_t>(bytes, plain);
+    case Dtype::i64:
+      return decode_as<std::int64_t>(bytes, plain);
+    case Dtype::boolean:
+      return decode_as<std::uint8_t>(bytes, plain);
   }
   return {};
 }
 
 std::vector<std::byte> poison(Dtype dtype, std::size_t elements) {
-  const double value = wire::dtype_is_float(dtype) ? std::numeric_limits<double>::quiet_NaN() : dtype == Dtype::boolean ? 1 : -2147483648.0;
+  const double value = wire::dtype_is_float(dtype) ? std::numeric_limits<double>::quiet_NaN()
+                       : dtype == Dtype::boolean   ? 1
+                                                   : -2147483648.0;
   const std::vector<double> values(elements, value);
   return encode(dtype, values);
 }
@@ -106,9 +123,12 @@ Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const 
       if (name == symbol.name) value = given;
     }
     const std::string range = fmt::format("{} to {}", symbol.range.lo, symbol.range.hi);
-    if (!value) return at_fault(fmt::format("dim '{}' has no value: give one with --set {}=N, N from {}", symbol.name, symbol.name, range));
+    if (!value)
+      return at_fault(
+          fmt::format("dim '{}' has no value: give one with --set {}=N, N from {}", symbol.name, symbol.name, range));
     if (*value < symbol.range.lo || *value > symbol.range.hi) {
-      return {ErrorCode::out_of_range, fmt::format("dim '{}' = {} is outside its range {}", symbol.name, *value, range)};
+      return {ErrorCode::out_of_range,
+              fmt::format("dim '{}' = {} is outside its range {}", symbol.name, *value, range)};
     }
     dims.push_back(*value);
   }
@@ -124,7 +144,8 @@ Result<RunData> RunData::open(const spec::Program& program, std::vector<std::int
     const std::optional<spec::TensorId> id = program.find_tensor(name);
     if (!id) return at_fault(fmt::format("program '{}' has no tensor '{}'", program.name, name));
     const spec::TensorKind kind = program.tensor(*id).kind;
-    if (kind != spec::TensorKind::input && kind != spec::TensorKind::state) return at_fault(fmt::format("'{}' is neither an input nor a state", name));
+    if (kind != spec::TensorKind::input && kind != spec::TensorKind::state)
+      return at_fault(fmt::format("'{}' is neither an input nor a state", name));
     Result<HostTensor> tensor = read_npy(path, {.void2_is_bf16 = program.tensor(*id).dtype == Dtype::bf16});
     if (!tensor.ok()) return tensor.status();
     data.inputs_[name] = std::move(*tensor);
@@ -143,14 +164,17 @@ std::vector<std::int64_t> RunData::shape(spec::TensorId id) const {
   return out;
 }
 
-Result<std::vector<std::byte>> RunData::checked(spec::TensorId id, const TensorView& view, const std::string& where) const {
+Result<std::vector<std::byte>> RunData::checked(spec::TensorId id, const TensorView& view,
+                                                const std::string& where) const {
   const spec::Tensor& tensor = program_->tensor(id);
   const std::vector<std::int64_t> want = shape(id);
   if (!std::equal(want.begin(), want.end(), view.shape.begin(), view.shape.end())) {
-    return at_fault(fmt::format("{}: '{}' has shape [{}], the program wants [{}]", where, tensor.name, fmt::join(view.shape, ", "), fmt::join(want, ", ")));
+    return at_fault(fmt::format("{}: '{}' has shape [{}], the program wants [{}]", where, tensor.name,
+                                fmt::join(view.shape, ", "), fmt::join(want, ", ")));
   }
   if (view.dtype != tensor.dtype) {
-    return at_fault(fmt::format("{}: '{}' is {}, the program wants {}", where, tensor.name, wire::dtype_name(view.dtype), wire::dtype_name(tensor.dtype)));
+    return at_fault(fmt::format("{}: '{}' is {}, the program wants {}", where, tensor.name,
+                                wire::dtype_name(view.dtype), wire::dtype_name(tensor.dtype)));
   }
   return std::vector<std::byte>(view.bytes.begin(), view.bytes.end());
 }

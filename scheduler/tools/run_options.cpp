@@ -28,7 +28,8 @@ std::pair<std::string, std::int64_t> split_dim(const std::string& text) {
   std::int64_t value = 0;
   const char* end = parts.second.data() + parts.second.size();
   const auto result = std::from_chars(parts.second.data(), end, value);
-  if (result.ec != std::errc() || result.ptr != end) throw CLI::ValidationError("--set", "'" + parts.second + "' is not an integer");
+  if (result.ec != std::errc() || result.ptr != end)
+    throw CLI::ValidationError("--set", "'" + parts.second + "' is not an integer");
   return {parts.first, value};
 }
 
@@ -38,26 +39,49 @@ struct RawPairs {
 
 void add_data_options(CLI::App& app, Options& options, RawPairs& raw) {
   app.add_option("spec", options.spec, "The fusion description (YAML)")->required()->type_name("SPEC");
-  app.add_option("--set", raw.dims, "Value of a dim, e.g. --set n=17")->type_name("NAME=INT")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--input", raw.inputs, "Input (or state) from a .npy file")->type_name("NAME=FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--weights", options.weights, "Checkpoint: .safetensors, index or folder")->type_name("FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  app.add_option("--output", raw.outputs, "Write an output to a .npy file")->type_name("NAME=FILE")->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--set", raw.dims, "Value of a dim, e.g. --set n=17")
+      ->type_name("NAME=INT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--input", raw.inputs, "Input (or state) from a .npy file")
+      ->type_name("NAME=FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--weights", options.weights, "Checkpoint: .safetensors, index or folder")
+      ->type_name("FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--output", raw.outputs, "Write an output to a .npy file")
+      ->type_name("NAME=FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--seed", options.seed, "Seed of what is not given")->capture_default_str();
-  app.add_option("--module", options.module, "Generated program (shared library) to run instead of the interpreter's plan")->type_name("LIB");
+  app.add_option("--module", options.module,
+                 "Generated program (shared library) to run instead of the interpreter's plan")
+      ->type_name("LIB");
   app.add_flag("--allow-inline", options.allow_inline, "Accept ops given as code");
 }
 
 void add_run_options(CLI::App& app, Options& options) {
-  app.add_option("--device", options.device, "Where to run")->check(CLI::IsMember({"auto", "host", "cuda", "sim"}))->capture_default_str();
+  app.add_option("--device", options.device, "Where to run")
+      ->check(CLI::IsMember({"auto", "host", "cuda", "sim"}))
+      ->capture_default_str();
   app.add_option("--transport", options.transport, "Where inboxes and outboxes live")
-      ->check(CLI::IsMember({"auto", "coherent", "pinned"}))->capture_default_str();
+      ->check(CLI::IsMember({"auto", "coherent", "pinned"}))
+      ->capture_default_str();
   app.add_option("--workers", options.workers, "Workers; 0: the device's default")->check(CLI::Range(0, 4096));
-  app.add_option("--slots", options.slots, "Runs that may be in flight")->check(CLI::Range(1, 4096))->capture_default_str();
-  app.add_option("--iters", options.iterations, "Iterations")->check(CLI::Range(1, 1'000'000'000))->capture_default_str();
+  app.add_option("--slots", options.slots, "Runs that may be in flight")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--iters", options.iterations, "Iterations")
+      ->check(CLI::Range(1, 1'000'000'000))
+      ->capture_default_str();
   app.add_option("--policy", options.policy, "Who decides what runs next")
-      ->check(CLI::IsMember({"static", "lookahead", "reactive"}))->capture_default_str();
+      ->check(CLI::IsMember({"static", "lookahead", "reactive"}))
+      ->capture_default_str();
   app.add_flag("--verify", options.verify, "Compare with the reference interpreter");
-  app.add_option("--trace", options.trace, "Write a timeline (Chrome trace JSON, opens in Perfetto)")->type_name("FILE");
+  app.add_option("--trace", options.trace, "Write a timeline (Chrome trace JSON, opens in Perfetto)")
+      ->type_name("FILE");
   app.add_option("--record", options.record, "Write every decision to a file")->type_name("FILE");
   app.add_option("--replay", options.replay, "Take decisions from such a file")->type_name("FILE");
   app.add_flag("--json", options.json, "Print one JSON object instead of the summary");

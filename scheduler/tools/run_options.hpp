@@ -9,7 +9,14 @@
 namespace ccks::run {
 
 /// Exit codes of ccks-run; documented in its --help.
-enum ExitCode : int { kDone = 0, kInputAtFault = 1, kUsage = 2, kVerificationFailed = 3, kDeviceError = 4, kInterrupted = 130 };
+enum ExitCode : int {
+  kDone = 0,
+  kInputAtFault = 1,
+  kUsage = 2,
+  kVerificationFailed = 3,
+  kDeviceError = 4,
+  kInterrupted = 130
+};
 
 using NameAndPath = std::pair<std::string, std::string>;
 

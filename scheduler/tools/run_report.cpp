@@ -34,8 +34,9 @@ std::string to_json(const Options& options, const Outcome& outcome) {
   out["verify"] = nullptr;
   if (outcome.verified) {
     const double error = outcome.verification.max_rel_err;
-    out["verify"] = {{"max_rel_err", std::isfinite(error) ? nlohmann::ordered_json(error) : nlohmann::ordered_json("inf")},
-                     {"passed", outcome.verification.passed}};
+    out["verify"] = {
+        {"max_rel_err", std::isfinite(error) ? nlohmann::ordered_json(error) : nlohmann::ordered_json("inf")},
+        {"passed", outcome.verification.passed}};
   }
   nlohmann::ordered_json reports = nlohmann::ordered_json::object();
   for (const auto& [name, values] : outcome.reports) reports[name] = values;
@@ -48,18 +49,22 @@ std::string to_json(const Options& options, const Outcome& outcome) {
 }
 
 std::string to_text(const Options& options, const Outcome& outcome) {
-  std::string out = fmt::format("{} on {} ({}, {} workers, {} transport), policy {}\n", outcome.program, outcome.device.name,
-                                outcome.device.kind, outcome.device.workers, outcome.device.transport, options.policy);
-  out += fmt::format("{} iteration{} of {} tasks: p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(), outcome.us.size() == 1 ? "" : "s",
-                     outcome.tasks_per_iteration, percentile(outcome.us, 50), percentile(outcome.us, 99));
+  std::string out =
+      fmt::format("{} on {} ({}, {} workers, {} transport), policy {}\n", outcome.program, outcome.device.name,
+                  outcome.device.kind, outcome.device.workers, outcome.device.transport, options.policy);
+  out += fmt::format("{} iteration{} of {} tasks: p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),
+                     outcome.us.size() == 1 ? "" : "s", outcome.tasks_per_iteration, percentile(outcome.us, 50),
+                     percentile(outcome.us, 99));
   for (const auto& [name, values] : outcome.reports) {
     const std::size_t shown = std::min<std::size_t>(values.size(), 16);
-    out += fmt::format("report {} = {}{}\n", name, fmt::join(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(shown), " "),
+    out += fmt::format("report {} = {}{}\n", name,
+                       fmt::join(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(shown), " "),
                        shown < values.size() ? " ..." : "");
   }
   if (outcome.verified) {
     out += fmt::format("{}: largest relative error {:.3g}, closest to its tolerance is {}\n",
-                       outcome.verification.passed ? "verified" : "VERIFICATION FAILED", outcome.verification.max_rel_err, outcome.verification.worst);
+                       outcome.verification.passed ? "verified" : "VERIFICATION FAILED",
+                       outcome.verification.max_rel_err, outcome.verification.worst);
   }
   if (!options.trace.empty()) out += fmt::format("timeline: {} (open it at https://ui.perfetto.dev)\n", options.trace);
   return out;

@@ -16,7 +16,8 @@ Failure input_fault(const Status& status) { return {kInputAtFault, status.messag
 
 // Everything that fails once the device is at work. A dim or check that the engine refuses is still the input's fault.
 Failure device_failure(const Status& status) {
-  const bool input = status.code() == ErrorCode::out_of_range || status.code() == ErrorCode::invalid_argument || status.code() == ErrorCode::invalid_data;
+  const bool input = status.code() == ErrorCode::out_of_range || status.code() == ErrorCode::invalid_argument ||
+                     status.code() == ErrorCode::invalid_data;
   return {input ? kInputAtFault : kDeviceError, status.to_string()};
 }
 
@@ -57,7 +58,8 @@ class Session {
     data_.emplace(std::move(*data));
     for (const auto& [name, path] : options_.outputs) {
       const auto id = spec_.find_tensor(name);
-      if (!id || spec_.tensor(*id).kind != spec::TensorKind::output) return {kInputAtFault, fmt::format("'{}' is not an output", name)};
+      if (!id || spec_.tensor(*id).kind != spec::TensorKind::output)
+        return {kInputAtFault, fmt::format("'{}' is not an output", name)};
     }
     return read_inputs();
   }
@@ -94,7 +96,8 @@ class Session {
     engine.replay_path = options_.replay;
     Result<Engine> created = Engine::create(std::move(*opened), std::move(*program), engine);
     if (!created.ok()) {
-      const bool file = created.status().code() == ErrorCode::not_found || created.status().code() == ErrorCode::io_error;
+      const bool file =
+          created.status().code() == ErrorCode::not_found || created.status().code() == ErrorCode::io_error;
       return file ? input_fault(created.status()) : device_failure(created.status());
     }
     engine_.emplace(std::move(*created));
@@ -118,7 +121,8 @@ class Session {
     if (library == nullptr) return {ErrorCode::invalid_data, dlerror()};
     using Entry = const GeneratedProgram* (*)();
     const auto entry = reinterpret_cast<Entry>(dlsym(library, "ccks_generated_program"));
-    if (entry == nullptr) return {ErrorCode::invalid_data, fmt::format("{} is not a generated program: {}", path, dlerror())};
+    if (entry == nullptr)
+      return {ErrorCode::invalid_data, fmt::format("{} is not a generated program: {}", path, dlerror())};
     return Program::from_generated(*entry());
   }
 
@@ -209,7 +213,8 @@ class Session {
   Failure check() {
     if (!options_.verify) return {};
     Result<Verification> result = verify(*data_, outputs_);
-    if (!result.ok()) return {result.status().code() == ErrorCode::unsupported ? kUsage : kInputAtFault, result.status().to_string()};
+    if (!result.ok())
+      return {result.status().code() == ErrorCode::unsupported ? kUsage : kInputAtFault, result.status().to_string()};
     outcome_.verified = true;
     outcome_.verification = *result;
     return {};
@@ -231,7 +236,8 @@ class Session {
   // Ends the engine, which gives the record its name.
   Failure close() {
     if (!options_.record.empty()) {
-      if (const Status drained = engine_->drain(std::chrono::seconds(10)); !drained.ok()) return device_failure(drained);
+      if (const Status drained = engine_->drain(std::chrono::seconds(10)); !drained.ok())
+        return device_failure(drained);
     }
     run_ = Run();
     engine_.reset();

@@ -14,14 +14,14 @@ namespace ccks::run {
 struct Verification {
   double max_rel_err = 0;
   bool passed = true;
-  std::string worst;                          // output with the largest error against its tolerance
+  std::string worst;  // output with the largest error against its tolerance
 };
 
 struct Outcome {
   std::string program;
   DeviceInfo device;
   std::uint64_t tasks_per_iteration = 0;
-  std::vector<double> us;                     // latency of each iteration
+  std::vector<double> us;  // latency of each iteration
   std::vector<std::pair<std::string, std::vector<double>>> reports;
   EngineStats stats;
   bool verified = false;

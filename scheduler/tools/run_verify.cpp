@@ -10,7 +10,8 @@ Result<spec::TensorMap> bound_tensors(const RunData& data) {
   const spec::Program& program = data.program();
   for (spec::TensorId id = 0; id < program.tensors.size(); ++id) {
     const spec::Tensor& tensor = program.tensor(id);
-    const bool given = tensor.kind == spec::TensorKind::input || tensor.kind == spec::TensorKind::weight || tensor.kind == spec::TensorKind::state;
+    const bool given = tensor.kind == spec::TensorKind::input || tensor.kind == spec::TensorKind::weight ||
+                       tensor.kind == spec::TensorKind::state;
     if (!given || tensor.alias_of != spec::kNone) continue;
     Result<std::vector<std::byte>> bytes = data.bytes(id);
     if (!bytes.ok()) return bytes.status();

@@ -19,12 +19,12 @@ void* count_and_allocate(std::size_t bytes) {
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: the compiler would see malloc and free behind new and delete, and warn of a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   if (void* memory = count_and_allocate(bytes)) return memory;
   throw std::bad_alloc();
 }
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return count_and_allocate(bytes); }
-// Not inlined: the compiler would see free() meet what new returned, and warn.
+[[gnu::noinline]] void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return count_and_allocate(bytes); }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
@@ -45,7 +45,8 @@ TEST_P(EngineAllocation, SchedulerThreadAllocatesNothingInFlight) {
     RunRequest request;
     request.dims = {{"n", 1 + static_cast<std::int64_t>(i % 8)}};
     if (i == 0) request.on_done = [](const Status&) { armed = true; };
-    // The control: the counter must see what a callback allocates on that thread. (A new-expression could be optimised away.)
+    // The control: the counter must see what a callback allocates on that thread. (A new-expression could be optimised
+    // away.)
     if (i == 200) request.on_done = [](const Status&) { ::operator delete(::operator new(8)); };
     Result<ccks::Run> run = engine.submit(std::move(request));
     ASSERT_TRUE(run.ok());

@@ -214,7 +214,8 @@ TEST(EngineCreation, SubmitBeforeStartIsRefused) {
 }
 
 TEST(EngineStatic, ListsGoOnWithoutTheScheduler) {
-  // The scheduler thread stands still in the callback of the first run; the second, whose lists have been sent, goes on.
+  // The scheduler thread stands still in the callback of the first run; the second, whose lists have been sent, goes
+  // on.
   const GraphPlan plan(slow_chain(50, 300), 1);
   EngineOptions options;
   options.policy = "static";
@@ -231,7 +232,8 @@ TEST(EngineStatic, ListsGoOnWithoutTheScheduler) {
   ASSERT_TRUE(a.ok() && b.ok());
   while (!stopped.load(std::memory_order_relaxed)) std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(b->poll(), RunState::running);
-  for (int i = 0; i < 20000 && graph_tiles_run() < before + 2 * 50 * 4; ++i) std::this_thread::sleep_for(milliseconds(1));
+  for (int i = 0; i < 20000 && graph_tiles_run() < before + 2 * 50 * 4; ++i)
+    std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(graph_tiles_run(), before + 2 * 50 * 4);
   EXPECT_EQ(b->poll(), RunState::running);
   go_on.store(true, std::memory_order_relaxed);

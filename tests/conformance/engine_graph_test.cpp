@@ -65,7 +65,8 @@ TEST_P(EngineGraph, ManyRunsInFlightFromManyClients) {
 TEST_P(EngineGraph, MoreTilesThanInboxes) {
   std::vector<GraphOp> ops;
   ops.push_back({.tiles = 3000, .per_tile_events = true});
-  for (std::uint32_t i = 1; i < 40; ++i) ops.push_back({.tiles = 3000, .per_tile_events = true, .edges = {{i - 1, Reads::same_tile}}});
+  for (std::uint32_t i = 1; i < 40; ++i)
+    ops.push_back({.tiles = 3000, .per_tile_events = true, .edges = {{i - 1, Reads::same_tile}}});
   const GraphPlan plan(ops, 1);
   Engine engine = open_graph_engine(plan, options());
   std::vector<ccks::Run> runs;

@@ -16,8 +16,17 @@ struct Example {
 const std::vector<Example>& examples() {
   static const std::vector<Example> list = {
       {"mlp", {{"n", 5}, {"d", 64}}},
-      {"transformer_block", {{"n", 7}, {"d", 64}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 96}, {"context", 32}, {"pos", 3}}},
-      {"llama", {{"layers", 2}, {"d", 128}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 256}, {"vocab", 512}, {"context", 64}, {"n", 3}}},
+      {"transformer_block",
+       {{"n", 7}, {"d", 64}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 96}, {"context", 32}, {"pos", 3}}},
+      {"llama",
+       {{"layers", 2},
+        {"d", 128},
+        {"heads", 4},
+        {"kv_heads", 2},
+        {"ffn", 256},
+        {"vocab", 512},
+        {"context", 64},
+        {"n", 3}}},
       {"moe_layer", {{"experts", 8}, {"top", 2}, {"d", 64}, {"ffn", 32}, {"t", 9}}},
       {"early_exit", {{"d", 32}, {"heads", 2}, {"ffn", 64}}},
       {"conv_block", {{"batch", 1}, {"c", 8}, {"size", 9}}},
@@ -52,7 +61,8 @@ TEST_P(Examples, MatchTheReference) {
     options.seed = seed;
     run::Outcome outcome;
     const run::Failure failure = run_session(options, interrupted, false, outcome);
-    const bool no_gpu = options.device == "cuda" && failure.exit_code == run::kDeviceError && failure.message.starts_with("unavailable");
+    const bool no_gpu = options.device == "cuda" && failure.exit_code == run::kDeviceError &&
+                        failure.message.starts_with("unavailable");
     if (no_gpu) GTEST_SKIP() << failure.message;
     ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
     ASSERT_TRUE(outcome.verified);
@@ -67,7 +77,8 @@ std::string name_of(const testing::TestParamInfo<Param>& p) {
 
 INSTANTIATE_TEST_SUITE_P(All, Examples,
                          testing::Combine(testing::Range<std::size_t>(0, 7),
-                                          testing::Values(Place{"host", "coherent"}, Place{"host", "pinned"}, Place{"cuda", "auto"}),
+                                          testing::Values(Place{"host", "coherent"}, Place{"host", "pinned"},
+                                                          Place{"cuda", "auto"}),
                                           testing::Values("static", "lookahead", "reactive")),
                          name_of);
 

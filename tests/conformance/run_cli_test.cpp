@@ -31,12 +31,15 @@ Ended run_shell(const std::string& command) {
   return out;
 }
 
-std::string example(const std::string& name) { return std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + name + ".yaml"; }
+std::string example(const std::string& name) {
+  return std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + name + ".yaml";
+}
 
 class RunCli : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = fs::path(CCKS_BINARY_DIR) / ("run_cli." + std::to_string(getpid()) + "." + testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ = fs::path(CCKS_BINARY_DIR) / ("run_cli." + std::to_string(getpid()) + "." +
+                                           testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }
@@ -49,15 +52,18 @@ class RunCli : public testing::Test {
 TEST_F(RunCli, VerifiesAndPrintsOneJsonObject) {
   const Ended ended = ccks_run(example("mlp") + " --device host --set d=64 --verify --json --iters 3");
   EXPECT_EQ(ended.exit_code, 0) << ended.text;
-  for (const char* key : {"\"program\":\"mlp\"", "\"device\":\"host\"", "\"transport\"", "\"workers\"", "\"policy\":\"lookahead\"",
-                          "\"iterations\":3", "\"tasks_per_iteration\"", "\"p50\"", "\"p99\"", "\"max_rel_err\"", "\"passed\":true"}) {
+  for (const char* key :
+       {"\"program\":\"mlp\"", "\"device\":\"host\"", "\"transport\"", "\"workers\"", "\"policy\":\"lookahead\"",
+        "\"iterations\":3", "\"tasks_per_iteration\"", "\"p50\"", "\"p99\"", "\"max_rel_err\"", "\"passed\":true"}) {
     EXPECT_NE(ended.text.find(key), std::string::npos) << key << " in " << ended.text;
   }
 }
 
 TEST_F(RunCli, OutputsCanBeInputsAndTimelinesAreWritten) {
   const std::string base = example("mlp") + " --device host --set d=64 --set n=4 ";
-  ASSERT_EQ(ccks_run(base + "--output y=" + path("y.npy") + " --trace " + path("t.json") + " --record " + path("r")).exit_code, 0);
+  ASSERT_EQ(ccks_run(base + "--output y=" + path("y.npy") + " --trace " + path("t.json") + " --record " + path("r"))
+                .exit_code,
+            0);
   const Ended again = ccks_run(base + "--input x=" + path("y.npy") + " --verify --replay " + path("r"));
   EXPECT_EQ(again.exit_code, 0) << again.text;
   std::ifstream trace(path("t.json"));
@@ -105,8 +111,8 @@ TEST_F(RunCli, CtrlCStopsCleanly) {
   const std::string record = path("r");
   const pid_t child = fork();
   if (child == 0) {
-    execl(CCKS_RUN, CCKS_RUN, example("mlp").c_str(), "--device", "host", "--set", "d=64", "--iters", "100000000", "--quiet",
-          "--output", output.c_str(), "--record", record.c_str(), static_cast<char*>(nullptr));
+    execl(CCKS_RUN, CCKS_RUN, example("mlp").c_str(), "--device", "host", "--set", "d=64", "--iters", "100000000",
+          "--quiet", "--output", output.c_str(), "--record", record.c_str(), static_cast<char*>(nullptr));
     _exit(127);
   }
   std::this_thread::sleep_for(std::chrono::seconds(2));

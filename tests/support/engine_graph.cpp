@@ -33,7 +33,9 @@ struct GraphOps {
     if (lanes.lane() != 0) return;
     if (op.scalars[0] > 0) std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(op.scalars[0])));
     tiles_run.fetch_add(1, std::memory_order_relaxed);
-    const auto* operands = reinterpret_cast<const wire::OperandParams*>(reinterpret_cast<const char*>(&frame) + frame.operands) + op.operand_first;
+    const auto* operands =
+        reinterpret_cast<const wire::OperandParams*>(reinterpret_cast<const char*>(&frame) + frame.operands) +
+        op.operand_first;
     const auto words = [&](wire::u32 i) {
       const bool state = operands[i].space == static_cast<wire::u8>(wire::Space::state);
       return reinterpret_cast<std::uint64_t*>((state ? frame.state : frame.arena) + operands[i].offset);
@@ -55,7 +57,8 @@ struct GraphOps {
   }
 
   // Dynamic ops: operand 2 points at the report they count with; one row is one tile.
-  static bool missing(const wire::RunFrame& frame, const wire::OperandParams* operands, const wire::OpParams& op, wire::u32 tile) {
+  static bool missing(const wire::RunFrame& frame, const wire::OperandParams* operands, const wire::OpParams& op,
+                      wire::u32 tile) {
     if ((op.flags & wire::kOpDynamic) == 0) return false;
     const auto* counts = reinterpret_cast<const std::int32_t*>(frame.arena + operands[2].offset);
     std::uint32_t rows = 0;
@@ -99,90 +102,103 @@ GraphPlan::GraphPlan(std::vector<GraphOp> ops, std::uint32_t max_n) : ops_(std::
   finish(max_n);
 }
 
-void GraphPlan::add_op(std::uint32_t index, std::uint32_t max_n) {
-  const GraphOp& op = ops_[index];
+plan::DimId GraphPlan::scaled(const GraphOp& op) {
   const plan::DimId base = constant(op.tiles);
-  plan::DimId tiles = base;
-  if (op.scaled) {
-    dims_.push_back({plan::DimOp::mul, 0, base, 0});
-    tiles = static_cast<plan::DimId>(dims_.size()) - 1;
-  }
-  tile_dims_.push_back(tiles);
-  const plan::DimId one = constant(1);
-  const std::uint64_t max_tiles = std::uint64_t{op.tiles} * (op.scaled ? max_n : 1);
+  if (!op.scaled) return base;
+  dims_.push_back({plan::DimOp::mul, 0, base, 0});
+  return static_cast<plan::DimId>(dims_.size()) - 1;
+}
+
+const plan::TensorDesc& GraphPlan::add_tensor(std::uint32_t index, std::uint32_t max_n) {
+  const GraphOp& op = ops_[index];
   names_.push_back(output(index));
   plan::TensorDesc tensor{};
   tensor.name = names_.back().c_str();
   tensor.dtype = wire::Dtype::i64;
   tensor.kind = plan::TensorKind::output;
   tensor.rank = 1;
-  tensor.shape[0] = tiles;
+  tensor.shape[0] = tile_dims_[index];
   tensor.offset = arena_;
-  tensor.max_bytes = max_tiles * 8;
-  tensors_.push_back(tensor);
+  tensor.max_bytes = std::uint64_t{op.tiles} * (op.scaled ? max_n : 1) * 8;
   arena_ += (tensor.max_bytes + 255) / 256 * 256;
+  return tensors_.emplace_back(tensor);
+}
 
+void GraphPlan::add_operand(wire::Space space, std::uint64_t offset, plan::DimId count) {
+  plan::OperandDesc operand{};
+  operand.space = space;
+  operand.dtype = wire::Dtype::i64;
+  operand.rank = 1;
+  operand.offset = constant(static_cast<std::int64_t>(offset));
+  for (int i = 0; i < 4; ++i) operand.dim[i] = operand.stride[i] = constant(1);
+  operand.dim[3] = count;
+  operands_.push_back(operand);
+}
+
+// Operand 2: the op's own report, or the one it counts its tiles with.
+void GraphPlan::add_report_operand(std::uint32_t index, plan::OpDesc& desc) {
+  const GraphOp& op = ops_[index];
+  if (op.report < 0 && op.dynamic_report < 0) return add_operand(wire::Space::arena, 0, constant(1));
+  if (op.report < 0) {
+    desc.flags = wire::kOpDynamic;
+    desc.dynamic_report = static_cast<std::uint32_t>(op.dynamic_report);
+    const plan::OperandDesc counts = operands_[reports_[desc.dynamic_report].operand];
+    operands_.push_back(counts);
+    return;
+  }
+  plan::ReportDesc report{};
+  names_.push_back("r" + std::to_string(op.report));
+  report.name = names_.back().c_str();
+  report.op = index;
+  report.operand = static_cast<std::uint32_t>(operands_.size());
+  report.dtype = wire::Dtype::i32;
+  report.elements = constant(op.report_count);
+  report.offset = reports_.empty() ? 0 : reports_.back().offset + reports_.back().max_bytes;
+  report.max_bytes = op.report_count * 4;
+  desc.report = static_cast<std::uint32_t>(reports_.size());
+  add_operand(wire::Space::arena, arena_, report.elements);
+  arena_ += 256;
+  reports_.push_back(report);
+}
+
+void GraphPlan::add_guard(const GraphOp& op, plan::OpDesc& desc) {
+  if (op.guard_report < 0) return;
+  const auto index = static_cast<std::uint32_t>(op.guard_report);
+  desc.guard_first = static_cast<std::uint32_t>(guards_.size());
+  desc.guard_count = 1;
+  const auto offset = static_cast<std::uint64_t>(dims_[operands_[reports_[index].operand].offset].value);
+  guards_.push_back({offset, static_cast<std::uint32_t>(wire::Compare::ne), false, 0.0, index});
+}
+
+void GraphPlan::add_op(std::uint32_t index, std::uint32_t max_n) {
+  const GraphOp& op = ops_[index];
+  tile_dims_.push_back(scaled(op));
+  const std::uint64_t offset = add_tensor(index, max_n).offset;
   plan::OpDesc desc{};
   names_.push_back("op" + std::to_string(index));
   desc.name = names_.back().c_str();
   desc.kind = wire::OpCode::map;
-  for (plan::DimId& g : desc.grid) g = one;
-  desc.grid[op.dynamic_report >= 0 ? 2 : 3] = tiles;
-  for (plan::DimId& t : desc.tile) t = one;
+  for (plan::DimId& g : desc.grid) g = constant(1);
+  desc.grid[op.dynamic_report >= 0 ? 2 : 3] = tile_dims_[index];
+  for (plan::DimId& t : desc.tile) t = constant(1);
   for (plan::DimId& d : desc.dims) d = constant(0);
   desc.report = desc.dynamic_report = plan::kNone;
   desc.bytes_read = desc.bytes_written = desc.operations = constant(64);
   desc.scalars[0] = static_cast<float>(op.spin_us);
   desc.operand_first = static_cast<std::uint32_t>(operands_.size());
-  const auto operand = [&](wire::Space space, std::uint64_t offset, plan::DimId count) {
-    plan::OperandDesc o{};
-    o.space = space;
-    o.dtype = wire::Dtype::i64;
-    o.rank = 1;
-    o.offset = constant(static_cast<std::int64_t>(offset));
-    for (int i = 0; i < 4; ++i) o.dim[i] = o.stride[i] = one;
-    o.dim[3] = count;
-    operands_.push_back(o);
-  };
-  operand(wire::Space::arena, 0, one);
-  operand(wire::Space::arena, tensor.offset, tiles);
-  if (op.report >= 0) {
-    plan::ReportDesc report{};
-    names_.push_back("r" + std::to_string(op.report));
-    report.name = names_.back().c_str();
-    report.op = index;
-    report.operand = static_cast<std::uint32_t>(operands_.size());
-    report.dtype = wire::Dtype::i32;
-    report.elements = constant(op.report_count);
-    report.offset = reports_.empty() ? 0 : reports_.back().offset + reports_.back().max_bytes;
-    report.max_bytes = op.report_count * 4;
-    desc.report = static_cast<std::uint32_t>(reports_.size());
-    operand(wire::Space::arena, arena_, report.elements);
-    arena_ += 256;
-    reports_.push_back(report);
-  } else if (op.dynamic_report >= 0) {
-    desc.flags = wire::kOpDynamic;
-    desc.dynamic_report = static_cast<std::uint32_t>(op.dynamic_report);
-    operands_.push_back(operands_[reports_[desc.dynamic_report].operand]);
-  } else {
-    operand(wire::Space::arena, 0, one);
-  }
-  operand(op.state ? wire::Space::state : wire::Space::arena, 0, one);
+  add_operand(wire::Space::arena, 0, constant(1));
+  add_operand(wire::Space::arena, offset, tile_dims_[index]);
+  add_report_operand(index, desc);
+  add_operand(op.state ? wire::Space::state : wire::Space::arena, 0, constant(1));
   desc.dims[0] = constant(index);
   desc.dims[1] = constant(static_cast<std::int64_t>(op.edges.size()));
   for (std::size_t e = 0; e < op.edges.size(); ++e) {
     const std::uint32_t producer = op.edges[e].producer;
-    operand(wire::Space::arena, tensors_[producer + 1].offset, tile_dims_[producer]);
+    add_operand(wire::Space::arena, tensors_[producer + 1].offset, tile_dims_[producer]);
     if (op.edges[e].reads == Reads::all) desc.dims[2 + e] = tile_dims_[producer];
   }
   desc.input_count = static_cast<std::uint16_t>(operands_.size() - desc.operand_first);
-  if (op.guard_report >= 0) {
-    desc.guard_first = static_cast<std::uint32_t>(guards_.size());
-    desc.guard_count = 1;
-    const plan::ReportDesc& report = reports_[static_cast<std::uint32_t>(op.guard_report)];
-    const auto offset = static_cast<std::uint64_t>(dims_[operands_[report.operand].offset].value);
-    guards_.push_back({offset, static_cast<std::uint32_t>(wire::Compare::ne), false, 0.0, static_cast<std::uint32_t>(op.guard_report)});
-  }
+  add_guard(op, desc);
   op_descs_.push_back(desc);
   add_waits(index);
 }
@@ -215,7 +231,8 @@ void GraphPlan::add_waits(std::uint32_t index) {
     for (plan::WaitAxisDesc& axis : wait.axis) axis = {-1, zero, zero, zero, one, one, zero};
     if (producer.per_tile_events) {
       wait.axis[0] = {-1, zero, zero, zero, tile_dims_[edge.producer], one, one};
-      if (edge.reads == Reads::same_tile) wait.axis[0] = {op.dynamic_report >= 0 ? 2 : 3, one, zero, one, tile_dims_[edge.producer], one, one};
+      if (edge.reads == Reads::same_tile)
+        wait.axis[0] = {op.dynamic_report >= 0 ? 2 : 3, one, zero, one, tile_dims_[edge.producer], one, one};
     }
     waits_.push_back(wait);
   }
@@ -262,20 +279,23 @@ std::vector<std::vector<std::uint64_t>> GraphPlan::expected(std::uint32_t n, std
     std::uint32_t rows = tiles(index, n);
     if (op.dynamic_report >= 0) {
       rows = 0;
-      for (const std::int32_t count : reports[static_cast<std::size_t>(op.dynamic_report)]) rows += static_cast<std::uint32_t>(count);
+      for (const std::int32_t count : reports[static_cast<std::size_t>(op.dynamic_report)])
+        rows += static_cast<std::uint32_t>(count);
     }
     if (op.guard_report >= 0 && reports[static_cast<std::size_t>(op.guard_report)].at(0) == 0) continue;
     for (std::uint32_t tile = 0; tile < std::min(rows, tiles(index, n)); ++tile) {
       std::uint64_t value = mix(seed, (std::uint64_t{index} << 32) + tile);
       for (const GraphEdge& edge : op.edges) {
         if (edge.reads == Reads::same_tile) value = mix(value, out[edge.producer][tile]);
-        if (edge.reads == Reads::all) for (const std::uint64_t v : out[edge.producer]) value = mix(value, v);
+        if (edge.reads == Reads::all)
+          for (const std::uint64_t v : out[edge.producer]) value = mix(value, v);
       }
       if (op.state) value = state = mix(state, value);
       out[index][tile] = value;
     }
     if (op.report >= 0) {
-      for (std::uint32_t i = 0; i < op.report_count; ++i) reports[static_cast<std::size_t>(op.report)].push_back(report_value(out[index][0] >> i));
+      for (std::uint32_t i = 0; i < op.report_count; ++i)
+        reports[static_cast<std::size_t>(op.report)].push_back(report_value(out[index][0] >> i));
     }
   }
   return out;
@@ -289,7 +309,8 @@ std::vector<GraphOp> layered_graph(std::uint32_t layers) {
     ops.push_back({.tiles = 2, .scaled = true, .edges = {{in, Reads::same_tile}}});
     ops.push_back({.tiles = 7, .per_tile_events = true, .edges = {{in, Reads::all}}});
     ops.push_back({.tiles = 1, .edges = {{in + 1, Reads::all}, {in + 2, Reads::all}}});
-    ops.push_back({.tiles = 2, .scaled = true, .per_tile_events = true, .edges = {{in + 3, Reads::all}, {in, Reads::same_tile}}});
+    ops.push_back(
+        {.tiles = 2, .scaled = true, .per_tile_events = true, .edges = {{in + 3, Reads::all}, {in, Reads::same_tile}}});
   }
   return ops;
 }

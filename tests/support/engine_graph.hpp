@@ -23,16 +23,16 @@ struct GraphEdge {
 };
 
 struct GraphOp {
-  std::uint32_t tiles = 1;           // for n = 1; scales with symbol n if `scaled`
+  std::uint32_t tiles = 1;  // for n = 1; scales with symbol n if `scaled`
   bool scaled = false;
-  bool per_tile_events = false;      // one event a tile instead of one for the op
+  bool per_tile_events = false;  // one event a tile instead of one for the op
   std::vector<GraphEdge> edges = {};
-  int report = -1;                   // >= 0: publishes its tile 0 as i32 [count], see report_count
-  int dynamic_report = -1;           // rows of that report exist
-  int guard_report = -1;             // runs only where that report's first value is not 0
+  int report = -1;          // >= 0: publishes its tile 0 as i32 [count], see report_count
+  int dynamic_report = -1;  // rows of that report exist
+  int guard_report = -1;    // runs only where that report's first value is not 0
   std::uint32_t report_count = 1;
-  std::uint32_t spin_us = 0;         // every tile takes at least this long
-  bool state = false;                // adds to a state word, so that runs must be in order
+  std::uint32_t spin_us = 0;  // every tile takes at least this long
+  bool state = false;         // adds to a state word, so that runs must be in order
 };
 
 class GraphPlan {
@@ -51,6 +51,11 @@ class GraphPlan {
 
  private:
   plan::DimId constant(std::int64_t value);
+  plan::DimId scaled(const GraphOp& op);
+  const plan::TensorDesc& add_tensor(std::uint32_t index, std::uint32_t max_n);
+  void add_operand(wire::Space space, std::uint64_t offset, plan::DimId count);
+  void add_report_operand(std::uint32_t index, plan::OpDesc& desc);
+  void add_guard(const GraphOp& op, plan::OpDesc& desc);
   void add_op(std::uint32_t index, std::uint32_t max_n);
   void add_waits(std::uint32_t index);
   void finish(std::uint32_t max_n);

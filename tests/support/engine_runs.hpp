@@ -13,7 +13,8 @@ namespace ccks::test {
 inline std::span<const std::byte> as_bytes(const std::uint64_t& word) { return std::as_bytes(std::span(&word, 1)); }
 
 /// An engine on the host device, started. Fails the test and throws where that is impossible.
-inline Engine open_graph_engine(const GraphPlan& plan, EngineOptions options = {}, DeviceOptions device = {.kind = "host", .workers = 2}) {
+inline Engine open_graph_engine(const GraphPlan& plan, EngineOptions options = {},
+                                DeviceOptions device = {.kind = "host", .workers = 2}) {
   Result<std::unique_ptr<Device>> opened = open_device(device);
   if (!opened.ok()) throw std::runtime_error(opened.status().to_string());
   Result<Engine> engine = Engine::create(std::move(*opened), plan.program(), options);
@@ -32,7 +33,8 @@ inline Result<Run> submit_graph(Engine& engine, std::uint64_t seed, std::int64_t
   return engine.submit(std::move(request));
 }
 
-/// Compares the outputs of a finished run, without those of dynamic or guarded ops, whose missing tiles keep old values.
+/// Compares the outputs of a finished run, without those of dynamic or guarded ops, whose missing tiles keep old
+/// values.
 inline void expect_graph_outputs(const GraphPlan& plan, const Run& run, std::uint64_t seed, std::uint32_t n) {
   const auto want = plan.expected(n, seed);
   for (std::uint32_t op = 0; op < plan.ops().size(); ++op) {

@@ -1,4 +1,6 @@
 // Progress: the order of sending, and credits for tiles that do not exist.
+#include "scheduler/progress.hpp"
+
 #include <gtest/gtest.h>
 
 #include <map>
@@ -7,7 +9,6 @@
 
 #include "ccks/wire/event.hpp"
 #include "scheduler/dims.hpp"
-#include "scheduler/progress.hpp"
 
 namespace ccks::scheduler {
 namespace {
@@ -25,7 +26,8 @@ struct OneOp {
     dims.push_back({plan::DimOp::constant, 0, 0, value});
     return static_cast<plan::DimId>(dims.size()) - 1;
   }
-  OneOp(const std::int64_t (&grid)[4], int axis0, std::int64_t stride0, int axis1, std::int64_t stride1, std::int64_t events) {
+  OneOp(const std::int64_t (&grid)[4], int axis0, std::int64_t stride0, int axis1, std::int64_t stride1,
+        std::int64_t events) {
     op.name = "op";
     for (int i = 0; i < 4; ++i) op.grid[i] = constant(grid[i]);
     for (plan::DimId& t : op.tile) t = constant(1);
@@ -36,7 +38,13 @@ struct OneOp {
     op.dynamic_report = 0;
     op.bytes_read = op.bytes_written = op.operations = constant(0);
     const std::int64_t tiles = grid[0] * grid[1] * grid[2] * grid[3];
-    signal = {0, 0, static_cast<std::uint32_t>(events), constant(events), constant(tiles / events), {axis0, axis1}, {constant(stride0), constant(stride1)}};
+    signal = {0,
+              0,
+              static_cast<std::uint32_t>(events),
+              constant(events),
+              constant(tiles / events),
+              {axis0, axis1},
+              {constant(stride0), constant(stride1)}};
     report = {"count", 0, 0, wire::Dtype::i32, constant(2), 0, 8};
     operand.offset = constant(0);
     for (int i = 0; i < 4; ++i) operand.dim[i] = operand.stride[i] = constant(1);
@@ -52,7 +60,8 @@ struct OneOp {
 };
 
 // Sends everything and returns what each event has been credited with.
-std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int32_t (&counts)[2], std::uint32_t& existing) {
+std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int32_t (&counts)[2],
+                                                std::uint32_t& existing) {
   Result<PlanTables> tables = make_plan_tables(one.view, 2, false);
   EXPECT_TRUE(tables.ok());
   std::vector<std::int64_t> values(one.dims.size());
@@ -87,8 +96,9 @@ std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int
 
 TEST(Progress, EveryEventGetsItsTotalWhateverTilesExist) {
   const OneOp plans[] = {
-      OneOp({1, 1, 12, 1}, -1, 0, -1, 0, 1),   OneOp({1, 1, 12, 1}, 2, 1, -1, 0, 12),  OneOp({1, 1, 6, 4}, 2, 1, -1, 0, 6),
-      OneOp({1, 1, 6, 4}, 3, 1, -1, 0, 4),     OneOp({1, 1, 6, 4}, 2, 4, 3, 1, 24),    OneOp({1, 1, 500, 3}, 2, 1, -1, 0, 500),
+      OneOp({1, 1, 12, 1}, -1, 0, -1, 0, 1),  OneOp({1, 1, 12, 1}, 2, 1, -1, 0, 12),
+      OneOp({1, 1, 6, 4}, 2, 1, -1, 0, 6),    OneOp({1, 1, 6, 4}, 3, 1, -1, 0, 4),
+      OneOp({1, 1, 6, 4}, 2, 4, 3, 1, 24),    OneOp({1, 1, 500, 3}, 2, 1, -1, 0, 500),
       OneOp({1, 1, 500, 3}, -1, 0, -1, 0, 1),
   };
   for (const OneOp& one : plans) {

@@ -63,7 +63,8 @@ TEST(Record, RefusesWhatTheRecorderWouldNotWrite) {
 }
 
 TEST(Record, TruncatedAndFlippedFilesNeverCrash) {
-  const auto file = file_of(make_record_header(7, 3, PolicyKind::lookahead), {entry(0, 1, 2), entry(1, 1, 1), entry(2, 0, 0)});
+  const auto file =
+      file_of(make_record_header(7, 3, PolicyKind::lookahead), {entry(0, 1, 2), entry(1, 1, 1), entry(2, 0, 0)});
   for (std::size_t size = 0; size < file.size(); ++size) {
     EXPECT_FALSE(parse_record(std::span(file).first(size)).ok()) << size;
   }
