@@ -16,11 +16,8 @@ void WorkerLoads::reserve(std::uint32_t workers, std::uint32_t inbox_slots) {
   inbox_slots_ = inbox_slots;
 }
 
-std::uint32_t WorkerLoads::choose(std::uint32_t preferred, std::uint32_t cost, std::uint32_t window) {
-  const std::uint64_t count = workers();
-  if (total_tasks_ >= count * window) return plan::kNone;
-  const bool fair = cost_[preferred] * count <= total_cost_ + 2 * count * cost;
-  if (fair && has_room(preferred, window)) return preferred;
+std::uint32_t WorkerLoads::choose_other(std::uint32_t preferred, std::uint32_t window) {
+  const std::uint32_t count = workers();
   const std::uint32_t a = turn_;
   const std::uint32_t b = a + 1 == count ? 0 : a + 1;
   turn_ = b;
@@ -76,21 +73,6 @@ Decision list_start(const RunSlot& run, std::uint32_t worker) {
   out.worker = static_cast<std::uint16_t>(worker);
   out.slot_flags = static_cast<std::uint16_t>(run.index);
   return out;
-}
-
-void append(RunSlot& run, std::uint32_t op, const Piece& piece, std::uint32_t worker, std::uint32_t cost, Batch& batch,
-            WorkerLoads& loads) {
-  Decision& out = batch.items[batch.count++];
-  const bool signal = piece.kind == Piece::Kind::signal;
-  out.tile = signal ? piece.first : wire::Task::pack_tiles(piece.first, piece.count);
-  out.amount = signal ? piece.count : 0;
-  out.cost = cost;
-  out.op = signal ? std::uint16_t{wire::kOpSignal} : static_cast<std::uint16_t>(op);
-  out.target = static_cast<std::uint16_t>(op);
-  out.worker = static_cast<std::uint16_t>(worker);
-  out.slot_flags = static_cast<std::uint16_t>(run.index | (piece.kind == Piece::Kind::skip ? wire::kTaskSkip : 0));
-  loads.add(worker, cost);
-  run.progress.take(op, piece);
 }
 
 }  // namespace ccks::scheduler

@@ -52,11 +52,19 @@ class WorkerLoads {
     cost_[worker] -= cost;
     total_cost_ -= cost;
   }
-  /// choose takes `preferred` unless it is loaded above the average by more than two tasks of this cost; then the less
-  /// loaded of two others in turn; kNone if nobody has fewer than `window` tasks.
-  std::uint32_t choose(std::uint32_t preferred, std::uint32_t cost, std::uint32_t window);
+  /// choose takes `preferred` unless it is loaded above the average by more than kFairTasks of this cost; then the less
+  /// loaded of two others in turn. kNone: better wait, because nobody has fewer than `window` tasks, or only the
+  /// preferred worker is full while its load is fair, and a task elsewhere would only wait for its neighbours.
+  std::uint32_t choose(std::uint32_t preferred, std::uint32_t cost, std::uint32_t window) {
+    const std::uint64_t count = workers();
+    if (total_tasks_ >= count * window) return plan::kNone;
+    const bool fair = cost_[preferred] * count <= total_cost_ + kFairTasks * count * cost;
+    if (!fair) return choose_other(preferred, window);
+    return has_room(preferred, window) ? preferred : plan::kNone;
+  }
 
  private:
+  std::uint32_t choose_other(std::uint32_t preferred, std::uint32_t window);
   std::uint32_t least_loaded(std::uint32_t window) const;
 
   std::vector<std::uint32_t> tasks_;
@@ -97,7 +105,19 @@ std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, s
 Decision list_start(const RunSlot& run, std::uint32_t worker);
 
 /// append adds one piece of `op` to the batch; shared by policies that send tiles.
-void append(RunSlot& run, std::uint32_t op, const Piece& piece, std::uint32_t worker, std::uint32_t cost, Batch& batch,
-            WorkerLoads& loads);
+inline void append(RunSlot& run, std::uint32_t op, const Piece& piece, std::uint32_t worker, std::uint32_t cost,
+                   Batch& batch, WorkerLoads& loads) {
+  Decision& out = batch.items[batch.count++];
+  const bool signal = piece.kind == Piece::Kind::signal;
+  out.tile = signal ? piece.first : wire::Task::pack_tiles(piece.first, piece.count);
+  out.amount = signal ? piece.count : 0;
+  out.cost = cost;
+  out.op = signal ? std::uint16_t{wire::kOpSignal} : static_cast<std::uint16_t>(op);
+  out.target = static_cast<std::uint16_t>(op);
+  out.worker = static_cast<std::uint16_t>(worker);
+  out.slot_flags = static_cast<std::uint16_t>(run.index | (piece.kind == Piece::Kind::skip ? wire::kTaskSkip : 0));
+  loads.add(worker, cost);
+  run.progress.take(op, piece);
+}
 
 }  // namespace ccks::scheduler

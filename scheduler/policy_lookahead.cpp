@@ -4,13 +4,6 @@
 
 namespace ccks::scheduler {
 
-std::uint32_t preferred_worker(const RunSlot& run, const OpInstance& op, const Piece& piece, std::uint32_t workers) {
-  if (piece.kind == Piece::Kind::signal) return run.worker_base;
-  const auto share = static_cast<std::uint32_t>(static_cast<float>(piece.first) * op.affinity);
-  const std::uint32_t worker = run.worker_base + std::min(share, workers - 1);
-  return worker >= workers ? worker - workers : worker;
-}
-
 // Runs begin at different workers, so that ops of few tiles do not pile up on the first ones.
 void LookaheadPolicy::on_start(RunSlot& run) { run.worker_base = run.ordinal % workers_; }
 

@@ -1,7 +1,6 @@
 #include "scheduler/progress.hpp"
 
 #include <algorithm>
-#include <bit>
 
 namespace ccks::scheduler {
 
@@ -43,63 +42,6 @@ void Progress::open_ready() {
   }
 }
 
-void Progress::open(std::uint32_t op) {
-  open_[op / 64] |= std::uint64_t{1} << (op % 64);
-  first_word_ = std::min<std::size_t>(first_word_, op / 64);
-  if (instance_->ops()[op].tiles == 0) close(op);
-}
-
-void Progress::close(std::uint32_t op) {
-  open_[op / 64] &= ~(std::uint64_t{1} << (op % 64));
-  --ops_left_;
-  for (const std::uint32_t next : tables_->successors_of(op)) release(next);
-}
-
-void Progress::release(std::uint32_t op) {
-  if (--waiting_[op] == 0) open(op);
-}
-
-std::uint32_t Progress::next_open(std::uint32_t from) const {
-  std::size_t word = from / 64;
-  std::uint64_t mask = ~std::uint64_t{0} << (from % 64);
-  if (word < first_word_) {
-    word = first_word_;
-    mask = ~std::uint64_t{0};
-  }
-  if (word >= open_.size()) return plan::kNone;
-  std::uint64_t bits = open_[word] & mask;
-  while (bits == 0) {
-    if (++word == open_.size()) return plan::kNone;
-    bits = open_[word];
-  }
-  if (from == 0) first_word_ = word;
-  return static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
-}
-
-Piece Progress::peek(std::uint32_t op) const {
-  const OpInstance& info = instance_->ops()[op];
-  const std::uint32_t first = next_tile_[op];
-  if (skip_ && credited_[op] == 0) {
-    return {Piece::Kind::skip, first, std::min(info.tiles - first, wire::kMaxTilesPerTask)};
-  }
-  if (first < existing_[op]) return {Piece::Kind::tiles, first, std::min(existing_[op] - first, info.chunk)};
-  return credit_piece(op);
-}
-
-void Progress::take(std::uint32_t op, const Piece& piece) {
-  const std::uint32_t tiles = instance_->ops()[op].tiles;
-  if (piece.kind == Piece::Kind::signal) {
-    if (++credited_[op] == signals_to_credit(op)) {
-      skipped_tiles_ += tiles - next_tile_[op];
-      next_tile_[op] = tiles;
-    }
-  } else {
-    next_tile_[op] += piece.count;
-    if (piece.kind == Piece::Kind::skip) skipped_tiles_ += piece.count;
-  }
-  if (next_tile_[op] == tiles) close(op);
-}
-
 // Missing tiles are credited by adding to their events, or by skipped tasks where that takes fewer messages.
 Piece Progress::credit_piece(std::uint32_t op) const {
   const std::uint32_t missing = instance_->ops()[op].tiles - next_tile_[op];
@@ -109,6 +51,20 @@ Piece Progress::credit_piece(std::uint32_t op) const {
     return {Piece::Kind::skip, next_tile_[op], std::min(missing, wire::kMaxTilesPerTask)};
   }
   return signal_at(op, credited_[op]);
+}
+
+void Progress::take_credit(std::uint32_t op, const Piece& piece) {
+  const std::uint32_t tiles = instance_->ops()[op].tiles;
+  if (piece.kind == Piece::Kind::signal) {
+    if (++credited_[op] == signals_to_credit(op)) {
+      skipped_tiles_ += tiles - next_tile_[op];
+      next_tile_[op] = tiles;
+    }
+  } else {
+    next_tile_[op] += piece.count;
+    skipped_tiles_ += piece.count;
+  }
+  if (next_tile_[op] == tiles) close(op);
 }
 
 namespace {

@@ -3,6 +3,8 @@
 // waits, so that in-order inboxes cannot deadlock, whoever picks the workers.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -60,6 +62,7 @@ class Progress {
   void open_ready();
   void close(std::uint32_t op);
   void limit_tiles(std::uint32_t op, std::uint32_t report);
+  void take_credit(std::uint32_t op, const Piece& piece);
   Piece credit_piece(std::uint32_t op) const;
   std::uint32_t signals_to_credit(std::uint32_t op) const;
   Piece signal_at(std::uint32_t op, std::uint32_t index) const;
@@ -77,5 +80,56 @@ class Progress {
   std::uint64_t skipped_tiles_ = 0;
   bool skip_ = false;
 };
+
+// ---- what every decision goes through: inline ----------------------------------------------------------------------
+
+inline void Progress::release(std::uint32_t op) {
+  if (--waiting_[op] == 0) open(op);
+}
+
+inline void Progress::open(std::uint32_t op) {
+  open_[op / 64] |= std::uint64_t{1} << (op % 64);
+  first_word_ = std::min<std::size_t>(first_word_, op / 64);
+  if (instance_->ops()[op].tiles == 0) close(op);
+}
+
+inline void Progress::close(std::uint32_t op) {
+  open_[op / 64] &= ~(std::uint64_t{1} << (op % 64));
+  --ops_left_;
+  for (const std::uint32_t next : tables_->successors_of(op)) release(next);
+}
+
+inline std::uint32_t Progress::next_open(std::uint32_t from) const {
+  std::size_t word = from / 64;
+  std::uint64_t mask = ~std::uint64_t{0} << (from % 64);
+  if (word < first_word_) {
+    word = first_word_;
+    mask = ~std::uint64_t{0};
+  }
+  if (word >= open_.size()) return plan::kNone;
+  std::uint64_t bits = open_[word] & mask;
+  while (bits == 0) {
+    if (++word == open_.size()) return plan::kNone;
+    bits = open_[word];
+  }
+  if (from == 0) first_word_ = word;
+  return static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+}
+
+inline Piece Progress::peek(std::uint32_t op) const {
+  const OpInstance& info = instance_->ops()[op];
+  const std::uint32_t first = next_tile_[op];
+  if (skip_ && credited_[op] == 0) {
+    return {Piece::Kind::skip, first, std::min(info.tiles - first, wire::kMaxTilesPerTask)};
+  }
+  if (first < existing_[op]) return {Piece::Kind::tiles, first, std::min(existing_[op] - first, info.chunk)};
+  return credit_piece(op);
+}
+
+inline void Progress::take(std::uint32_t op, const Piece& piece) {
+  if (piece.kind != Piece::Kind::tiles) return take_credit(op, piece);
+  next_tile_[op] += piece.count;
+  if (next_tile_[op] == instance_->ops()[op].tiles) close(op);
+}
 
 }  // namespace ccks::scheduler

@@ -13,6 +13,10 @@ inline constexpr std::uint32_t kTasksPerWorker = 4;
 /// rest covers a scheduler thread that loses its core for a while. More would only bind choices too early.
 inline constexpr std::uint32_t kLookaheadWindow = 64;
 
+/// Tasks of lead over the average before a worker's neighbours get its tiles. Tiles that leave their neighbourhood wait
+/// across workers: a chain of empty tasks loses more by moving than an even load gains (ccks-bench dispatch).
+inline constexpr std::uint32_t kFairTasks = 8;
+
 /// Slots of an inbox: the credit a worker grants. The reactive and static policies never come near it.
 inline constexpr std::uint32_t kInboxSlots = 256;
 

@@ -11,9 +11,9 @@ TEST(WorkerLoads, PrefersAffinityUntilTheLoadIsUneven) {
   WorkerLoads loads;
   loads.reserve(4, 256);
   EXPECT_EQ(loads.choose(2, 100, 64), 2u);
-  for (int i = 0; i < 8; ++i) loads.add(2, 100);
+  for (int i = 0; i < 20; ++i) loads.add(2, 100);
   EXPECT_NE(loads.choose(2, 100, 64), 2u);
-  for (int i = 0; i < 8; ++i) loads.remove(2, 100);
+  for (int i = 0; i < 20; ++i) loads.remove(2, 100);
   EXPECT_EQ(loads.choose(2, 100, 64), 2u);
   EXPECT_EQ(loads.total_tasks(), 0u);
 }
@@ -22,12 +22,22 @@ TEST(WorkerLoads, NeverChoosesAFullWorker) {
   WorkerLoads loads;
   loads.reserve(3, 256);
   for (int i = 0; i < 3 * 4; ++i) {
-    const std::uint32_t worker = loads.choose(0, 10, 4);
+    // Everybody is preferred in turn, so that nobody is full before the others are nearly.
+    const std::uint32_t worker = loads.choose(static_cast<std::uint32_t>(i) % 3, 10, 4);
     ASSERT_NE(worker, plan::kNone);
     ASSERT_LT(loads.tasks(worker), 4u);
     loads.add(worker, 10);
   }
   EXPECT_EQ(loads.choose(0, 10, 4), plan::kNone);
+}
+
+TEST(WorkerLoads, SpillsFromAFullWorkerOnlyIfOthersHaveLittle) {
+  WorkerLoads loads;
+  loads.reserve(2, 256);
+  for (int i = 0; i < 64; ++i) loads.add(0, 10);
+  EXPECT_EQ(loads.choose(0, 10, 64), 1u);
+  for (int i = 0; i < 60; ++i) loads.add(1, 10);
+  EXPECT_EQ(loads.choose(0, 10, 64), plan::kNone);
 }
 
 TEST(RunOrder, OneHolderAtATimeInOrder) {
