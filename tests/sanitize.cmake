@@ -2,7 +2,7 @@
 # of the programs that exercise wire, worker, gpu and scheduler only. Each program is one CTest entry.
 function(ccks_add_sanitized name sanitizers)
   set(programs "")
-  foreach(program unit_wire unit_worker unit_gpu unit_scheduler conformance stress_litmus)
+  foreach(program IN LISTS ARGN)
     if(TARGET ${program})
       list(APPEND programs ${program})
     endif()
@@ -23,5 +23,7 @@ function(ccks_add_sanitized name sanitizers)
   endforeach()
 endfunction()
 
-ccks_add_sanitized(tsan thread)
-ccks_add_sanitized(asan address,undefined)
+set(runtime unit_wire unit_gpu unit_scheduler conformance stress_litmus)
+ccks_add_sanitized(tsan thread ${runtime})
+# The tile ops have no threads of their own, but many addresses.
+ccks_add_sanitized(asan address,undefined ${runtime} unit_worker)
