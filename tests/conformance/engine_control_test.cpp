@@ -113,6 +113,65 @@ TEST_P(EngineControl, RunsOfOneStateGoInOrderAndStatesAreApart) {
   }
 }
 
+TEST_P(EngineControl, StatesAreReadWrittenAndResetInOrderWithRuns) {
+  std::vector<GraphOp> ops(1);
+  ops[0].state = true;
+  ops[0].spin_us = 2000;
+  const GraphPlan plan(ops, 1);
+  EngineOptions two = options();
+  two.states = 2;
+  Engine engine = open_graph_engine(plan, two);
+  const auto read = [&](std::uint32_t state) {
+    std::uint64_t word = 1;
+    const Status status = engine.read_state(state, "s", std::as_writable_bytes(std::span(&word, 1)));
+    EXPECT_TRUE(status.ok()) << status.to_string();
+    return word;
+  };
+  EXPECT_EQ(read(0), 0u);
+  const std::uint64_t preset = 99;
+  ASSERT_TRUE(engine.write_state(0, "s", as_bytes(preset)).ok());
+  Result<ccks::Run> a = submit_graph(engine, 5, 1, 0);
+  Result<ccks::Run> b = submit_graph(engine, 6, 1, 0);
+  const std::uint64_t after = read(0);  // waits for both
+  EXPECT_EQ(b->poll(), RunState::done);
+  EXPECT_NE(after, preset);
+  EXPECT_EQ(read(1), 0u);
+  ASSERT_TRUE(engine.reset_state(0).ok());
+  ASSERT_TRUE(engine.write_state(0, "s", as_bytes(preset)).ok());
+  for (const std::uint64_t seed : {5, 6}) ASSERT_TRUE(submit_graph(engine, seed, 1, 0)->wait_for(seconds(20)).ok());
+  EXPECT_EQ(read(0), after);
+  EXPECT_EQ(engine.reset_state(2).code(), ErrorCode::out_of_range);
+  EXPECT_EQ(engine.write_state(0, "t0", as_bytes(preset)).code(), ErrorCode::invalid_argument);
+}
+
+TEST_P(EngineControl, CallbacksComeOnceForRunsThatNobodyHolds) {
+  const GraphPlan plan(layered_graph(1));
+  Engine engine = open_graph_engine(plan, options());
+  std::atomic<int> calls{0};
+  for (int i = 0; i < 20; ++i) {
+    RunRequest request;
+    request.on_done = [&](const Status& status) { calls.fetch_add(status.ok() ? 1 : 1000, std::memory_order_relaxed); };
+    ASSERT_TRUE(engine.submit(std::move(request)).ok());  // nobody keeps the handle
+  }
+  ASSERT_TRUE(engine.drain(seconds(20)).ok());
+  EXPECT_EQ(calls.load(std::memory_order_relaxed), 20);
+}
+
+TEST_P(EngineControl, SeveralEnginesInOneProcess) {
+  const GraphPlan plan(layered_graph(2));
+  Engine first = open_graph_engine(plan, options());
+  Engine second = open_graph_engine(plan, options());
+  for (std::uint64_t i = 0; i < 30; ++i) {
+    Result<ccks::Run> a = submit_graph(first, i, 2);
+    Result<ccks::Run> b = submit_graph(second, i + 100, 3);
+    ASSERT_TRUE(a.ok() && b.ok());
+    ASSERT_TRUE(a->wait_for(seconds(20)).ok());
+    ASSERT_TRUE(b->wait_for(seconds(20)).ok());
+    expect_graph_outputs(plan, *a, i, 2);
+    expect_graph_outputs(plan, *b, i + 100, 3);
+  }
+}
+
 TEST_P(EngineControl, LostEventEndsEveryRunWithAMessage) {
   GraphPlan plan(slow_chain(3, 0), 1);
   plan.demand_too_much(0);
@@ -211,6 +270,19 @@ TEST(EngineCreation, SubmitBeforeStartIsRefused) {
   Result<Engine> engine = Engine::create(std::move(*device), plan.program(), {});
   ASSERT_TRUE(engine.ok());
   EXPECT_EQ(submit_graph(*engine, 1, 1).status().code(), ErrorCode::invalid_argument);
+}
+
+TEST(EngineCreation, SlotsHeldByEndedRunsAreAMessageAndNotAHang) {
+  const GraphPlan plan(layered_graph(1));
+  EngineOptions options;
+  options.slots = 1;
+  Engine engine = open_graph_engine(plan, options);
+  Result<ccks::Run> held = submit_graph(engine, 1, 1);
+  ASSERT_TRUE(held.ok());
+  ASSERT_TRUE(held->wait_for(seconds(20)).ok());
+  EXPECT_EQ(submit_graph(engine, 2, 1).status().code(), ErrorCode::deadline_exceeded);
+  *held = ccks::Run();
+  EXPECT_TRUE(submit_graph(engine, 2, 1).ok());
 }
 
 TEST(EngineStatic, ListsGoOnWithoutTheScheduler) {

@@ -1,9 +1,10 @@
 // Every example on every device and transport under every policy, against the reference interpreter.
 #include <gtest/gtest.h>
 
-#include <cstdio>
+#include <cstring>
 
 #include "scheduler/tools/run_session.hpp"
+#include "spec/parse.hpp"
 
 namespace ccks::test {
 namespace {
@@ -68,6 +69,40 @@ TEST_P(Examples, MatchTheReference) {
     ASSERT_TRUE(outcome.verified);
     EXPECT_TRUE(outcome.verification.passed) << outcome.verification.worst;
   }
+}
+
+// The verification itself must be able to fail.
+TEST(Verification, OneWrongElementIsFound) {
+  spec::ParseResult parsed = spec::parse_file(std::string(CCKS_SOURCE_DIR) + "/spec/examples/pipeline.yaml");
+  ASSERT_TRUE(parsed.ok);
+  run::Options options;
+  Result<std::vector<std::int64_t>> dims = run::bind_dims(parsed.program, options);
+  ASSERT_TRUE(dims.ok());
+  Result<run::RunData> data = run::RunData::open(parsed.program, *dims, options);
+  ASSERT_TRUE(data.ok());
+  spec::TensorMap bound;
+  std::map<std::string, std::vector<std::byte>> outputs;
+  for (spec::TensorId id = 0; id < parsed.program.tensors.size(); ++id) {
+    const spec::Tensor& tensor = parsed.program.tensor(id);
+    const bool given = tensor.kind == spec::TensorKind::input || tensor.kind == spec::TensorKind::weight;
+    if (given) bound[tensor.name] = {data->shape(id), run::decode(tensor.dtype, data->bytes(id).value())};
+  }
+  Result<spec::TensorMap> want = spec::interpret(parsed.program, data->dims(), bound);
+  ASSERT_TRUE(want.ok());
+  for (const spec::Tensor& tensor : parsed.program.tensors) {
+    if (tensor.kind == spec::TensorKind::output)
+      outputs[tensor.name] = run::encode(tensor.dtype, want->at(tensor.name).values);
+  }
+  EXPECT_TRUE(run::verify(*data, outputs)->passed);
+  auto wrong = outputs;
+  float value = 0;
+  std::memcpy(&value, wrong["energy"].data() + 20, sizeof(value));
+  value *= 1.01f;
+  std::memcpy(wrong["energy"].data() + 20, &value, sizeof(value));
+  EXPECT_FALSE(run::verify(*data, wrong)->passed);
+  auto unwritten = outputs;
+  unwritten["energy"] = run::poison(wire::Dtype::f32, unwritten["energy"].size() / 4);
+  EXPECT_FALSE(run::verify(*data, unwritten)->passed);
 }
 
 std::string name_of(const testing::TestParamInfo<Param>& p) {

@@ -239,7 +239,21 @@ void GraphPlan::add_waits(std::uint32_t index) {
   desc.wait_count = static_cast<std::uint32_t>(waits_.size()) - desc.wait_first;
 }
 
+void GraphPlan::add_state() {
+  plan::TensorDesc state{};
+  state.name = "s";
+  state.dtype = wire::Dtype::i64;
+  state.kind = plan::TensorKind::state;
+  state.space = wire::Space::state;
+  state.rank = 1;
+  state.shape[0] = constant(1);
+  state.max_bytes = 8;
+  tensors_.push_back(state);
+  view_.state_bytes = 8;
+}
+
 void GraphPlan::finish(std::uint32_t max_n) {
+  if (std::any_of(ops_.begin(), ops_.end(), [](const GraphOp& op) { return op.state; })) add_state();
   view_.name = "graph";
   std::uint64_t hash = 0x5eed;
   for (const GraphOp& op : ops_) hash = mix(hash, op.tiles + 16 * op.edges.size());
@@ -257,8 +271,6 @@ void GraphPlan::finish(std::uint32_t max_n) {
   for (std::uint32_t i = 0; i < ops_.size(); ++i) view_.max_tasks += tiles(i, max_n);
   view_.report_bytes = reports_.empty() ? 0 : reports_.back().offset + reports_.back().max_bytes;
   view_.arena_bytes = arena_;
-  const bool state = std::any_of(ops_.begin(), ops_.end(), [](const GraphOp& op) { return op.state; });
-  view_.state_bytes = state ? 8 : 0;
 }
 
 void GraphPlan::demand_too_much(std::uint32_t op) {

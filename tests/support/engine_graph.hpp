@@ -32,7 +32,7 @@ struct GraphOp {
   int guard_report = -1;    // runs only where that report's first value is not 0
   std::uint32_t report_count = 1;
   std::uint32_t spin_us = 0;  // every tile takes at least this long
-  bool state = false;         // adds to a state word, so that runs must be in order
+  bool state = false;         // adds to the state word 's', so that runs must be in order
 };
 
 class GraphPlan {
@@ -58,6 +58,7 @@ class GraphPlan {
   void add_guard(const GraphOp& op, plan::OpDesc& desc);
   void add_op(std::uint32_t index, std::uint32_t max_n);
   void add_waits(std::uint32_t index);
+  void add_state();
   void finish(std::uint32_t max_n);
 
   std::vector<GraphOp> ops_;
