@@ -20,7 +20,7 @@ add_library(ccks::ccks ALIAS ccks)
 set_target_properties(ccks PROPERTIES LINKER_LANGUAGE CXX VERSION ${PROJECT_VERSION} SOVERSION 0)
 target_link_libraries(ccks
   PUBLIC ccks_headers Threads::Threads
-  PRIVATE $<BUILD_INTERFACE:ccks_build_flags> yaml-cpp fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json
+  PRIVATE yaml-cpp fmt::fmt spdlog::spdlog nlohmann_json::nlohmann_json
           PkgConfig::hwloc numa ${CMAKE_DL_LIBS})
 
 include(CMakePackageConfigHelpers)
@@ -44,6 +44,13 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ccks-config.cmake.in ${P
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/ccks-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/ccks-config.cmake ${PROJECT_BINARY_DIR}/ccks-config-version.cmake
   DESTINATION ${CCKS_INSTALL_CMAKE_DIR})
+
+# The build tree as a package of its own, for code generated on the way to a run (`./ccks run`).
+set(CCKS_INSTALL_SPEC_DIR spec)
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/ccks-config.cmake.in ${PROJECT_BINARY_DIR}/package/ccks-config.cmake
+  INSTALL_DESTINATION ${PROJECT_BINARY_DIR}/package INSTALL_PREFIX ${PROJECT_SOURCE_DIR} PATH_VARS CCKS_INSTALL_SPEC_DIR)
+configure_file(${PROJECT_BINARY_DIR}/ccks-config-version.cmake ${PROJECT_BINARY_DIR}/package/ccks-config-version.cmake COPYONLY)
+export(EXPORT ccks-targets NAMESPACE ccks:: FILE ${PROJECT_BINARY_DIR}/package/ccks-targets.cmake)
 
 # pkg-config finds the prefix from where its file lies, so that an installed tree can be moved.
 file(RELATIVE_PATH CCKS_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
