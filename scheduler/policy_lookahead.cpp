@@ -17,8 +17,11 @@ std::uint32_t LookaheadPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& 
     const OpInstance& info = run.instance.ops()[op];
     const Piece piece = progress.peek(op);
     const std::uint32_t cost = piece_cost(info, piece);
-    const std::uint32_t worker = loads.choose(preferred_worker(run, info, piece, workers_), cost, window);
+    const std::uint32_t preferred = preferred_worker(run, info, piece, workers_);
+    const std::uint32_t worker = loads.choose(preferred, cost, window);
     if (worker == plan::kNone) break;
+    // An op of one task leads the run to its new worker: what follows would otherwise wait across workers each time.
+    if (worker != preferred && piece.count == info.tiles) run.worker_base = worker;
     append(run, op, piece, worker, cost, batch, loads);
     ++sent;
   }
