@@ -7,3 +7,8 @@ foreach(folder spec codegen)
   target_link_libraries(ccks_${folder} INTERFACE ccks_headers yaml-cpp fmt::fmt nlohmann_json::nlohmann_json)
 endforeach()
 target_link_libraries(ccks_codegen INTERFACE ccks_spec)
+
+# What links the whole library links the folders.
+add_library(ccks INTERFACE)
+target_link_libraries(ccks INTERFACE ccks_scheduler ccks_gpu ccks_codegen ccks_spec)
+add_library(ccks::ccks ALIAS ccks)
