@@ -22,8 +22,7 @@ int main(int argc, char** argv) {
   dispatch_app->add_option("--runs", dispatch.runs, "Samples per arm")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
-  CLI::App* matmul_app =
-      app.add_subcommand("matmul", "Host matmul on one core against OpenBLAS, where it is installed");
+  app.add_subcommand("matmul", "Host matmul on one core against OpenBLAS, where it is installed");
   ccks::bench::MemoryOptions memory;
   CLI::App* memory_app = app.add_subcommand("memory", "Resident memory over many runs");
   memory_app->add_option("--device", memory.device, "Device")->check(CLI::IsMember({"host"}))->capture_default_str();
@@ -35,5 +34,6 @@ int main(int argc, char** argv) {
   }
   if (*dispatch_app) return ccks::bench::bench_dispatch(dispatch);
   if (*memory_app) return ccks::bench::bench_memory(memory);
-  return *matmul_app ? bench_matmul_main() : 2;
+  ccks::bench::Line("matmul", "commit and machine of the lines below").print();
+  return bench_matmul_main();
 }
