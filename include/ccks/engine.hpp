@@ -22,7 +22,6 @@ struct EngineOptions {
   std::string policy = "lookahead";     // static, lookahead, reactive
   std::uint32_t slots = 8;              // runs in flight, waiting for their state, or held by a handle; each reserves an arena
   std::uint32_t states = 1;             // state instances (sessions); runs of one state instance are executed in order
-  std::uint32_t queue = 256;            // reserved: submit() waits for a free slot on the client's thread
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
   std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
   std::uint32_t trace_records = 0;      // per worker; 0: no trace
