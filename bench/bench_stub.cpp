@@ -101,7 +101,7 @@ void StubScheduler::engine_failed(ErrorCode, const char* message) { give_up(mess
 
 void StubScheduler::submit(scheduler::RunSlot& run) {
   run.state.reset(static_cast<std::uint32_t>(RunState::queued));
-  submissions_.bounded_push({scheduler::Submission::Kind::run, run.index});
+  submissions_.push({scheduler::Submission::Kind::run, run.index});
 }
 
 void StubScheduler::answer() {

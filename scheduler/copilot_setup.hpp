@@ -1,24 +1,23 @@
 // What a Copilot is made of, and the two small interfaces through which it talks to the clients' side.
 #pragma once
 
-#include <boost/lockfree/queue.hpp>
 #include <cstdint>
 #include <deque>
 
 #include "ccks/device.hpp"
+#include "scheduler/bounded_queue.hpp"
 #include "scheduler/policy.hpp"
 #include "scheduler/stats.hpp"
 
 namespace ccks::scheduler {
 
-/// Work from client threads. Its nodes are reserved at construction; a full queue makes the client wait.
-/// A pop that returns a message has acquired what its pusher wrote before (Boost.Lockfree orders them).
+/// Work from client threads. A pop that returns a message has acquired what its pusher wrote before.
 struct Submission {
   enum class Kind : std::uint32_t { run = 0, fence = 1, fence_end = 2 };
   Kind kind;
   std::uint32_t index;  // run slot; fence; state instance
 };
-using SubmissionQueue = boost::lockfree::queue<Submission, boost::lockfree::fixed_sized<true>>;
+using SubmissionQueue = BoundedQueue<Submission>;
 
 /// A client that wants a state instance for itself, in order with its runs.
 struct StateFence {

@@ -88,10 +88,10 @@ void EngineCore::set_up_slots() {
     run.memory = memory_.slots[i];
     run.instance.reserve(tables_);
     run.progress.reserve(tables_);
-    free_slots_->bounded_push(i);
+    free_slots_->push(i);
   }
   fences_.resize(fences);
-  for (std::uint32_t i = 0; i < fences; ++i) free_fences_->bounded_push(i);
+  for (std::uint32_t i = 0; i < fences; ++i) free_fences_->push(i);
 }
 
 void EngineCore::start_thread() {

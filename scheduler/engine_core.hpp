@@ -90,7 +90,7 @@ class EngineCore final : public RunEvents {
   std::deque<RunSlot> slots_;
   std::deque<StateFence> fences_;
   std::unique_ptr<SubmissionQueue> submissions_;
-  using IndexQueue = boost::lockfree::queue<std::uint32_t, boost::lockfree::fixed_sized<true>>;
+  using IndexQueue = BoundedQueue<std::uint32_t>;
   std::unique_ptr<IndexQueue> free_slots_;
   std::unique_ptr<IndexQueue> free_fences_;
   WaitWord slot_freed_;  // counts releases: what submit() waits for

@@ -92,7 +92,7 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   if (!slot.ok()) return slot.status();
   RunSlot& run = **slot;
   if (const Status status = prepare_slot(run, request, symbols, dims); !status.ok()) {
-    free_slots_->bounded_push(run.index);
+    free_slots_->push(run.index);
     slot_freed_.add(1);
     return status;
   }
@@ -115,7 +115,7 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
 }
 
 void EngineCore::push(Submission submission) {
-  submissions_->bounded_push(submission);
+  submissions_->push(submission);
   device_->wake_scheduler();
 }
 
@@ -137,7 +137,7 @@ void EngineCore::release(RunSlot& run) {
   // acq_rel: whoever frees the slot has seen what the other side did with it.
   if (run.holders.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   run.on_done = nullptr;
-  free_slots_->bounded_push(run.index);
+  free_slots_->push(run.index);
   slot_freed_.add(1);
 }
 
@@ -232,7 +232,7 @@ Status EngineCore::with_state(std::uint32_t state, const std::function<Status(st
   const Status failed = failure();
   const Status status = failed.ok() ? use(memory_.state(state)) : failed;
   push({Submission::Kind::fence_end, state});
-  free_fences_->bounded_push(index);
+  free_fences_->push(index);
   return status;
 }
 

@@ -1,6 +1,7 @@
 // Launch, handshake, watch and join of the workers' grid, and the clock sample that goes with a launch.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "ccks/wire/atoms.hpp"
@@ -46,11 +47,14 @@ Result<CudaDevice::Kernel> CudaDevice::load_kernel(const void* image, const char
 }
 
 Status CudaDevice::fit_kernel(const Kernel& kernel, std::uint32_t scratch_bytes, unsigned& shared_bytes) {
-  shared_bytes = scratch_bytes != 0 ? scratch_bytes : worker::kCudaScratchBytes;
-  if (kernel.static_shared_bytes + shared_bytes > static_cast<unsigned>(max_shared_bytes_)) {
-    return {ErrorCode::unsupported,
-            fmt::format("the plan wants {} bytes of scratch a worker; {} has {} a block, of which the worker uses {}",
-                        shared_bytes, info_.name, max_shared_bytes_, kernel.static_shared_bytes)};
+  // Scratch is a wish: ops run in what Lanes offers, kMinScratchBytes at least. A plan made for the host wishes for more
+  // than a block can have, and runs here too.
+  const unsigned room = static_cast<unsigned>(std::max(0, max_shared_bytes_ - static_cast<int>(kernel.static_shared_bytes)));
+  const unsigned wanted = std::max(scratch_bytes, worker::kCudaScratchBytes);
+  shared_bytes = wanted <= room ? wanted : worker::kCudaScratchBytes;
+  if (shared_bytes > room) {
+    return {ErrorCode::unsupported, fmt::format("a worker needs {} bytes of shared memory; {} has {} left a block",
+                                                shared_bytes, info_.name, room)};
   }
   CCKS_CU(driver_, cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(shared_bytes)));

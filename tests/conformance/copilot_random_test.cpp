@@ -242,7 +242,7 @@ class World final : public RunEvents {
     }
     run.cancel.store(false, std::memory_order_relaxed);
     run.state.reset(static_cast<std::uint32_t>(RunState::queued));
-    submissions_.bounded_push({Submission::Kind::run, run.index});
+    submissions_.push({Submission::Kind::run, run.index});
   }
 
   // The slot is idle: every event of its instance stands where the next run expects it.

@@ -124,15 +124,17 @@ TEST_P(AnyDevice, ReportsArriveWithTheirValue) {
 
 TEST_P(AnyDevice, ParkAndRelaunchGoesOn) {
   FrameBuilder frame;
-  add_copy(frame, 0, 1);
-  frame.signal_one(0, 1);
+  for (wire::u32 w = 0; w < workers_; ++w) {  // an op for each: no two workers write the same word
+    add_copy(frame, 0, w + 1);
+    frame.signal_one(0, 1);
+  }
   rig_->install(frame);
   for (int round = 0; round < 5; ++round) {
     launch();
     for (wire::u32 w = 0; w < workers_; ++w) {
-      rig_->send(w, 0, 0);
+      rig_->send(w, static_cast<wire::u16>(w), 0);
       rig_->send(w, wire::kOpPark, 0);
-      rig_->send(w, 0, 0);  // for the next launch
+      rig_->send(w, static_cast<wire::u16>(w), 0);  // for the next launch
     }
     ASSERT_TRUE(device_->join(20'000'000'000).ok());
     for (wire::u32 w = 0; w < workers_; ++w) rig_->take(w);
