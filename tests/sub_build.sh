@@ -5,7 +5,6 @@
 # Exit 77 (a skip) where the compiler for it is not there.
 set -euo pipefail
 
-tests="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 mode="$1" dir="$2"
 shift 2
 
@@ -48,7 +47,7 @@ run() {
   # ThreadSanitizer of GCC 12 cannot live with the address randomisation of newer kernels.
   local -a fixed=(setarch "$(uname -m)" -R)
   "${fixed[@]}" true 2>/dev/null || fixed=()
-  export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 suppressions=$tests/tsan.supp ${TSAN_OPTIONS:-}"
+  export TSAN_OPTIONS="halt_on_error=1 second_deadlock_stack=1 ${TSAN_OPTIONS:-}"
   export UBSAN_OPTIONS="halt_on_error=1 print_stacktrace=1 ${UBSAN_OPTIONS:-}"
   export CCKS_SANITIZED=1
   exec "${fixed[@]}" "$program" "$@"
