@@ -1,0 +1,13 @@
+// A worker whose ops do nothing, whatever the frame says: what is left is the cost of dispatch, waits and signals.
+#include "ccks/worker/cuda_entry.cuh"
+
+namespace {
+
+struct EmptyOps {
+  template <class Lanes>
+  static __device__ void run(Lanes&, const ccks::wire::RunFrame&, const ccks::wire::OpParams&, ccks::wire::u32) {}
+};
+
+}  // namespace
+
+CCKS_CUDA_WORKER(EmptyOps)

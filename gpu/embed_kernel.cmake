@@ -1,0 +1,34 @@
+# Device code as bytes in a host program. nvcc is called directly, so that CMake needs no CUDA language and configures the
+# same everywhere. Where no nvcc was found this file is not read: callers ask `if(COMMAND ccks_embed_kernel)`.
+set(CCKS_CUDA_GENCODE -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80
+  CACHE STRING "What nvcc compiles the embedded kernels for: native code for Hopper, PTX for everything else")
+set(CCKS_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "nvcc of the toolkit that was found")
+
+# ccks_embed_kernel(TARGET SOURCE [nvcc options]): compiles SOURCE, relative to the calling folder, to a fatbin and embeds
+# it in TARGET as `ccks_image_<name of the file>`. TARGET is compiled with CCKS_HAVE_CUDA.
+function(ccks_embed_kernel target source)
+  get_filename_component(name ${source} NAME_WE)
+  get_filename_component(source ${source} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
+  set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
+  set(embed ${CMAKE_CURRENT_BINARY_DIR}/embed_${name}.cpp)
+  add_custom_command(OUTPUT ${fatbin} DEPFILE ${fatbin}.d DEPENDS ${source}
+    COMMAND ${CCKS_NVCC} -std=c++20 -O3 ${CCKS_CUDA_GENCODE} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR} ${ARGN}
+      -MD -MF ${fatbin}.d -MT ${fatbin} -fatbin -o ${fatbin} ${source}
+    COMMENT "Compiling ${name}.cu for GPUs" VERBATIM)
+  file(CONFIGURE OUTPUT ${embed} @ONLY CONTENT [[
+// Made by embed_kernel.cmake.
+asm(R"(
+  .section .rodata
+  .balign 64
+  .global ccks_image_@name@
+  ccks_image_@name@:
+  .incbin "@fatbin@"
+  .byte 0
+  .section .note.GNU-stack,"",%progbits
+  .text
+)");
+]])
+  set_source_files_properties(${embed} PROPERTIES OBJECT_DEPENDS ${fatbin})
+  target_sources(${target} PRIVATE ${embed})
+  target_compile_definitions(${target} PRIVATE CCKS_HAVE_CUDA)
+endfunction()
