@@ -69,6 +69,20 @@ __device__ __forceinline__ u64 globaltimer() {
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(v));
   return v;
 }
+// Programmatic dependent launch. Before sm_90 there is none, and launches never overlap.
+/// The launch behind this one may start once every block has said so or ended.
+__device__ __forceinline__ void allow_launches() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+/// Waits until the launches in front of this one have ended and their writes are visible.
+__device__ __forceinline__ void await_launches() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 /// Bytes of dynamic shared memory of this launch.
 __device__ __forceinline__ u32 dynamic_shared_bytes() {
   u32 v;
