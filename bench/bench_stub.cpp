@@ -107,7 +107,8 @@ void StubScheduler::submit(scheduler::RunSlot& run) {
 void StubScheduler::answer() {
   for (std::size_t w = 0; w < inboxes_.size(); ++w) {
     for (wire::Task task; inboxes_[w].poll(task);) {
-      outboxes_[w].put_release({task.tile, task.epoch, task.op, static_cast<std::uint16_t>(task.slot()), 0});
+      const std::uint32_t answered = inboxes_[w].position();
+      outboxes_[w].put_release({answered, task.epoch, task.op, static_cast<std::uint16_t>(task.slot()), 0});
     }
   }
 }

@@ -105,18 +105,29 @@ class Copilot {
     protocol_error(worker, "a record of unknown kind");
   }
 
+  // One record answers all tasks up to its count; what it says besides is that of the last of them.
   void on_done(std::uint32_t worker, const wire::Record& record) {
-    const Decision* done = links_.take_sent(worker);
-    if (done == nullptr || done->op != record.op || done->tile != record.value) {
+    const std::uint32_t count = links_.answered_by(worker, record.value);
+    if (count == 0 || !matches(links_.unanswered(worker, count - 1), record)) {
       return protocol_error(worker, "a done record that answers no task");
     }
-    loads_.remove(worker, done->cost);
-    RunSlot& run = slot(done->slot_flags & (wire::kMaxSlots - 1));
+    for (std::uint32_t i = 0; i < count; ++i) task_done(worker, links_.take_sent(worker));
+  }
+
+  bool matches(const Decision& sent, const wire::Record& record) {
+    const std::uint32_t slot_index = sent.slot_flags & (wire::kMaxSlots - 1);
+    const std::uint32_t epoch = sent.op == wire::kOpSignal ? sent.amount : slot(slot_index).epoch;
+    return sent.op == record.op && slot_index == record.slot() && epoch == record.epoch;
+  }
+
+  void task_done(std::uint32_t worker, const Decision& done) {
+    loads_.remove(worker, done.cost);
+    RunSlot& run = slot(done.slot_flags & (wire::kMaxSlots - 1));
     --run.outstanding;
-    if (wants_done_) setup_.policy->on_done(run, *done);
-    if (done->op == wire::kOpList) return;
+    if (wants_done_) setup_.policy->on_done(run, done);
+    if (done.op == wire::kOpList) return;
     // The op that should have reported is through, and its report would stand before this record: it was skipped.
-    const std::uint32_t report = setup_.tables->op_report[done->target];
+    const std::uint32_t report = setup_.tables->op_report[done.target];
     if (report != plan::kNone) run.progress.report_absent(report);
   }
 

@@ -16,8 +16,8 @@
 
 namespace ccks::scheduler {
 
-/// One thread. Nothing is allocated after reserve(). Inboxes are answered in order, so the i-th done record of a
-/// worker belongs to the i-th task it was sent.
+/// One thread. Nothing is allocated after reserve(). Inboxes are answered in order, so a count of finished tasks says
+/// which they were.
 template <class Atoms>
 class WorkerLinks {
  public:
@@ -52,12 +52,19 @@ class WorkerLinks {
   void acknowledge(std::uint32_t worker) {
     atoms_.link_store_release(&host_line(worker).outbox_consumed, workers_[worker].outbox.position());  // [R3]
   }
-  /// The decision behind the next done record of `worker`; null if nothing is on its way.
-  const Decision* take_sent(std::uint32_t worker) {
-    Worker& state = workers_[worker];
-    if (state.done == state.inbox.position()) return nullptr;
-    return &sent_[index(worker, state.done++)];
+  /// How many tasks a done record answers that says `finished`; 0 if none: it stands still, goes back, or past what was
+  /// sent.
+  std::uint32_t answered_by(std::uint32_t worker, std::uint32_t finished) const {
+    const Worker& state = workers_[worker];
+    const std::uint32_t count = finished - state.done;
+    return count <= state.inbox.position() - state.done ? count : 0;
   }
+  /// The `ahead`-th unanswered decision of `worker`.
+  const Decision& unanswered(std::uint32_t worker, std::uint32_t ahead) const {
+    return sent_[index(worker, workers_[worker].done + ahead)];
+  }
+  /// The first unanswered decision of `worker`, which is answered now.
+  const Decision& take_sent(std::uint32_t worker) { return sent_[index(worker, workers_[worker].done++)]; }
 
   wire::WorkerLine& worker_line(std::uint32_t worker) const {
     return reinterpret_cast<wire::WorkerLine*>(params_.worker_lines)[worker];

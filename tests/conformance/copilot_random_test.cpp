@@ -57,7 +57,8 @@ class FakeDevice final : public Device {
   std::vector<std::unique_ptr<std::byte[]>> blocks_;
 };
 
-// One worker, stepped from outside: at most one tile a step, and it says when it is blocked.
+// One worker, stepped from outside: at most one tile a step, and it says when it is blocked. Its done records answer one
+// task or several.
 class FakeWorker {
  public:
   FakeWorker(const wire::WorkerParams& p, std::uint32_t index, std::mt19937& random)
@@ -68,7 +69,7 @@ class FakeWorker {
 
   /// True if it did something.
   bool step() {
-    if (queue_.empty() && !fetch()) return false;
+    if (queue_.empty() && !fetch()) return answer();
     wire::Task& task = queue_.front();
     if (task.op == wire::kOpSignal) {
       events()[task.tile] += task.epoch;
@@ -80,11 +81,25 @@ class FakeWorker {
       }
     }
     queue_.pop_front();
-    if (queue_.empty()) post(wire::RecordKind::done, inbox_task_.tile, inbox_task_.op);
+    if (queue_.empty()) close();
     return true;
   }
 
  private:
+  // A task is through. Its answer may wait for those of the next ones, but not for ever: they may never come.
+  void close() {
+    answer_ = inbox_task_;
+    unanswered_ = true;
+    if (random_() % 2 == 0) answer();
+  }
+  bool answer() {
+    if (!unanswered_) return false;
+    unanswered_ = false;
+    const auto slot_kind = static_cast<std::uint16_t>(answer_.slot() | static_cast<std::uint32_t>(wire::RecordKind::done));
+    outbox_.put_release({inbox_.position(), answer_.epoch, answer_.op, slot_kind, 0});
+    return true;
+  }
+
   template <class T>
   const T* table(std::uint32_t offset) const {
     return reinterpret_cast<const T*>(reinterpret_cast<const char*>(frame_) + offset);
@@ -160,6 +175,8 @@ class FakeWorker {
   std::mt19937& random_;
   const wire::RunFrame* frame_ = nullptr;
   wire::Task inbox_task_;
+  wire::Task answer_;             // last task that is through, if nobody has been told
+  bool unanswered_ = false;
   std::deque<wire::Task> queue_;  // what is left of the inbox task
 };
 

@@ -40,13 +40,18 @@ struct alignas(16) Task {
 static_assert(sizeof(Task) == 16);
 
 enum class RecordKind : u16 {
-  done = 0x0000,    // one inbox task is finished; `value` echoes Task::tile
+  done = 0x0000,    // `value` inbox tasks have been finished since the ring was made (wraps); see Record
   report = 0x1000,  // an op published a value: it lies in the slot's report area; `value` is the report index
   fault = 0x2000,   // `value` is a FaultCode; details stand in the worker's line
   parked = 0x3000,  // the worker left on request or on its own; `value` is a ParkReason
 };
 
 /// Record is what a worker tells the scheduler.
+///
+/// Done records are cumulative: one may answer several inbox tasks, all those up to `value` that no earlier one has
+/// answered, at least one. Inboxes are worked off in order, so the count says which; op, slot and epoch are those of the
+/// last task answered. What those tasks reported stands before the record, and every store of theirs is visible to
+/// whoever has read it. A worker holds an answer back only while it goes on working, never while it polls an empty inbox.
 struct alignas(16) Record {
   u32 value = 0;
   u32 epoch = 0;

@@ -69,6 +69,8 @@ class WorkerLink {
 
   /// One staged task is finished and answered.
   CCKS_HD_ANY void task_consumed() { ++consumed_tasks_; }
+  /// Inbox tasks finished so far, over all launches.
+  CCKS_HD_ANY u32 consumed_tasks() const { return consumed_tasks_; }
 
   /// Between two tasks: looks at the host's line now and then; true if the worker leaves. `busy_ns` is the time spent
   /// since the last call: reading the line costs about 1 us over PCIe, so it is rationed by time and by tasks.

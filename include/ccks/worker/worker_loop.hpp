@@ -23,7 +23,8 @@
 // nothing runs twice. After a fault the task under way is neither finished nor untouched: the run is lost, the rings are
 // still sound.
 //
-// Answers. Every inbox task gets one done record, kOpPark too, which is followed by `parked`. Events of consecutive tiles
+// Answers. Done records carry the count of finished inbox tasks (wire/task.hpp); here every inbox task gets one, kOpPark
+// too, which is followed by `parked`. Events of consecutive tiles
 // are added up and sent when the event changes, before a wait that blocks, and at the end of the task. A tile whose guard
 // fails, or that is skipped by kTaskSkip, signals but publishes no report.
 #pragma once
@@ -188,7 +189,7 @@ class WorkerLoop {
     const Task& task = inbox_task_;
     const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(wire::RecordKind::done));
     // An empty task publishes nothing but its own record.
-    if (!link_.post({task.tile, task.epoch, task.op, slot_kind, 0}, task.op != wire::kOpNop)) return;
+    if (!link_.post({link_.consumed_tasks() + 1, task.epoch, task.op, slot_kind, 0}, task.op != wire::kOpNop)) return;
     link_.task_consumed();
     if (task.op == wire::kOpPark) link_.leave_parked(wire::ParkReason::requested);
   }

@@ -164,7 +164,7 @@ struct Rig {
     std::vector<wire::Record> out;
     wire::Record record;
     while (outboxes[worker].poll(record)) {
-      if (record.kind() == wire::RecordKind::done) inboxes[worker].credit_more(1);
+      if (record.kind() == wire::RecordKind::done) inboxes[worker].credit(record.value);
       out.push_back(record);
     }
     auto* line = reinterpret_cast<wire::HostLine*>(params.host_lines) + worker;

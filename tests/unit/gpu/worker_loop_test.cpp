@@ -15,11 +15,12 @@ TEST_F(WorkerLoopTest, AnswersEveryInboxTaskInOrder) {
   EXPECT_EQ(run(), wire::WorkerState::parked);
   const auto all = records();
   ASSERT_EQ(all.size(), 4u);
-  EXPECT_EQ(all[0].value, wire::Task::pack_tiles(1, 2));
+  EXPECT_EQ(all[0].value, 1u);
   EXPECT_EQ(all[0].epoch, 5u);
   EXPECT_EQ(all[1].op, wire::kOpNop);
-  EXPECT_EQ(all[1].value, 77u);
+  EXPECT_EQ(all[1].value, 2u);
   EXPECT_EQ(all[2].epoch, 7u);
+  EXPECT_EQ(all[2].value, 3u);
   EXPECT_EQ(all[3].kind(), wire::RecordKind::parked);
   EXPECT_EQ(words()[8], 0u);
   EXPECT_EQ(words()[9], 1u);
