@@ -17,6 +17,7 @@ namespace ccks::gpu {
 namespace {
 
 constexpr std::uint32_t kMaxWorkers = 1024;
+constexpr std::uint64_t kOpTeardownNs = 5'000'000'000;  // far longer than any op, short enough to wait for
 constexpr std::chrono::seconds kStartTimeout{30};  // far beyond any thread start on a loaded machine
 
 // Spins are cpu_pause() calls, 20 to 50 ns each. With a core for everybody a worker stays awake about 200 us: longer than
@@ -66,6 +67,7 @@ HostDevice::HostDevice(const DeviceOptions& options, Topology topology, std::uin
 }
 
 HostDevice::~HostDevice() {
+  if (op_pool_ != nullptr && !op_pool_->stop(kOpTeardownNs)) return;  // an op that does not end keeps its memory
   abandon_and_join();
   unmap_pages(scratch_);
   for (const Block& block : link_blocks_) transport_->release(block);

@@ -10,6 +10,7 @@
 
 #include "ccks/device.hpp"
 #include "gpu/bell.hpp"
+#include "gpu/host/op_pool.hpp"
 #include "gpu/host/topology.hpp"
 #include "gpu/transport.hpp"
 #include "ccks/worker/platform_host.hpp"
@@ -29,6 +30,7 @@ class HostDevice final : public Device {
   Status launch(const WorkerImage& image, const wire::WorkerParams& params) override;
   Status join(std::uint64_t timeout_ns) override;
   Status health() override;
+  Result<std::unique_ptr<OpSequence>> make_op_sequence(const WorkerImage& image, const OpSequencePlan& plan) override;
   std::uint64_t clock_pair(std::uint64_t& host_ns) override;
   void doorbell(std::uint32_t index) override;
   void scheduler_wait(std::uint64_t timeout_ns) override { bells_.scheduler_wait(timeout_ns); }
@@ -62,6 +64,9 @@ class HostDevice final : public Device {
   std::mutex alive_mutex_;
   std::condition_variable all_left_;
   std::uint32_t alive_ = 0;  // threads that have not left, under alive_mutex_
+
+  std::mutex op_pool_mutex_;
+  std::unique_ptr<OpPool> op_pool_;  // made with the first sequence; its threads leave before memory is freed
 };
 
 }  // namespace ccks::gpu

@@ -11,14 +11,50 @@
 
 namespace ccks {
 
-/// Entry of a host worker: runs the worker loop for worker `index` until it parks. `context` belongs to the device.
+/// Entry of a host worker: runs the worker loop for worker `index` until it parks. `context` belongs to the device. With
+/// `params` null it runs some tiles of one op instead, as `context` says (worker/host_entry.hpp).
 using HostWorkerEntry = void (*)(const wire::WorkerParams* params, std::uint32_t index, void* context);
 
 /// The code of the workers. All pointers borrowed: they must outlive the device's last launch.
 struct WorkerImage {
   HostWorkerEntry host = nullptr;       // null: the generic worker built into the library
-  const void* cuda_image = nullptr;     // cubin or fatbin with kernel `ccks_worker`; null: the generic one
+  const void* cuda_image = nullptr;     // cubin or fatbin with kernels `ccks_worker` and `ccks_op`; null: the generic one
   std::size_t cuda_image_bytes = 0;
+};
+
+/// How the ops of an OpSequence are launched.
+enum class SequenceMode : std::uint8_t {
+  stream,            // one launch after the other
+  graph,             // one graph of launches, with the edges of the plan: independent ops may run side by side
+  graph_overlapped,  // a graph in which each launch may begin before the one in front of it has ended
+};
+
+struct OpStep {
+  std::uint32_t op;
+  std::uint32_t tiles;             // at least 1
+  std::uint32_t dependency_first;  // into OpSequencePlan::dependencies
+  std::uint32_t dependency_count;
+};
+
+/// OpSequencePlan says what to launch; borrowed for the call only. Steps stand after those they depend on.
+struct OpSequencePlan {
+  SequenceMode mode = SequenceMode::stream;
+  std::uint64_t frame = 0;           // wire::RunFrame; what it says of grids must be what `steps` say
+  std::uint64_t status = 0;          // wire::OpStatus and a word per report, link memory; the caller clears it
+  std::uint32_t scratch_bytes = 0;   // as WorkerParams::scratch_bytes
+  std::span<const OpStep> steps;
+  std::span<const std::uint32_t> dependencies;  // indices of steps
+};
+
+/// OpSequence runs the ops of one frame, one launch each, without workers, rings or events. One thread at a time; the
+/// device must outlive it. The destructor waits until what was launched has ended.
+class OpSequence {
+ public:
+  virtual ~OpSequence() = default;
+  /// Starts all steps. Not before what was launched last has ended.
+  virtual Status launch() = 0;
+  /// True once all of it has ended, false if `timeout_ns` passed first (0: only looks). device_fault: the driver's words.
+  virtual Result<bool> wait(std::uint64_t timeout_ns) = 0;
 };
 
 enum class MemoryKind : std::uint8_t {
@@ -64,6 +100,11 @@ class Device {
   virtual Status join(std::uint64_t timeout_ns) = 0;
   /// ok while workers are alive or parked without fault. Cheap; may be called by the scheduler thread.
   virtual Status health() = 0;
+  /// Prepares launches of single ops (kernel `ccks_op` of the image). `unsupported` where the device or its driver cannot.
+  virtual Result<std::unique_ptr<OpSequence>> make_op_sequence(const WorkerImage& /*image*/,
+                                                               const OpSequencePlan& /*plan*/) {
+    return {ErrorCode::unsupported, "this device cannot launch single ops"};
+  }
   /// Device clock in nanoseconds as workers see it, paired with std::chrono::steady_clock in `host_ns`.
   virtual std::uint64_t clock_pair(std::uint64_t& host_ns) = 0;
 
