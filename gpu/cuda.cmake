@@ -3,7 +3,6 @@ include(embed_kernel.cmake)
 
 file(GLOB CCKS_GPU_CUDA_SOURCES CONFIGURE_DEPENDS cuda/*.cpp)
 target_sources(ccks_gpu PRIVATE ${CCKS_GPU_CUDA_SOURCES})
-target_include_directories(ccks_gpu SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 
 ccks_embed_kernel(ccks_gpu cuda/clock.cu)
 ccks_embed_kernel(ccks_gpu cuda/generic_worker.cu)

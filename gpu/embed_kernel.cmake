@@ -2,10 +2,11 @@
 # same everywhere. Where no nvcc was found this file is not read: callers ask `if(COMMAND ccks_embed_kernel)`.
 set(CCKS_CUDA_GENCODE -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80
   CACHE STRING "What nvcc compiles the embedded kernels for: native code for Hopper, PTX for everything else")
+set(CCKS_CUDA_INCLUDE_DIRS ${CUDAToolkit_INCLUDE_DIRS} CACHE INTERNAL "Where <cuda.h> is")
 set(CCKS_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "nvcc of the toolkit that was found")
 
 # ccks_embed_kernel(TARGET SOURCE [nvcc options]): compiles SOURCE, relative to the calling folder, to a fatbin and embeds
-# it in TARGET as `ccks_image_<name of the file>`. TARGET is compiled with CCKS_HAVE_CUDA.
+# it in TARGET as `ccks_image_<name of the file>`. TARGET is compiled with CCKS_HAVE_CUDA and finds <cuda.h>.
 function(ccks_embed_kernel target source)
   get_filename_component(name ${source} NAME_WE)
   get_filename_component(source ${source} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
@@ -31,4 +32,5 @@ asm(R"(
   set_source_files_properties(${embed} PROPERTIES OBJECT_DEPENDS ${fatbin})
   target_sources(${target} PRIVATE ${embed})
   target_compile_definitions(${target} PRIVATE CCKS_HAVE_CUDA)
+  target_include_directories(${target} SYSTEM PRIVATE ${CCKS_CUDA_INCLUDE_DIRS})
 endfunction()
