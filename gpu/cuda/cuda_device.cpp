@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "gpu/cuda/kernels.hpp"
+#include "gpu/jit/compiler.hpp"
 #include "gpu/line_status.hpp"
 
 namespace ccks::gpu {
@@ -64,7 +65,9 @@ Status CudaDevice::describe(const DeviceOptions& options) {
   const auto processors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   const auto shared = attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   const auto cooperative = attribute(CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH);
-  for (const auto* each : {&processors, &shared, &cooperative}) CCKS_RETURN_IF_ERROR(each->status());
+  const auto major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+  const auto minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+  for (const auto* each : {&processors, &shared, &cooperative, &major, &minor}) CCKS_RETURN_IF_ERROR(each->status());
   if (cooperative.value() == 0) return {ErrorCode::unsupported, fmt::format("{} cannot launch cooperative grids", name)};
   processors_ = processors.value();
   max_shared_bytes_ = shared.value();
@@ -72,6 +75,7 @@ Status CudaDevice::describe(const DeviceOptions& options) {
   info_.name = name;
   info_.workers = options.workers != 0 ? options.workers : static_cast<std::uint32_t>(processors_);
   info_.memory_bytes = memory;
+  info_.architecture = architecture_of(major.value(), minor.value());
   info_.workers_sleep = false;
   return {};
 }

@@ -77,6 +77,7 @@ struct DeviceInfo {
   std::uint32_t workers = 0;
   std::uint32_t lanes = 1;             // threads of a worker
   std::uint64_t memory_bytes = 0;      // device memory, 0: unknown
+  std::string architecture;            // of a GPU, as compilers name it: "sm_90a"; empty otherwise
   bool workers_sleep = false;          // workers may sleep and need doorbell(); the scheduler should sleep too when idle
 };
 
