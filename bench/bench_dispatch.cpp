@@ -1,14 +1,12 @@
 // Question: what does a decision cost the scheduler thread, and how many tasks a second does one thread keep going?
 // Arms: lists and lookahead (and reactive) over a chain and over independent tasks, all empty; with workers that answer
-// at once on the same thread (the scheduler's own cost), and end to end on a device.
+// at once on the same thread (the scheduler's own cost). bench_dispatch_device.cpp has the arms with real workers.
 #include "bench/bench_dispatch.hpp"
 
 #include <fmt/format.h>
 
 #include "bench/bench_report.hpp"
 #include "bench/bench_stub.hpp"
-#include "ccks/engine.hpp"
-#include "ccks/worker/host_entry.hpp"
 #include "tests/support/engine_graph.hpp"
 
 namespace ccks::bench {
@@ -17,15 +15,6 @@ namespace {
 using scheduler::PolicyKind;
 
 constexpr std::uint32_t kTasks = 1024;
-
-struct EmptyOps {
-  template <class Lanes>
-  static void run(Lanes&, const wire::RunFrame&, const wire::OpParams&, wire::u32) {}
-};
-
-void empty_entry(const wire::WorkerParams* params, std::uint32_t index, void* context) {
-  worker::host_worker_main<EmptyOps>(params, index, context);
-}
 
 test::GraphPlan empty_tasks(bool chain) {
   std::vector<test::GraphOp> ops(kTasks);
@@ -57,38 +46,10 @@ void stub_arm(const test::GraphPlan& plan, const char* shape, PolicyKind policy,
   tasks.print();
 }
 
-bool device_arm(const test::GraphPlan& plan, const char* shape, const char* policy, const DispatchOptions& options) {
-  Result<std::unique_ptr<Device>> device = open_device({.kind = options.device, .workers = options.workers});
-  if (!device.ok()) return false;
-  EngineOptions engine_options;
-  engine_options.policy = policy;
-  WorkerImage image;
-  image.host = empty_entry;
-  Result<Engine> engine = Engine::create(std::move(*device), Program(nullptr, plan.view(), image), engine_options);
-  if (!engine.ok() || !engine->start().ok()) return false;
-  std::vector<double> per_second;
-  for (std::uint32_t i = 0; i < options.runs + 1; ++i) {
-    const std::uint64_t start = now_ns();
-    for (int k = 0; k < 16; ++k) {
-      if (Result<Run> run = engine->submit({}); !run.ok()) return false;
-    }
-    if (!engine->drain(std::chrono::seconds(60)).ok()) return false;
-    if (i > 0) per_second.push_back(16.0 * kTasks * 1e9 / static_cast<double>(now_ns() - start));
-  }
-  const EngineStats stats = engine->stats();
-  Line line("dispatch", fmt::format("end to end, {} {}", policy, shape));
-  line.text("device", engine->device_info().kind).number("workers", engine->device_info().workers);
-  line.number("scheduler_busy_ns_per_decision",
-              static_cast<double>(stats.scheduler_busy_ns) / static_cast<double>(stats.decisions));
-  line.samples("tasks_per_second", per_second).print();
-  return true;
-}
-
 }  // namespace
 
 int bench_dispatch(const DispatchOptions& options) {
   const std::uint32_t stub_workers = options.workers == 0 ? 128 : options.workers;
-  bool ok = true;
   for (const bool chain : {true, false}) {
     const test::GraphPlan plan = empty_tasks(chain);
     const char* shape = chain ? "chain" : "independent";
@@ -96,9 +57,8 @@ int bench_dispatch(const DispatchOptions& options) {
       stub_arm(plan, shape, policy, 2, options);
       stub_arm(plan, shape, policy, stub_workers, options);
     }
-    for (const char* policy : {"static", "lookahead", "reactive"}) ok = device_arm(plan, shape, policy, options) && ok;
   }
-  return ok ? 0 : 4;
+  return dispatch_device_arms(options) ? 0 : 4;
 }
 
 }  // namespace ccks::bench
