@@ -3,6 +3,7 @@
 #include <iostream>
 
 #include "bench/bench_dispatch.hpp"
+#include "bench/bench_gpu.hpp"
 #include "bench/bench_report.hpp"
 
 int bench_matmul_main();
@@ -16,7 +17,7 @@ int main(int argc, char** argv) {
   CLI::App* dispatch_app =
       app.add_subcommand("dispatch", "Cost of a decision, tasks per second of one scheduler thread");
   dispatch_app->add_option("--device", dispatch.device, "Device of the end-to-end arms")
-      ->check(CLI::IsMember({"host"}))
+      ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
   dispatch_app->add_option("--workers", dispatch.workers, "Workers; 0: the device's default, 128 stub workers");
   dispatch_app->add_option("--runs", dispatch.runs, "Samples per arm")
@@ -27,6 +28,10 @@ int main(int argc, char** argv) {
   CLI::App* memory_app = app.add_subcommand("memory", "Resident memory over many runs");
   memory_app->add_option("--device", memory.device, "Device")->check(CLI::IsMember({"host"}))->capture_default_str();
   memory_app->add_option("--runs", memory.runs, "Runs")->check(CLI::Range(100, 1'000'000'000))->capture_default_str();
+  ccks::bench::ReactionOptions reaction;
+  CLI::App* reaction_app = app.add_subcommand("reaction", "Value on the GPU to decision to another worker's start");
+  reaction_app->add_option("--runs", reaction.runs, "Runs")->check(CLI::Range(30, 1'000'000))->capture_default_str();
+  reaction_app->add_option("--workers", reaction.workers, "Workers; 0: one a multiprocessor");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -34,6 +39,7 @@ int main(int argc, char** argv) {
   }
   if (*dispatch_app) return ccks::bench::bench_dispatch(dispatch);
   if (*memory_app) return ccks::bench::bench_memory(memory);
+  if (*reaction_app) return ccks::bench::bench_reaction(reaction);
   ccks::bench::Line("matmul", "commit and machine of the lines below").print();
   return bench_matmul_main();
 }

@@ -79,6 +79,11 @@ Line& Line::samples(const std::string& name, std::vector<double> values) {
   return *this;
 }
 
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : at_rank(values, 0.5);
+}
+
 void Line::print() const {
   std::printf("%s}\n", json_.c_str());
   std::fflush(stdout);

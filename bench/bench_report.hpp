@@ -21,6 +21,7 @@ class Line {
   std::string json_;
 };
 
+double median(std::vector<double> values);
 /// Model of the CPU and usable cores, fit for a file name, e.g. "amd-epyc-9654-2c".
 std::string machine_name();
 const char* commit();

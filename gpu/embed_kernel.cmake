@@ -12,11 +12,14 @@ function(ccks_embed_kernel target source)
   get_filename_component(source ${source} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
   set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
   set(embed ${CMAKE_CURRENT_BINARY_DIR}/embed_${name}.cpp)
-  add_custom_command(OUTPUT ${fatbin} DEPFILE ${fatbin}.d DEPENDS ${source}
-    COMMAND ${CCKS_NVCC} -std=c++20 -O3 ${CCKS_CUDA_GENCODE} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR} ${ARGN}
-      -MD -MF ${fatbin}.d -MT ${fatbin} -fatbin -o ${fatbin} ${source}
-    COMMENT "Compiling ${name}.cu for GPUs" VERBATIM)
-  file(CONFIGURE OUTPUT ${embed} @ONLY CONTENT [[
+  get_property(known DIRECTORY PROPERTY CCKS_EMBEDDED)
+  if(NOT name IN_LIST known)  # several targets of a folder may embed one kernel
+    set_property(DIRECTORY APPEND PROPERTY CCKS_EMBEDDED ${name})
+    add_custom_command(OUTPUT ${fatbin} DEPFILE ${fatbin}.d DEPENDS ${source}
+      COMMAND ${CCKS_NVCC} -std=c++20 -O3 ${CCKS_CUDA_GENCODE} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR} ${ARGN}
+        -MD -MF ${fatbin}.d -MT ${fatbin} -fatbin -o ${fatbin} ${source}
+      COMMENT "Compiling ${name}.cu for GPUs" VERBATIM)
+    file(CONFIGURE OUTPUT ${embed} @ONLY CONTENT [[
 // Made by embed_kernel.cmake.
 asm(R"(
   .section .rodata
@@ -29,7 +32,8 @@ asm(R"(
   .text
 )");
 ]])
-  set_source_files_properties(${embed} PROPERTIES OBJECT_DEPENDS ${fatbin})
+    set_source_files_properties(${embed} PROPERTIES OBJECT_DEPENDS ${fatbin})
+  endif()
   target_sources(${target} PRIVATE ${embed})
   target_compile_definitions(${target} PRIVATE CCKS_HAVE_CUDA)
   target_include_directories(${target} SYSTEM PRIVATE ${CCKS_CUDA_INCLUDE_DIRS})

@@ -7,77 +7,37 @@
 #include <thread>
 
 #include "ccks/worker/host_entry.hpp"
+#include "tests/support/graph_ops.hpp"
 
 namespace ccks::test {
 namespace {
-
-std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = a ^ (b + 0x9e3779b97f4a7c15ull + (a << 6) + (a >> 2));
-  x ^= x >> 31;
-  x *= 0xbf58476d1ce4e5b9ull;
-  return x ^ x >> 29;
-}
-
-// What a report publishes: how many rows of its dynamic consumers exist, or whether its guards hold.
-std::int32_t report_value(std::uint64_t hash) { return static_cast<std::int32_t>(hash % 4); }
 
 constexpr std::uint64_t kSeedBytes = 256;
 
 std::atomic<std::uint64_t> tiles_run{0};  // relaxed throughout: a counter
 
-// Operands of a graph op: 0 the seed word, 1 the op's own output, 2 its report words, 3 the state word, then one for
-// each edge. dims: [0] op number, [1] edges, [2 + i] tiles of producer i or 0 for "same tile", at most six edges.
-struct GraphOps {
-  template <class Lanes>
-  static void run(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tile) {
-    if (lanes.lane() != 0) return;
-    if (op.scalars[0] > 0) std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(op.scalars[0])));
+// Sleeps, so that other workers may have the core.
+struct HostTime {
+  static std::uint64_t begin(float us) {
+    if (us > 0) std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int>(us)));
     tiles_run.fetch_add(1, std::memory_order_relaxed);
-    const auto* operands =
-        reinterpret_cast<const wire::OperandParams*>(reinterpret_cast<const char*>(&frame) + frame.operands) +
-        op.operand_first;
-    const auto words = [&](wire::u32 i) {
-      const bool state = operands[i].space == static_cast<wire::u8>(wire::Space::state);
-      return reinterpret_cast<std::uint64_t*>((state ? frame.state : frame.arena) + operands[i].offset);
-    };
-    if (operands[1].dim[0] > 0 && missing(frame, operands, op, tile)) return;
-    std::uint64_t value = mix(words(0)[0], (static_cast<std::uint64_t>(op.dims[0]) << 32) + tile);
-    for (int e = 0; e < op.dims[1]; ++e) {
-      const std::uint64_t* in = words(4 + static_cast<wire::u32>(e));
-      const int count = op.dims[2 + e];
-      for (int i = 0; i < count; ++i) value = mix(value, in[i]);
-      if (count == 0) value = mix(value, in[tile]);
-    }
-    if (operands[3].space == static_cast<wire::u8>(wire::Space::state)) value = words(3)[0] = mix(words(3)[0], value);
-    words(1)[tile] = value;
-    if (op.report < 0 || tile != 0) return;
-    auto* report = reinterpret_cast<std::int32_t*>(words(2));
-    const auto count = op.report_bytes / sizeof(std::int32_t);
-    for (std::size_t i = 0; i < count; ++i) report[i] = report_value(value >> i);
+    return 0;
   }
-
-  // Dynamic ops: operand 2 points at the report they count with; one row is one tile.
-  static bool missing(const wire::RunFrame& frame, const wire::OperandParams* operands, const wire::OpParams& op,
-                      wire::u32 tile) {
-    if ((op.flags & wire::kOpDynamic) == 0) return false;
-    const auto* counts = reinterpret_cast<const std::int32_t*>(frame.arena + operands[2].offset);
-    std::uint32_t rows = 0;
-    for (int i = 0; i < operands[2].dim[3]; ++i) rows += static_cast<std::uint32_t>(counts[i]);
-    return tile / static_cast<std::uint32_t>(op.grid[3]) >= rows;
-  }
+  static void end(std::uint64_t, float) {}
 };
 
 void graph_entry(const wire::WorkerParams* params, std::uint32_t index, void* context) {
-  worker::host_worker_main<GraphOps>(params, index, context);
+  worker::host_worker_main<GraphOps<HostTime>>(params, index, context);
 }
 
 }  // namespace
 
 std::uint64_t graph_tiles_run() { return tiles_run.load(std::memory_order_relaxed); }
 
-WorkerImage graph_worker() {
+WorkerImage graph_worker(const void* cuda_image) {
   WorkerImage image;
   image.host = graph_entry;
+  image.cuda_image = cuda_image;
   return image;
 }
 
@@ -256,7 +216,7 @@ void GraphPlan::finish(std::uint32_t max_n) {
   if (std::any_of(ops_.begin(), ops_.end(), [](const GraphOp& op) { return op.state; })) add_state();
   view_.name = "graph";
   std::uint64_t hash = 0x5eed;
-  for (const GraphOp& op : ops_) hash = mix(hash, op.tiles + 16 * op.edges.size());
+  for (const GraphOp& op : ops_) hash = graph_mix(hash, op.tiles + 16 * op.edges.size());
   view_.hash = hash;
   view_.symbols = symbols_;
   view_.dims = dims_;
@@ -279,7 +239,7 @@ void GraphPlan::demand_too_much(std::uint32_t op) {
   view_.dims = dims_;
 }
 
-Program GraphPlan::program() const { return Program(nullptr, view_, graph_worker()); }
+Program GraphPlan::program(const void* cuda_image) const { return Program(nullptr, view_, graph_worker(cuda_image)); }
 
 std::vector<std::vector<std::uint64_t>> GraphPlan::expected(std::uint32_t n, std::uint64_t seed) const {
   std::vector<std::vector<std::uint64_t>> out;
@@ -296,18 +256,18 @@ std::vector<std::vector<std::uint64_t>> GraphPlan::expected(std::uint32_t n, std
     }
     if (op.guard_report >= 0 && reports[static_cast<std::size_t>(op.guard_report)].at(0) == 0) continue;
     for (std::uint32_t tile = 0; tile < std::min(rows, tiles(index, n)); ++tile) {
-      std::uint64_t value = mix(seed, (std::uint64_t{index} << 32) + tile);
+      std::uint64_t value = graph_mix(seed, (std::uint64_t{index} << 32) + tile);
       for (const GraphEdge& edge : op.edges) {
-        if (edge.reads == Reads::same_tile) value = mix(value, out[edge.producer][tile]);
+        if (edge.reads == Reads::same_tile) value = graph_mix(value, out[edge.producer][tile]);
         if (edge.reads == Reads::all)
-          for (const std::uint64_t v : out[edge.producer]) value = mix(value, v);
+          for (const std::uint64_t v : out[edge.producer]) value = graph_mix(value, v);
       }
-      if (op.state) value = state = mix(state, value);
+      if (op.state) value = state = graph_mix(state, value);
       out[index][tile] = value;
     }
     if (op.report >= 0) {
       for (std::uint32_t i = 0; i < op.report_count; ++i)
-        reports[static_cast<std::size_t>(op.report)].push_back(report_value(out[index][0] >> i));
+        reports[static_cast<std::size_t>(op.report)].push_back(graph_report(out[index][0] >> i));
     }
   }
   return out;

@@ -38,7 +38,7 @@ struct GraphOp {
 class GraphPlan {
  public:
   explicit GraphPlan(std::vector<GraphOp> ops, std::uint32_t max_n = 8);
-  Program program() const;
+  Program program(const void* cuda_image = nullptr) const;
   const plan::PlanView& view() const { return view_; }
   /// Breaks the plan: events of `op` are awaited once more often than they are signalled.
   void demand_too_much(std::uint32_t op);
@@ -77,8 +77,8 @@ class GraphPlan {
   plan::PlanView view_;
 };
 
-/// The worker that runs such plans on the host device.
-WorkerImage graph_worker();
+/// The worker that runs such plans: on the host device, and on a GPU if `cuda_image` is graph_worker.cu, embedded.
+WorkerImage graph_worker(const void* cuda_image = nullptr);
 
 /// Tiles executed by graph workers of this process so far.
 std::uint64_t graph_tiles_run();

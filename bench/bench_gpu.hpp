@@ -1,0 +1,17 @@
+// Subcommands of ccks-bench that need a GPU. Each returns 0; 3 if a result was wrong; 4 where a device failed; kNoGpu.
+#pragma once
+
+#include <cstdint>
+
+namespace ccks::bench {
+
+inline constexpr int kNoGpu = 77;  // nothing was measured: as tests say it that were skipped
+
+struct ReactionOptions {
+  std::uint32_t runs = 300;
+  std::uint32_t workers = 0;  // 0: one a multiprocessor
+};
+
+int bench_reaction(const ReactionOptions& options);
+
+}  // namespace ccks::bench

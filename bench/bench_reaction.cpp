@@ -1,0 +1,189 @@
+// Question: a value appears on the GPU, the co-pilot decides, another worker starts: how long is that, and how much longer
+// than the bare round trip over the link?
+// Arms: the raw ping-pong of two rings; and, in programs whose ops exist only as far as a report says, the time from the end
+// of the reporting body to the start of the body that the report called for, on the same and on another worker, by the
+// GPU's own clock. static: the same program decided on the GPU, where no report makes a round trip.
+#include <fmt/format.h>
+
+#include <span>
+#include <thread>
+#include <utility>
+
+#include "bench/bench_gpu.hpp"
+#include "bench/bench_report.hpp"
+
+#if defined(CCKS_HAVE_CUDA)
+
+#include "bench/images/images.hpp"
+#include "bench/images/ping_pong.hpp"
+#include "bench/images/stamp.hpp"
+#include "ccks/engine.hpp"
+#include "ccks/wire/atoms.hpp"
+#include "scheduler/pin.hpp"
+#include "tests/support/cuda_kernels.hpp"
+#include "tests/support/engine_graph.hpp"
+
+namespace ccks::bench {
+namespace {
+
+constexpr std::uint32_t kRounds = 20'000;
+constexpr std::uint32_t kWarmRounds = 1000;
+constexpr std::uint64_t kPollsPerClock = 1 << 20;  // a look at the clock in every poll would show in the figures
+constexpr std::uint32_t kPairs = 8;  // reports of a run, one after the other
+
+int failed(const Status& status) {
+  fmt::print(stderr, "reaction: {}\n", status.to_string());
+  return status.code() == ErrorCode::unavailable ? kNoGpu : 4;
+}
+
+/// The host's side: answers record after record until all rounds are made or the kernel has given up.
+Status answer(test::CudaKernels& kernels, const PingPongParams& p) {
+  wire::RingConsumer<wire::Record, wire::HostAtoms> outbox(reinterpret_cast<const wire::Record*>(p.outbox), p.slots, 0);
+  wire::RingWriter<wire::Task, wire::HostAtoms> inbox(reinterpret_cast<wire::Task*>(p.inbox), p.slots, 0);
+  const std::uint64_t since = now_ns();
+  std::uint64_t polls = 0;
+  for (std::uint32_t round = 0; round < p.rounds;) {
+    wire::Record record;
+    if (!outbox.poll(record)) {  // [R2]
+      if (++polls % kPollsPerClock == 0 && now_ns() - since > 20'000'000'000) break;
+      continue;
+    }
+    // Relaxed: published by the record.
+    const std::uint32_t value = wire::HostAtoms::link_load_relaxed(reinterpret_cast<const wire::u32*>(p.value));
+    inbox.put_release({value, 0, 0, 0, 0});  // [R1]
+    ++round;
+  }
+  return kernels.wait(std::chrono::seconds(5));
+}
+
+/// The same on a thread that is pinned as the scheduler's is.
+Status answer_pinned(test::CudaKernels& kernels, const PingPongParams& p) {
+  Status status;
+  std::thread([&] {
+    scheduler::pin_scheduler_thread(0);
+    status = answer(kernels, p);
+  }).join();
+  return status;
+}
+
+Result<std::vector<double>> ping_pong() {
+  auto kernels = test::CudaKernels::open(ccks_image_ping_pong);
+  if (!kernels.ok()) return kernels.status();
+  Device& device = (*kernels)->device();
+  PingPongParams p{};
+  p.slots = 64;
+  p.rounds = kRounds;
+  p.deadline_ns = 2'000'000'000;
+  const std::pair<wire::u64*, MemoryKind> memory[] = {
+      {&p.value, MemoryKind::link}, {&p.outbox, MemoryKind::link}, {&p.inbox, MemoryKind::link}, {&p.samples, MemoryKind::device}};
+  for (const auto& [address, kind] : memory) {
+    auto block = device.allocate(kRounds * sizeof(std::uint32_t), kind);
+    if (!block.ok()) return block.status();
+    *address = *block;
+  }
+  CCKS_RETURN_IF_ERROR((*kernels)->launch("ccks_ping_pong", 1, 1, &p));
+  CCKS_RETURN_IF_ERROR(answer_pinned(**kernels, p));
+  std::vector<std::uint32_t> samples(kRounds);
+  CCKS_RETURN_IF_ERROR(device.read(samples.data(), p.samples, samples.size() * sizeof(samples[0])));
+  if (samples.back() == 0) return Status{ErrorCode::deadline_exceeded, "the ping-pong did not make all its rounds"};
+  return std::vector<double>(samples.begin() + kWarmRounds, samples.end());
+}
+
+/// report, its two rows, report, its two rows, ...
+test::GraphPlan report_chain() {
+  std::vector<test::GraphOp> ops(2 * kPairs);
+  for (std::uint32_t i = 0; i < ops.size(); ++i) {
+    if (i > 0) ops[i].edges = {{i - 1, test::Reads::all}};
+    if (i % 2 == 0) {
+      ops[i].report = static_cast<int>(i / 2);
+    } else {
+      ops[i].tiles = kStampRows;
+      ops[i].dynamic_report = static_cast<int>(i / 2);
+    }
+  }
+  return test::GraphPlan(ops, 1);
+}
+
+struct Reactions {
+  std::vector<double> same, other;  // nanoseconds; started on the worker that reported, on another one
+};
+
+/// Adds what one run wrote down; the end of its last tile in `last`. False if the stamps are not those of one ordered run.
+bool collect(const Run& run, Reactions& out, std::uint32_t& last, bool keep) {
+  for (std::uint32_t i = 0; i < kPairs; ++i) {
+    std::uint64_t reported = 0;
+    std::uint64_t started[kStampRows] = {};
+    const auto report = run.report("r" + std::to_string(i));
+    if (!report.ok() || report->front() != kStampRows) return false;
+    if (!run.read_output(test::GraphPlan::output(2 * i), std::as_writable_bytes(std::span(&reported, 1))).ok()) return false;
+    if (!run.read_output(test::GraphPlan::output(2 * i + 1), std::as_writable_bytes(std::span(started))).ok()) return false;
+    const auto value = static_cast<std::uint32_t>(reported >> 32);
+    if (last != 0 && static_cast<std::int32_t>(value - last) <= 0) return false;
+    for (std::uint32_t row = 0; row < kStampRows; ++row) {
+      const auto delay = static_cast<std::int32_t>(static_cast<std::uint32_t>(started[row]) - value);
+      if (delay < 0) return false;
+      if (keep) (row == 0 ? out.same : out.other).push_back(delay);
+      last = static_cast<std::uint32_t>(started[row] >> 32);
+    }
+  }
+  return true;
+}
+
+Result<Reactions> reactions(const char* policy, const ReactionOptions& options) {
+  const test::GraphPlan plan = report_chain();
+  auto device = open_device({.kind = "cuda", .workers = options.workers});
+  if (!device.ok()) return device.status();
+  WorkerImage image = test::graph_worker(ccks_image_stamp_worker);
+  EngineOptions engine_options;
+  engine_options.policy = policy;
+  auto engine = Engine::create(std::move(*device), Program(nullptr, plan.view(), image), engine_options);
+  if (!engine.ok()) return engine.status();
+  CCKS_RETURN_IF_ERROR(engine->start());
+  Reactions out;
+  std::uint32_t last = 0;
+  for (std::uint32_t i = 0; i < options.runs + 10; ++i) {
+    Result<Run> run = engine->submit({});
+    if (!run.ok()) return run.status();
+    CCKS_RETURN_IF_ERROR(run->wait());
+    if (!collect(*run, out, last, i >= 10)) return Status{ErrorCode::invalid_data, "the stamps are not those of one run"};
+  }
+  return out;
+}
+
+int print(const std::vector<double>& raw, const ReactionOptions& options) {
+  const double raw_median = median(raw);
+  Line("reaction", "raw ping-pong").number("workers", 1).samples("ns", raw).print();
+  for (const char* policy : {"lookahead", "reactive", "static"}) {
+    Result<Reactions> measured = reactions(policy, options);
+    if (!measured.ok()) return measured.status().code() == ErrorCode::invalid_data ? 3 : failed(measured.status());
+    for (const bool other : {true, false}) {
+      const std::vector<double>& samples = other ? measured->other : measured->same;
+      Line("reaction", fmt::format("{}, {} worker", policy, other ? "another" : "same"))
+          .number("median_over_raw", median(samples) / raw_median)
+          .samples("ns", samples)
+          .print();
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int bench_reaction(const ReactionOptions& options) {
+  const Result<std::vector<double>> raw = ping_pong();
+  if (!raw.ok()) return failed(raw.status());
+  return print(*raw, options);
+}
+
+}  // namespace ccks::bench
+
+#else
+
+namespace ccks::bench {
+int bench_reaction(const ReactionOptions&) {
+  fmt::print(stderr, "reaction: built without CUDA\n");
+  return kNoGpu;
+}
+}  // namespace ccks::bench
+
+#endif
