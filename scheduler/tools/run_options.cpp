@@ -11,6 +11,8 @@ constexpr const char* kFooter =
     "Inputs and outputs are .npy files, weights .safetensors files (or an index, or a folder of shards). What is not\n"
     "given is seeded: the same seed gives the same values everywhere. State tensors are zero before every iteration\n"
     "unless given with --input.\n\n"
+    "Compiled workers are kept in CCKS_CACHE_DIR, else XDG_CACHE_HOME/ccks, else ~/.cache/ccks: 256 MB at most, or\n"
+    "CCKS_CACHE_MB. The compiler (NVRTC, nvJitLink) is taken from CCKS_NVRTC_DIR, if set.\n\n"
     "Exit codes: 0 done; 1 the spec, an input or an output file is at fault; 2 wrong usage; 3 verification failed;\n"
     "4 device error or timeout; 130 interrupted.";
 
@@ -62,6 +64,16 @@ void add_data_options(CLI::App& app, Options& options, RawPairs& raw) {
   app.add_flag("--allow-inline", options.allow_inline, "Accept ops given as code");
 }
 
+void add_code_options(CLI::App& app, Options& options) {
+  app.add_option("--code", options.code, "What workers on a GPU run: one worker for all programs, or one compiled for this")
+      ->check(CLI::IsMember({"auto", "generic", "jit"}))
+      ->capture_default_str()
+      ->excludes("--module");
+  app.add_option("--jit-only", options.jit_only, "Compile the workers for that GPU and stop; needs no GPU (e.g. sm_90a)")
+      ->type_name("ARCH")
+      ->excludes("--module");
+}
+
 void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--device", options.device, "Where to run")
       ->check(CLI::IsMember({"auto", "host", "cuda", "sim"}))
@@ -97,6 +109,7 @@ bool parse_options(int argc, char** argv, Options& options, int& exit_code) {
   RawPairs raw;
   add_data_options(app, options, raw);
   add_run_options(app, options);
+  add_code_options(app, options);
   try {
     app.parse(argc, argv);
     for (const std::string& text : raw.dims) options.dims.push_back(split_dim(text));

@@ -39,6 +39,8 @@ struct Options {
   std::string replay;
   bool json = false;
   std::string module;
+  std::string code = "auto";  // auto, generic, jit
+  std::string jit_only;       // compile for this architecture and stop
   bool allow_inline = false;
   bool quiet = false;
 };

@@ -18,11 +18,37 @@ double percentile(std::vector<double> values, double p) {
   return values[std::clamp<std::size_t>(rank, 1, values.size()) - 1];
 }
 
+nlohmann::ordered_json code_json(const CodeReport& code) {
+  nlohmann::ordered_json out = {{"kind", code.kind}};
+  if (code.kind == "jit") {
+    out["architecture"] = code.architecture;
+    out["compiler"] = code.compiler;
+    out["image_bytes"] = code.image_bytes;
+    out["hit"] = code.hit;
+    out["ms"] = {{"total", code.total_ms}, {"compile", code.compile_ms}, {"link", code.link_ms}};
+  }
+  if (!code.notice.empty()) out["notice"] = code.notice;
+  return out;
+}
+
+std::string code_text(const CodeReport& code) {
+  std::string out = "code: " + code.kind;
+  if (code.kind == "jit") {
+    out += fmt::format(" for {}, {} bytes, ", code.architecture, code.image_bytes);
+    out += code.hit ? fmt::format("from the cache in {:.1f} ms (made by {})", code.total_ms, code.compiler)
+                    : fmt::format("compiled in {:.0f} ms ({})", code.total_ms, code.compiler);
+  }
+  if (!code.notice.empty()) out += "; " + code.notice;
+  return out + "\n";
+}
+
 }  // namespace
 
 std::string to_json(const Options& options, const Outcome& outcome) {
   nlohmann::ordered_json out;
   out["program"] = outcome.program;
+  out["code"] = code_json(outcome.code);
+  if (!options.jit_only.empty()) return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   out["device"] = outcome.device.kind;
   out["device_name"] = outcome.device.name;
   out["transport"] = outcome.device.transport;
@@ -49,9 +75,11 @@ std::string to_json(const Options& options, const Outcome& outcome) {
 }
 
 std::string to_text(const Options& options, const Outcome& outcome) {
+  if (!options.jit_only.empty()) return outcome.program + ": " + code_text(outcome.code);
   std::string out =
       fmt::format("{} on {} ({}, {} workers, {} transport), policy {}\n", outcome.program, outcome.device.name,
                   outcome.device.kind, outcome.device.workers, outcome.device.transport, options.policy);
+  out += code_text(outcome.code);
   out += fmt::format("{} iteration{} of {} tasks: p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),
                      outcome.us.size() == 1 ? "" : "s", outcome.tasks_per_iteration, percentile(outcome.us, 50),
                      percentile(outcome.us, 99));

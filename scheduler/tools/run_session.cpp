@@ -1,6 +1,5 @@
 #include "scheduler/tools/run_session.hpp"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,6 +26,10 @@ class Session {
       : options_(options), interrupted_(interrupted), progress_(progress), outcome_(outcome) {}
 
   Failure run() {
+    if (!options_.jit_only.empty()) {
+      const Failure parsed = parse();
+      return parsed ? parsed : compile_only();
+    }
     for (const auto step : {&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::iterate,
                             &Session::collect, &Session::check, &Session::write}) {
       if (Failure failure = (this->*step)()) return failure;
@@ -86,8 +89,11 @@ class Session {
     Result<std::unique_ptr<Device>> opened = open_device(device);
     if (!opened.ok()) return {kDeviceError, opened.status().to_string()};
     outcome_.device = (*opened)->info();
-    Result<Program> program = load_program();
-    if (!program.ok()) return input_fault(program.status());
+    const CodeTarget target{outcome_.device.kind, outcome_.device.architecture, outcome_.device.workers};
+    Result<Program> program = load_program(options_, spec_, target, outcome_.code);
+    if (!program.ok())
+      return program.status().code() == ErrorCode::unavailable ? device_failure(program.status())
+                                                               : input_fault(program.status());
     EngineOptions engine;
     engine.policy = options_.policy;
     engine.slots = options_.slots;
@@ -104,26 +110,15 @@ class Session {
     return {};
   }
 
-  Result<Program> load_program() {
-    if (!options_.module.empty()) return load_module();
-    SpecOptions spec;
-    spec.allow_inline = options_.allow_inline;
-    spec.constants = options_.dims;
-    spec.workers_hint = outcome_.device.workers;
-    spec.device = outcome_.device.kind;
-    return Program::from_spec_file(options_.spec, spec);
-  }
-
-  // The library stays loaded until the process ends: its code may run until then.
-  Result<Program> load_module() const {
-    const std::string path = options_.module.find('/') == std::string::npos ? "./" + options_.module : options_.module;
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return {ErrorCode::invalid_data, dlerror()};
-    using Entry = const GeneratedProgram* (*)();
-    const auto entry = reinterpret_cast<Entry>(dlsym(library, "ccks_generated_program"));
-    if (entry == nullptr)
-      return {ErrorCode::invalid_data, fmt::format("{} is not a generated program: {}", path, dlerror())};
-    return Program::from_generated(*entry());
+  // Nothing runs: for machines without a GPU.
+  Failure compile_only() {
+    Options jit = options_;
+    jit.code = "jit";
+    const Result<Program> program =
+        load_program(jit, spec_, {"cuda", options_.jit_only, options_.workers}, outcome_.code);
+    if (program.ok()) return {};
+    return program.status().code() == ErrorCode::unavailable ? device_failure(program.status())
+                                                             : input_fault(program.status());
   }
 
   Failure bind() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ccks/engine.hpp"
+#include "scheduler/tools/run_code.hpp"
 #include "scheduler/tools/run_data.hpp"
 
 namespace ccks::run {
@@ -20,6 +21,7 @@ struct Verification {
 struct Outcome {
   std::string program;
   DeviceInfo device;
+  CodeReport code;
   std::uint64_t tasks_per_iteration = 0;
   std::vector<double> us;  // latency of each iteration
   std::vector<std::pair<std::string, std::vector<double>>> reports;
