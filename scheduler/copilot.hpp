@@ -15,13 +15,14 @@
 
 namespace ccks::scheduler {
 
-/// One thread calls step(). Clock has `std::uint64_t now_ns() const`.
-template <class Atoms, class Clock>
+/// One thread calls step(). Clock has `std::uint64_t now_ns() const`. Links are WorkerLinks, or DelayedLinks to simulate a
+/// slower link.
+template <class Atoms, class Clock, template <class> class Links = WorkerLinks>
 class Copilot {
  public:
   explicit Copilot(const CopilotSetup& setup, Atoms atoms = {}, Clock clock = {})
       : setup_(setup), clock_(clock), wants_done_(setup.policy->wants_done()) {
-    links_.reserve(setup.params, atoms);
+    links_.reserve(setup.params, atoms, setup.link_delay_ns);
     loads_.reserve(setup.params.workers, setup.params.inbox_slots);
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
@@ -30,13 +31,16 @@ class Copilot {
   /// One round: take records, take new runs, decide, publish, look at the clock. True if anything happened.
   bool step() {
     const std::uint64_t now = clock_.now_ns();
+    const bool on_its_way = links_.turn(now, [this](std::uint32_t worker) {
+      if (setup_.doorbells) setup_.device->doorbell(worker);
+    });
     bool worked = drain_outboxes();
     worked |= take_submissions();
     worked |= advance_runs(now);
     worked |= settle_runs();
     if (now >= next_tick_) tick(now);
     if (worked) setup_.stats->busy_ns.add(clock_.now_ns() - now);
-    return worked;
+    return worked || on_its_way;
   }
 
   /// How long the thread may sleep when step() found nothing to do.
@@ -367,7 +371,7 @@ class Copilot {
   CopilotSetup setup_;
   Clock clock_;
   bool wants_done_;
-  WorkerLinks<Atoms> links_;
+  Links<Atoms> links_;
   WorkerLoads loads_;
   RunOrder order_;
   Batch batch_;

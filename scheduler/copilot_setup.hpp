@@ -61,6 +61,7 @@ struct CopilotSetup {
   std::uint32_t states = 1;
   bool stateful = false;   // runs of one state instance go one after the other
   bool doorbells = false;  // DeviceInfo::workers_sleep
+  std::uint64_t link_delay_ns = 0;  // for a Copilot over DelayedLinks
 };
 
 }  // namespace ccks::scheduler

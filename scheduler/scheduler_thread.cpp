@@ -2,7 +2,10 @@
 
 #include <pthread.h>
 
+#include <optional>
+
 #include "scheduler/copilot.hpp"
+#include "scheduler/delayed_links.hpp"
 #include "scheduler/pin.hpp"
 
 namespace ccks::scheduler {
@@ -25,10 +28,17 @@ enum Stop : std::uint32_t { kGoOn = 0, kPark = 1, kAbandon = 2 };
 }  // namespace
 
 struct SchedulerThread::State {
-  State(const CopilotSetup& s, const SchedulerThreadOptions& o) : setup(s), options(o), copilot(s) {}
+  State(const CopilotSetup& s, const SchedulerThreadOptions& o) : setup(s), options(o) {
+    if (s.link_delay_ns == 0)
+      copilot.emplace(s);
+    else
+      delayed.emplace(s);
+  }
   CopilotSetup setup;
   SchedulerThreadOptions options;
-  Copilot<wire::HostAtoms, SteadyClock> copilot;
+  // One of the two.
+  std::optional<Copilot<wire::HostAtoms, SteadyClock>> copilot;
+  std::optional<Copilot<wire::HostAtoms, SteadyClock, DelayedLinks>> delayed;
   // Relaxed on both sides: the word says only "leave", and joining the thread orders the rest.
   std::atomic<std::uint32_t> stop{kGoOn};
 };
@@ -47,28 +57,34 @@ void SchedulerThread::stop(bool abandon) {
 
 void SchedulerThread::main() {
   pthread_setname_np(pthread_self(), "ccks-scheduler");
+  if (state_->options.pin) pin_scheduler_thread(state_->options.busy_workers);
+  if (state_->copilot) return drive(*state_->copilot);
+  drive(*state_->delayed);
+}
+
+template <class AnyCopilot>
+void SchedulerThread::drive(AnyCopilot& copilot) {
   State& state = *state_;
-  if (state.options.pin) pin_scheduler_thread(state.options.busy_workers);
   std::uint32_t idle = 0;
   std::uint32_t stop = kGoOn;
   while ((stop = state.stop.load(std::memory_order_relaxed)) == kGoOn) {
-    if (state.copilot.step()) {
+    if (copilot.step()) {
       idle = 0;
       continue;
     }
     ++idle;
     // Where workers sleep, cores are few and every spin is taken from one of them.
     const bool sleepy =
-        state.setup.doorbells ? idle > kSpinsBeforeSleep : idle > kSpinsBeforeYield && !state.copilot.in_flight();
+        state.setup.doorbells ? idle > kSpinsBeforeSleep : idle > kSpinsBeforeYield && !copilot.in_flight();
     if (sleepy) {
-      state.setup.device->scheduler_wait(state.copilot.sleep_ns());
+      state.setup.device->scheduler_wait(copilot.sleep_ns());
     } else {
       pause_core();
     }
   }
-  if (stop == kAbandon) state.copilot.fail_all(ErrorCode::cancelled, "the engine was stopped");
+  if (stop == kAbandon) copilot.fail_all(ErrorCode::cancelled, "the engine was stopped");
   for (std::uint32_t w = 0; w < state.setup.params.workers; ++w) {
-    state.copilot.park(w, stop == kAbandon ? wire::kParkAbandon : wire::kParkAfterTask);
+    copilot.park(w, stop == kAbandon ? wire::kParkAbandon : wire::kParkAfterTask);
   }
 }
 

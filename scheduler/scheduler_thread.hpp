@@ -28,6 +28,8 @@ class SchedulerThread {
 
  private:
   void main();
+  template <class AnyCopilot>
+  void drive(AnyCopilot& copilot);
   struct State;
   std::unique_ptr<State> state_;
   std::thread thread_;

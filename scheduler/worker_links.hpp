@@ -21,7 +21,7 @@ namespace ccks::scheduler {
 template <class Atoms>
 class WorkerLinks {
  public:
-  void reserve(const wire::WorkerParams& params, Atoms atoms = {}) {
+  void reserve(const wire::WorkerParams& params, Atoms atoms = {}, std::uint64_t /*delay_ns*/ = 0) {
     params_ = params;
     atoms_ = atoms;
     mask_ = params.inbox_slots - 1;
@@ -47,6 +47,11 @@ class WorkerLinks {
     worker.inbox.put_release(task);  // [R1]
   }
 
+  /// DelayedLinks hold things back; here nothing ever is.
+  template <class Sent>
+  bool turn(std::uint64_t /*now_ns*/, Sent /*sent*/) {
+    return false;
+  }
   bool poll(std::uint32_t worker, wire::Record& out) { return workers_[worker].outbox.poll(out); }
   /// Gives the worker back the credit of all records taken so far.
   void acknowledge(std::uint32_t worker) {
