@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <cstring>
+#include <type_traits>
 
 #include "ccks/wire/atoms.hpp"
 
@@ -63,6 +65,11 @@ void clear_states(const wire::WorkerParams& params) {
   for (wire::u32 i = 0; i < params.workers; ++i) {
     wire::HostAtoms::link_store_relaxed(&lines[i].state, static_cast<wire::u32>(wire::WorkerState::absent));
   }
+}
+
+void set_params(wire::WorkerParams& to, const wire::WorkerParams& from) {
+  static_assert(std::has_unique_object_representations_v<wire::WorkerParams>);
+  if (std::memcmp(&to, &from, sizeof(to)) != 0) to = from;
 }
 
 Status check_params(const wire::WorkerParams& params, wire::u32 device_workers) {

@@ -16,6 +16,8 @@ Status lines_status(const wire::WorkerParams& params);
 void set_park(const wire::WorkerParams& params, wire::u32 request);
 /// Before a launch: state absent, so that `running` means this launch.
 void clear_states(const wire::WorkerParams& params);
+/// Assigns only what differs: a relaunch with the same params may race with a reader of them.
+void set_params(wire::WorkerParams& to, const wire::WorkerParams& from);
 /// Checks sizes and addresses that every device relies on.
 Status check_params(const wire::WorkerParams& params, wire::u32 device_workers);
 

@@ -27,7 +27,7 @@ Result<std::unique_ptr<Device>> open_device(const DeviceOptions& options) {
     auto device = open_cuda(options);
     // A wrong option stays an error; a missing GPU does not.
     if (device.ok() || device.status().code() == ErrorCode::invalid_argument) return device;
-    return gpu::HostDevice::open(options);
+    return gpu::HostDevice::open(options, device.status().message());
   }
   return {ErrorCode::invalid_argument, fmt::format("unknown device '{}': use auto, host or cuda", options.kind)};
 }

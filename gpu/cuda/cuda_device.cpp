@@ -15,7 +15,8 @@ namespace {
 // Workers on a GPU cannot wake a host thread, so a scheduler that waits looks again this often; a client's wake-up ends
 // the wait at once. Short enough not to show next to a task, long enough to leave the core to others.
 constexpr std::uint64_t kSchedulerNapNs = 50'000;
-constexpr std::uint64_t kTeardownNs = 20'000'000'000;
+// What a worker may take to leave when the device goes: far longer than any op, short enough to wait for.
+constexpr std::uint64_t kTeardownNs = 5'000'000'000;
 
 }  // namespace
 
@@ -34,9 +35,11 @@ Status CudaDevice::open(const DeviceOptions& options) {
   CCKS_RETURN_IF_ERROR(copies_.open(driver_, context_));
   const ScopedContext current(driver_, context_);
   CCKS_CU(driver_, cuStreamCreate(&worker_stream_, CU_STREAM_NON_BLOCKING));
-  // Loaded now: a load behind resident workers would wait for them.
-  auto clock = load_kernel(ccks_image_clock, "ccks_clock");
-  return clock.status();
+  watcher_ = std::thread([this] { watch(); });
+  auto box = transport_->allocate(4 * sizeof(wire::u32));
+  if (!box.ok()) return box.status();
+  clock_box_ = box.value();
+  return load_kernel(ccks_image_clock, "ccks_clock", clock_);
 }
 
 Status CudaDevice::open_context(const DeviceOptions& options) {
@@ -108,17 +111,25 @@ DeviceInfo CudaDevice::info() const {
 
 CudaDevice::~CudaDevice() {
   if (context_ == nullptr) return;
+  Status left;
   if (resident()) {
     set_park(params_, wire::kParkAbandon);
-    (void)wait_until_left(kTeardownNs);  // if they do not leave, the frees below block until they do
-    stop_watch();
+    left = wait_until_left(kTeardownNs);
   }
+  stop_watcher();
+  // A body that never ends cannot be stopped, and every call below would wait for it: memory, streams and modules stay with
+  // the context until the process ends.
+  if (left.code() == ErrorCode::deadline_exceeded) return;
   copies_.close();
+  if (clock_box_.address != nullptr) transport_->release(clock_box_);
   for (const Block& block : link_blocks_) transport_->release(block);
   const ScopedContext current(driver_, context_);
   // Failures here have nobody to go to; after a fault of the GPU every call fails and the driver cleans up at exit.
   for (const CUdeviceptr block : device_blocks_) (void)driver_.cuMemFree(block);
-  for (const auto& [image, kernel] : kernels_) (void)driver_.cuModuleUnload(kernel.module);
+  for (const Kernel* kernel : {&worker_, &clock_}) {
+    if (kernel->module != nullptr) retired_.push_back(kernel->module);
+  }
+  unload_retired();
   if (worker_stream_ != nullptr) (void)driver_.cuStreamDestroy(worker_stream_);
   (void)driver_.cuDevicePrimaryCtxRelease(device_);
 }
@@ -161,11 +172,14 @@ void CudaDevice::scheduler_wait(std::uint64_t timeout_ns) {
   bells_.scheduler_wait(std::min(timeout_ns, kSchedulerNapNs));
 }
 
+Status CudaDevice::failure() {
+  if (!failed_.load(std::memory_order_acquire)) return {};  // [C2] pairs with [C1]
+  const std::lock_guard lock(failure_mutex_);
+  return failure_;
+}
+
 Status CudaDevice::health() {
-  if (failed_.load(std::memory_order_acquire)) {  // [C2] pairs with [C1]
-    const std::lock_guard lock(failure_mutex_);
-    return failure_;
-  }
+  CCKS_RETURN_IF_ERROR(failure());
   if (!launched_.load(std::memory_order_acquire)) return {};  // [C4] pairs with [C3]
   return lines_status(params_);
 }

@@ -1,15 +1,19 @@
 // CudaDevice: workers are the blocks of one cooperative grid that stays resident. Driver API only.
 //
-// Who may call CUDA. open, allocate, write, read, launch, join and the destructor do; health, doorbell, scheduler_wait and
-// wake_scheduler never: they are for the scheduler thread. While workers are resident, a watch thread asks the driver every
-// few milliseconds whether the grid is alive and leaves its answer for health() to read.
+// Who may call CUDA. open, allocate, write, read, load, launch, join and the destructor do; health, doorbell, scheduler_wait
+// and wake_scheduler never: they are for the scheduler thread. A watch thread asks the driver every few milliseconds whether
+// the grid is alive, while there is one, and leaves its answer for health() to read.
 //
-// While workers are resident no module is loaded and nothing is freed: both would wait for them to leave.
+// While workers are resident no module is loaded or unloaded and nothing is freed: all of that would wait for them to leave.
+// So modules that are no longer wanted wait in `retired_` until workers are out and there are enough of them.
+//
+// Memory ordering
+//   failure_     written once under its lock before `failed_` [C1], read after it [C2]
+//   params_      written before `launched_` [C3], read by health() after it [C4]
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -34,6 +38,7 @@ class CudaDevice final : public Device {
   Status write(std::uint64_t to, const void* from, std::uint64_t bytes) override;
   Status read(void* to, std::uint64_t from, std::uint64_t bytes) override;
   Status fill_zero(std::uint64_t to, std::uint64_t bytes) override;
+  Status load(const WorkerImage& image) override;
   Status launch(const WorkerImage& image, const wire::WorkerParams& params) override;
   Status join(std::uint64_t timeout_ns) override;
   Status health() override;
@@ -43,6 +48,7 @@ class CudaDevice final : public Device {
 
  private:
   struct Kernel {
+    const void* image = nullptr;
     CUmodule module = nullptr;
     CUfunction function = nullptr;
     unsigned threads = 0;
@@ -54,9 +60,11 @@ class CudaDevice final : public Device {
   Status describe(const DeviceOptions& options);
   Result<int> attribute(CUdevice_attribute which) const;
 
-  Result<Kernel> load_kernel(const void* image, const char* name);
-  Status fit_kernel(const Kernel& kernel, std::uint32_t scratch_bytes, unsigned& shared_bytes);
-  Status start_grid(const Kernel& kernel, unsigned shared_bytes);
+  Status load_kernel(const void* image, const char* name, Kernel& kernel);
+  Status load_worker(const WorkerImage& image);
+  void unload_retired();
+  Status fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes);
+  Status start_grid(unsigned shared_bytes);
   Status wait_until_running();
   Status sample_clock();
   Status ask_clock(wire::u32* box);
@@ -66,8 +74,10 @@ class CudaDevice final : public Device {
   Result<bool> grid_left();           // asks the driver about the workers' stream
   Status wait_until_left(std::uint64_t timeout_ns);
   void watch();
-  void stop_watch();
+  void set_watching(bool on);
+  void stop_watcher();
   void set_failure(const Status& status);
+  Status failure();
 
   const Driver& driver_;
   CUdevice device_ = 0;
@@ -86,19 +96,22 @@ class CudaDevice final : public Device {
   std::vector<CUdeviceptr> device_blocks_;
 
   std::mutex launch_mutex_;  // guards launch, join and what follows against each other
-  std::map<const void*, Kernel> kernels_;
+  Kernel worker_, clock_;
+  std::vector<CUmodule> retired_;
+  Block clock_box_;
   wire::WorkerParams params_{};
   bool resident_ = false;
-  std::uint64_t clock_device_ns_ = 0, clock_host_ns_ = 0;  // of the last launch
+  std::uint64_t clock_device_ns_ = 0, clock_host_ns_ = 0;  // of the last sample
 
-  std::atomic<bool> launched_{false};  // params_ may be read by health()
-  std::atomic<bool> failed_{false};    // failure_ is set, once
+  std::atomic<bool> launched_{false};
+  std::atomic<bool> failed_{false};
   std::mutex failure_mutex_;
   Status failure_;
 
   std::thread watcher_;
-  std::mutex watch_mutex_;
+  std::mutex watch_mutex_;  // guards the two flags
   std::condition_variable watch_wake_;
+  bool watching_ = false;
   bool watch_stop_ = false;
 };
 

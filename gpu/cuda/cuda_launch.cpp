@@ -1,5 +1,6 @@
-// Launch, handshake, watch and join of the workers' grid, and the clock sample that goes with a launch.
+// Launch, handshake, watch and join of the workers' grid, and the clock sample that goes with the first launch.
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,6 +19,9 @@ constexpr std::chrono::seconds kStartTimeout{20};       // a first launch may st
 constexpr std::chrono::milliseconds kWatchPeriod{5};
 constexpr std::chrono::microseconds kQueryPeriod{200};  // device threads need not start while the host only spins
 constexpr wire::u32 kClockRounds = 16;
+constexpr std::uint64_t kEagerJoinNs = 1'000'000;  // whoever hands over code waits without sleeping for so long
+// Modules that wait for their unloading: few, so that memory stays bounded; several, so that most handoffs unload none.
+constexpr std::size_t kRetiredModules = 16;
 
 std::uint64_t steady_ns() {
   return static_cast<std::uint64_t>(
@@ -26,79 +30,103 @@ std::uint64_t steady_ns() {
 
 }  // namespace
 
-Result<CudaDevice::Kernel> CudaDevice::load_kernel(const void* image, const char* name) {
-  const auto known = kernels_.find(image);
-  if (known != kernels_.end() && known->second.function != nullptr) return known->second;
-  Kernel kernel;
-  if (known != kernels_.end()) {
-    kernel.module = known->second.module;  // loaded before, but without such a kernel: says so again below
-  } else {
-    CCKS_CU(driver_, cuModuleLoadData(&kernel.module, image));
-  }
-  kernels_[image] = kernel;  // from here on the destructor unloads it
+Status CudaDevice::load_kernel(const void* image, const char* name, Kernel& kernel) {
+  CCKS_CU(driver_, cuModuleLoadData(&kernel.module, image));
   CCKS_CU(driver_, cuModuleGetFunction(&kernel.function, kernel.module, name));
   int threads = 0, shared = 0;
   CCKS_CU(driver_, cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel.function));
   CCKS_CU(driver_, cuFuncGetAttribute(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel.function));
+  kernel.image = image;
   kernel.threads = static_cast<unsigned>(threads) / 32 * 32;  // whole warps
   kernel.static_shared_bytes = static_cast<unsigned>(shared);
-  kernels_[image] = kernel;
-  return kernel;
+  return {};
 }
 
-Status CudaDevice::fit_kernel(const Kernel& kernel, std::uint32_t scratch_bytes, unsigned& shared_bytes) {
+/// `worker_` stays what it was if the image cannot be loaded.
+Status CudaDevice::load_worker(const WorkerImage& image) {
+  const void* bytes = image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker;
+  if (worker_.function != nullptr && worker_.image == bytes) return {};
+  if (retired_.size() >= kRetiredModules) unload_retired();
+  Kernel kernel;
+  const Status loaded = load_kernel(bytes, "ccks_worker", kernel);
+  if (!loaded.ok()) {
+    if (kernel.module != nullptr) retired_.push_back(kernel.module);
+    return loaded;
+  }
+  if (worker_.module != nullptr) retired_.push_back(worker_.module);
+  worker_ = kernel;
+  return {};
+}
+
+void CudaDevice::unload_retired() {
+  for (const CUmodule module : retired_) (void)driver_.cuModuleUnload(module);  // nothing to be done if it fails
+  retired_.clear();
+}
+
+Status CudaDevice::load(const WorkerImage& image) {
+  const std::lock_guard lock(launch_mutex_);
+  CCKS_RETURN_IF_ERROR(failure());
+  if (resident()) return {ErrorCode::invalid_argument, "load while workers are resident: join them first"};
+  const ScopedContext current(driver_, context_);
+  return load_worker(image);
+}
+
+Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes) {
   // Scratch is a wish: ops run in what Lanes offers, kMinScratchBytes at least. A plan made for the host wishes for more
   // than a block can have, and runs here too.
-  const unsigned room = static_cast<unsigned>(std::max(0, max_shared_bytes_ - static_cast<int>(kernel.static_shared_bytes)));
+  const unsigned room =
+      static_cast<unsigned>(std::max(0, max_shared_bytes_ - static_cast<int>(worker_.static_shared_bytes)));
   const unsigned wanted = std::max(scratch_bytes, worker::kCudaScratchBytes);
   shared_bytes = wanted <= room ? wanted : worker::kCudaScratchBytes;
   if (shared_bytes > room) {
     return {ErrorCode::unsupported, fmt::format("a worker needs {} bytes of shared memory; {} has {} left a block",
                                                 shared_bytes, info_.name, room)};
   }
-  CCKS_CU(driver_, cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+  CCKS_CU(driver_, cuFuncSetAttribute(worker_.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(shared_bytes)));
   int blocks = 0;
-  CCKS_CU(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel.function,
-                                                               static_cast<int>(kernel.threads), shared_bytes));
+  CCKS_CU(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, worker_.function,
+                                                               static_cast<int>(worker_.threads), shared_bytes));
   const std::uint32_t fit = static_cast<std::uint32_t>(blocks) * static_cast<std::uint32_t>(processors_);
   if (fit < params_.workers) {
     return {ErrorCode::invalid_argument, fmt::format("{} workers asked for, but only {} of {} threads fit on {}",
-                                                     params_.workers, fit, kernel.threads, info_.name)};
+                                                     params_.workers, fit, worker_.threads, info_.name)};
   }
   return {};
 }
 
 Status CudaDevice::launch(const WorkerImage& image, const wire::WorkerParams& params) {
   const std::lock_guard lock(launch_mutex_);
+  CCKS_RETURN_IF_ERROR(failure());
   CCKS_RETURN_IF_ERROR(check_params(params, info_.workers));
   if (resident()) return {ErrorCode::invalid_argument, "launch while workers are resident: join them first"};
   const ScopedContext current(driver_, context_);
-  params_ = params;
-  auto kernel = load_kernel(image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker, "ccks_worker");
-  if (!kernel.ok()) return kernel.status();
+  set_params(params_, params);
+  CCKS_RETURN_IF_ERROR(load_worker(image));
   unsigned shared_bytes = 0;
-  CCKS_RETURN_IF_ERROR(fit_kernel(kernel.value(), params.scratch_bytes, shared_bytes));
-  CCKS_RETURN_IF_ERROR(sample_clock());
+  CCKS_RETURN_IF_ERROR(fit_worker(params.scratch_bytes, shared_bytes));
+  // Once: a relaunch in the middle of runs should cost nothing but the launch.
+  if (clock_host_ns_ == 0) CCKS_RETURN_IF_ERROR(sample_clock());
   set_park(params_, wire::kParkNo);
   clear_states(params_);
-  lanes_.store(kernel.value().threads, std::memory_order_relaxed);  // relaxed: a number for people, alone
-  CCKS_RETURN_IF_ERROR(start_grid(kernel.value(), shared_bytes));
+  lanes_.store(worker_.threads, std::memory_order_relaxed);  // relaxed: a number for people, alone
+  CCKS_RETURN_IF_ERROR(start_grid(shared_bytes));
   const Status started = wait_until_running();
-  if (started.ok()) return started;
+  if (started.ok()) {
+    set_watching(true);
+    return started;
+  }
   set_park(params_, wire::kParkAbandon);
-  if (wait_until_left(static_cast<std::uint64_t>(std::chrono::nanoseconds(kStartTimeout).count())).ok()) stop_watch();
+  if (wait_until_left(static_cast<std::uint64_t>(std::chrono::nanoseconds(kStartTimeout).count())).ok()) resident_ = false;
   return started;
 }
 
-Status CudaDevice::start_grid(const Kernel& kernel, unsigned shared_bytes) {
+Status CudaDevice::start_grid(unsigned shared_bytes) {
   void* arguments[] = {&params_};
-  CCKS_CU(driver_, cuLaunchCooperativeKernel(kernel.function, params_.workers, 1, 1, kernel.threads, 1, 1, shared_bytes,
+  CCKS_CU(driver_, cuLaunchCooperativeKernel(worker_.function, params_.workers, 1, 1, worker_.threads, 1, 1, shared_bytes,
                                              worker_stream_, arguments));
   resident_ = true;
   launched_.store(true, std::memory_order_release);  // [C3] pairs with [C4]: params_ is set
-  watch_stop_ = false;
-  watcher_ = std::thread([this] { watch(); });
   return {};
 }
 
@@ -145,7 +173,7 @@ Status CudaDevice::wait_until_left(std::uint64_t timeout_ns) {
       return {ErrorCode::deadline_exceeded,
               fmt::format("workers are still resident after {} ms", timeout_ns / 1'000'000)};
     }
-    if (waited > 100'000) std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (waited > kEagerJoinNs) std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
@@ -154,47 +182,57 @@ Status CudaDevice::join(std::uint64_t timeout_ns) {
   if (!resident()) return {};
   const Status status = wait_until_left(timeout_ns);
   if (status.code() == ErrorCode::deadline_exceeded) return status;
-  stop_watch();
+  set_watching(false);
+  resident_ = false;
   return status;
 }
 
 void CudaDevice::watch() {
+  pthread_setname_np(pthread_self(), "ccks-watch");
   const ScopedContext current(driver_, context_);
   std::unique_lock lock(watch_mutex_);
   while (!watch_stop_) {
+    if (!watching_) {
+      watch_wake_.wait(lock);
+      continue;
+    }
     const auto left = grid_left();
-    if (!left.ok() || left.value()) return;
+    if (!left.ok() || left.value()) watching_ = false;
     watch_wake_.wait_for(lock, kWatchPeriod);
   }
 }
 
-void CudaDevice::stop_watch() {
+void CudaDevice::set_watching(bool on) {
+  {
+    const std::lock_guard lock(watch_mutex_);
+    watching_ = on;
+  }
+  if (on) watch_wake_.notify_all();
+}
+
+void CudaDevice::stop_watcher() {
   {
     const std::lock_guard lock(watch_mutex_);
     watch_stop_ = true;
   }
   watch_wake_.notify_all();
   if (watcher_.joinable()) watcher_.join();
-  resident_ = false;
 }
 
 Status CudaDevice::sample_clock() {
-  auto kernel = load_kernel(ccks_image_clock, "ccks_clock");
-  if (!kernel.ok()) return kernel.status();
-  auto block = transport_->allocate(4 * sizeof(wire::u32));
-  if (!block.ok()) return block.status();
-  wire::u32* box = static_cast<wire::u32*>(block.value().address);
+  auto* box = static_cast<wire::u32*>(clock_box_.address);
+  wire::HostAtoms::link_store_relaxed(&box[0], 0);  // relaxed, both: the launch orders them before the kernel
+  wire::HostAtoms::link_store_relaxed(&box[1], 0);
   wire::u32 rounds = kClockRounds;
   void* arguments[] = {&box, &rounds};
   const CUresult result =
-      driver_.cuLaunchKernel(kernel.value().function, 1, 1, 1, 1, 1, 1, 0, worker_stream_, arguments, nullptr);
+      driver_.cuLaunchKernel(clock_.function, 1, 1, 1, 1, 1, 1, 0, worker_stream_, arguments, nullptr);
   Status status = result == CUDA_SUCCESS ? ask_clock(box)
                                          : driver_error(driver_, result, "cuLaunchKernel(ccks_clock)", __FILE__, __LINE__);
   const CUresult finished = driver_.cuStreamSynchronize(worker_stream_);
   if (status.ok() && finished != CUDA_SUCCESS) {
     status = driver_error(driver_, finished, "cuStreamSynchronize(worker_stream_)", __FILE__, __LINE__);
   }
-  transport_->release(block.value());
   return status;
 }
 

@@ -29,9 +29,15 @@ struct Loaded {
   Status status;
 };
 
+// CCKS_CUDA_DRIVER names another library in the driver's place: one that counts or records calls, or a test's own.
+const char* library_name() {
+  const char* wanted = std::getenv("CCKS_CUDA_DRIVER");
+  return wanted != nullptr && *wanted != 0 ? wanted : "libcuda.so.1";
+}
+
 Loaded load() {
   Loaded out;
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(library_name(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* why = dlerror();
     out.status = {ErrorCode::unavailable, fmt::format("no CUDA driver on this machine ({})", why ? why : "not found")};

@@ -1,4 +1,7 @@
 // HostDevice: workers are threads of this process. Runs the same worker loop over the same protocol as a GPU.
+//
+// A thread cannot be stopped. If an op does not end, the device's destructor gives up after some seconds: it lets the thread
+// go, which holds the crew, and leaves all memory mapped, since the op may still write there.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +22,8 @@ namespace ccks::gpu {
 
 class HostDevice final : public Device {
  public:
-  static Result<std::unique_ptr<Device>> open(const DeviceOptions& options);
+  /// `notice` becomes DeviceInfo::notice.
+  static Result<std::unique_ptr<Device>> open(const DeviceOptions& options, std::string notice = {});
   ~HostDevice() override;
 
   DeviceInfo info() const override { return info_; }
@@ -33,8 +37,8 @@ class HostDevice final : public Device {
   Result<std::unique_ptr<OpSequence>> make_op_sequence(const WorkerImage& image, const OpSequencePlan& plan) override;
   std::uint64_t clock_pair(std::uint64_t& host_ns) override;
   void doorbell(std::uint32_t index) override;
-  void scheduler_wait(std::uint64_t timeout_ns) override { bells_.scheduler_wait(timeout_ns); }
-  void wake_scheduler() override { bells_.ring_scheduler(); }
+  void scheduler_wait(std::uint64_t timeout_ns) override { crew_->bells.scheduler_wait(timeout_ns); }
+  void wake_scheduler() override { crew_->bells.ring_scheduler(); }
 
  private:
   HostDevice(const DeviceOptions& options, Topology topology, std::uint32_t workers,
@@ -42,28 +46,35 @@ class HostDevice final : public Device {
   Status prepare_contexts(std::uint32_t workers, std::uint32_t scratch_bytes);
   Status start_threads(HostWorkerEntry entry);
   Status wait_until_running();
-  void abandon_and_join();
+  bool wait_until_left(std::uint64_t timeout_ns);
+  bool abandon_and_join();
+
+  /// What worker threads touch besides link and device memory; the last of them lets it go.
+  struct Crew {
+    explicit Crew(std::uint32_t workers) : bells{workers} {}
+    Bells bells;
+    wire::WorkerParams params{};
+    std::vector<worker::HostWorkerContext> contexts;
+    std::mutex alive_mutex;
+    std::condition_variable all_left;
+    std::uint32_t alive = 0;  // threads that have not left, under alive_mutex
+  };
 
   const Topology topology_;
   const std::unique_ptr<Transport> transport_;
   DeviceInfo info_;
   bool pin_ = false;
-  Bells bells_;
+  const std::shared_ptr<Crew> crew_;
 
   std::mutex memory_mutex_;  // guards the two lists
   std::vector<Block> link_blocks_;
   std::vector<Block> device_blocks_;
 
   std::mutex launch_mutex_;  // guards launch and join against each other
-  wire::WorkerParams params_{};
-  std::atomic<bool> launched_{false};   // params_ is valid: health() may read the lines
-  std::vector<worker::HostWorkerContext> contexts_;
+  std::atomic<bool> launched_{false};  // crew_->params is valid: health() may read the lines
   Block scratch_;
   std::vector<std::thread> threads_;
-
-  std::mutex alive_mutex_;
-  std::condition_variable all_left_;
-  std::uint32_t alive_ = 0;  // threads that have not left, under alive_mutex_
+  bool given_up_ = false;  // threads were let go that had not left
 
   std::mutex op_pool_mutex_;
   std::unique_ptr<OpPool> op_pool_;  // made with the first sequence; its threads leave before memory is freed

@@ -79,9 +79,11 @@ struct DeviceInfo {
   std::uint64_t memory_bytes = 0;      // device memory, 0: unknown
   std::string architecture;            // of a GPU, as compilers name it: "sm_90a"; empty otherwise
   bool workers_sleep = false;          // workers may sleep and need doorbell(); the scheduler should sleep too when idle
+  std::string notice;                  // for people: why `auto` took no GPU; empty otherwise
 };
 
-/// Device owns memory and workers. Thread-safe unless noted. Destroying it parks the workers and frees everything.
+/// Device owns memory and workers. Thread-safe unless noted. Destroying it parks the workers and frees everything; if an op
+/// does not end within seconds, it gives up instead: what that worker may still touch is kept until the process ends.
 class Device {
  public:
   virtual ~Device() = default;
@@ -94,6 +96,8 @@ class Device {
   virtual Status read(void* to, std::uint64_t from, std::uint64_t bytes) = 0;
   virtual Status fill_zero(std::uint64_t to, std::uint64_t bytes) = 0;
 
+  /// Loads code while no worker is alive, so that the launch of `image` that follows need not: the long part of a handoff.
+  virtual Status load(const WorkerImage& /*image*/) { return {}; }
   /// Starts (or resumes) all workers; returns when every one of them is running. `params` is copied.
   virtual Status launch(const WorkerImage& image, const wire::WorkerParams& params) = 0;
   /// Waits until all workers have left. They leave when told through their inbox or line, when the heartbeat is stale,
