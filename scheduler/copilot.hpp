@@ -11,6 +11,7 @@
 #include "scheduler/copilot_setup.hpp"
 #include "scheduler/fault_text.hpp"
 #include "scheduler/run_order.hpp"
+#include "scheduler/task_watch.hpp"
 #include "scheduler/worker_links.hpp"
 
 namespace ccks::scheduler {
@@ -26,6 +27,7 @@ class Copilot {
     loads_.reserve(setup.params.workers, setup.params.inbox_slots);
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
+    watch_.reserve(setup.params.workers, setup.task_deadline_ns);
   }
 
   /// One round: take records, take new runs, decide, publish, look at the clock. True if anything happened.
@@ -104,7 +106,7 @@ class Copilot {
       case wire::RecordKind::fault:
         return on_fault(worker, record.value);
       case wire::RecordKind::parked:
-        return on_parked(worker, record.value);
+        return on_parked();
     }
     protocol_error(worker, "a record of unknown kind");
   }
@@ -149,12 +151,8 @@ class Copilot {
     fail_all(ErrorCode::device_fault, text.data());
   }
 
-  void on_parked(std::uint32_t worker, std::uint32_t reason) {
-    if (static_cast<wire::ParkReason>(reason) == wire::ParkReason::requested) return;
-    std::array<char, 232> text{};
-    describe_parked(worker, static_cast<wire::ParkReason>(reason), text);
-    fail_all(ErrorCode::device_fault, text.data());
-  }
+  // Its line says the same, for as long as it is away. If it has work somebody must bring it back: look soon.
+  void on_parked() { next_tick_ = 0; }
 
   void protocol_error(std::uint32_t worker, const char* what) {
     std::array<char, 232> text{};
@@ -331,7 +329,7 @@ class Copilot {
     order_.for_each_waiting([&](std::uint32_t entry) {
       if (!is_fence(entry)) check_time(slot(entry), now);
     });
-    check_workers();
+    check_workers(now);
     check_progress(now);
   }
 
@@ -354,18 +352,34 @@ class Copilot {
     }
   }
 
-  // A worker whose outbox is full cannot send its fault; its line tells.
-  void check_workers() {
+  // A worker whose outbox is full cannot send its fault, nor that it has left; its line tells.
+  void check_workers(std::uint64_t now) {
+    bool away = false;
     for (std::uint32_t w = 0; w < links_.workers() && !failed_; ++w) {
       wire::WorkerLine& line = links_.worker_line(w);
       // [W2] acquire: the fault's details were stored before the state [W1] (worker_link.hpp).
       const auto state = static_cast<wire::WorkerState>(links_.atoms().link_load_acquire(&line.state));
       if (state == wire::WorkerState::faulted) on_fault(w, line.fault);
+      away |= state == wire::WorkerState::parked && loads_.tasks(w) > 0;
     }
-    if (!failed_ && in_flight()) {
-      if (const Status health = setup_.device->health(); !health.ok())
-        fail_all(ErrorCode::device_fault, health.message().c_str());
+    if (failed_) return;
+    if (const Status health = setup_.device->health(); !health.ok()) {
+      return fail_all(ErrorCode::device_fault, health.message().c_str());
     }
+    if (const char* outside = setup_.events->outside_failure(); outside != nullptr) {
+      return fail_all(ErrorCode::device_fault, outside);
+    }
+    if (away) setup_.events->workers_away();
+    const std::uint32_t stuck = watch_.find(links_, *setup_.tables, now);
+    if (stuck != plan::kNone) on_stuck(stuck);
+  }
+
+  void on_stuck(std::uint32_t worker) {
+    const Decision& task = links_.unanswered(worker, 0);
+    const std::uint32_t epoch = slot(task.slot_flags & (wire::kMaxSlots - 1)).epoch;
+    std::array<char, 232> text{};
+    describe_stuck(setup_.tables->plan, worker, task, epoch, setup_.task_deadline_ns, text);
+    fail_all(ErrorCode::deadline_exceeded, text.data());
   }
 
   CopilotSetup setup_;
@@ -376,6 +390,7 @@ class Copilot {
   RunOrder order_;
   Batch batch_;
   std::vector<std::uint8_t> rung_;
+  TaskWatch watch_;
   std::size_t turn_ = 0;
   std::uint32_t next_ordinal_ = 0;
   std::uint64_t next_tick_ = 0;

@@ -36,6 +36,10 @@ class RunEvents {
   virtual void fence_reached(StateFence& fence) = 0;
   /// Workers are lost: every run ends with this, now and later. Called once, before the runs are ended.
   virtual void engine_failed(ErrorCode code, const char* message) = 0;
+  /// Workers have left that have work: somebody must bring them back. Comes again and again until they are.
+  virtual void workers_away() {}
+  /// Why that was impossible; null while all is well.
+  virtual const char* outside_failure() const { return nullptr; }
 };
 
 /// Sees every decision in the order of sending. Called on the scheduler thread; must not block or allocate.
@@ -59,6 +63,7 @@ struct CopilotSetup {
   DecisionSink* sinks[2] = {nullptr, nullptr};  // record, trace; null: none
   wire::WorkerParams params{};
   std::uint32_t states = 1;
+  std::uint64_t task_deadline_ns = 0;  // 0: none
   bool stateful = false;   // runs of one state instance go one after the other
   bool doorbells = false;  // DeviceInfo::workers_sleep
   std::uint64_t link_delay_ns = 0;  // for a Copilot over DelayedLinks

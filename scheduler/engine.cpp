@@ -114,6 +114,9 @@ Status Engine::read_state(std::uint32_t state, std::string_view name, std::span<
   return impl_->core->read_state(state, name, bytes);
 }
 Status Engine::drain(std::chrono::nanoseconds timeout) { return impl_->core->drain(timeout_of(timeout)); }
+Result<HandoffTimes> Engine::handoff(const Program& program, std::chrono::nanoseconds timeout) {
+  return impl_->core->handoff(program, timeout_of(timeout));
+}
 EngineStats Engine::stats() const { return impl_->core->stats(); }
 DeviceInfo Engine::device_info() const { return impl_->core->device().info(); }
 const plan::PlanView& Engine::plan() const { return impl_->core->plan(); }

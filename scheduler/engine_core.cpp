@@ -53,6 +53,7 @@ Status EngineCore::set_up() {
   }
   if (options_.trace_records > 0)
     decision_trace_ = std::make_unique<DecisionTrace>(options_.trace_records * std::size_t{workers});
+  keeper_ = std::make_unique<Keeper>(*device_, memory_.params);
   if (policy_ == nullptr) policy_ = make_policy(policy_kind_, tables_, options_.slots);
   start_thread();
   return {};
@@ -111,6 +112,7 @@ void EngineCore::start_thread() {
   setup.states = options_.states;
   setup.stateful = tables_.plan.state_bytes > 0;
   setup.doorbells = info.workers_sleep;
+  setup.task_deadline_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(options_.task_deadline.count(), 0));
   SchedulerThreadOptions thread;
   thread.pin = options_.pin_scheduler;
   thread.busy_workers = info.kind == "host" ? info.workers : 0;
@@ -143,7 +145,7 @@ Status EngineCore::start() {
       return {ErrorCode::invalid_argument, fmt::format("weight '{}' is not bound", tensor.name)};
     }
   }
-  CCKS_RETURN_IF_ERROR(device_->launch(program_.worker(), memory_.params));
+  CCKS_RETURN_IF_ERROR(keeper_->launch(program_));
   started_.store(true, std::memory_order_release);  // [C3] release: pairs with [C4]
   return {};
 }
@@ -159,11 +161,21 @@ void EngineCore::shut_down() {
   // A worker gives up waiting after spin_deadline; twice that and a second for long ops is beyond all hope.
   const auto patience = 2 * static_cast<std::uint64_t>(options_.spin_deadline.count()) + 1'000'000'000u;
   const bool drained = unfinished_.wait([](std::uint32_t left) { return left == 0; }, patience);
-  thread_->stop(!drained);
-  // relaxed: no other thread uses the core's lifecycle any more.
-  if (started_.load(std::memory_order_relaxed)) (void)device_->join(patience);
+  keeper_->stop();  // nobody comes back from here on
+  const bool failed = !failure().ok();
+  thread_->stop(!drained || failed);
+  // relaxed: no other thread uses the core's lifecycle any more. If workers stay, the device's end deals with them.
+  if (started_.load(std::memory_order_relaxed)) (void)device_->join(failed ? kFailedPatienceNs : patience);
   thread_.reset();
   if (record_ != nullptr) (void)record_->finish();
+}
+
+Result<HandoffTimes> EngineCore::handoff(const Program& program, std::uint64_t timeout_ns) {
+  CCKS_RETURN_IF_ERROR(ready_to_run());
+  if (!program.valid() || program.plan().hash != tables_.plan.hash) {
+    return {ErrorCode::invalid_argument, "a handoff needs code for the same plan"};
+  }
+  return keeper_->handoff(program, timeout_ns);
 }
 
 void EngineCore::drop(EngineCore* core) {
@@ -200,6 +212,7 @@ EngineStats EngineCore::stats() const {
   out.records_received = stats_.records_received.get();
   out.skipped_tiles = stats_.skipped_tiles.get();
   out.scheduler_busy_ns = stats_.busy_ns.get();
+  out.relaunches = keeper_->relaunches();
   return out;
 }
 

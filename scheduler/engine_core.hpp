@@ -10,6 +10,7 @@
 #include "ccks/engine.hpp"
 #include "scheduler/copilot_setup.hpp"
 #include "scheduler/dims.hpp"
+#include "scheduler/keeper.hpp"
 #include "scheduler/memory_map.hpp"
 #include "scheduler/scheduler_thread.hpp"
 
@@ -34,6 +35,7 @@ class EngineCore final : public RunEvents {
   Status read_state(std::uint32_t state, std::string_view name, std::span<std::byte> bytes);
   Status reset_state(std::uint32_t state);
   Status drain(std::uint64_t timeout_ns);
+  Result<HandoffTimes> handoff(const Program& program, std::uint64_t timeout_ns);
   /// Cancels what waits, drains, ends the thread, parks the workers. Handles may live on.
   void shut_down();
   EngineStats stats() const;
@@ -62,6 +64,8 @@ class EngineCore final : public RunEvents {
   void run_released(RunSlot& run) override;
   void fence_reached(StateFence& fence) override;
   void engine_failed(ErrorCode code, const char* message) override;
+  void workers_away() override { keeper_->call(); }
+  const char* outside_failure() const override { return keeper_->failure(); }
 
  private:
   EngineCore(std::unique_ptr<Device> device, Program program, const EngineOptions& options);
@@ -99,6 +103,7 @@ class EngineCore final : public RunEvents {
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<RecordFile> record_;
   std::unique_ptr<DecisionTrace> decision_trace_;
+  std::unique_ptr<Keeper> keeper_;  // before the thread that calls it
   std::unique_ptr<SchedulerThread> thread_;
   SchedulerStats stats_;
   std::atomic<std::uint64_t> runs_submitted_{0};

@@ -146,6 +146,7 @@ void EngineCore::fence_reached(StateFence& fence) { fence.reached.store(1); }
 void EngineCore::engine_failed(ErrorCode code, const char* message) {
   fail_code_ = code;
   std::strncpy(fail_message_, message, sizeof(fail_message_) - 1);
+  keeper_->give_up();
   failed_.store(true, std::memory_order_release);  // [C1] pairs with [C2]
 }
 

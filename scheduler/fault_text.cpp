@@ -45,10 +45,19 @@ void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::Faul
         line.fault_tile, line.fault_epoch, line.fault_slot, line.fault_event);
 }
 
-void describe_parked(std::uint32_t worker, wire::ParkReason reason, std::span<char> out) {
-  const char* why =
-      reason == wire::ParkReason::stale_heartbeat ? "the host's heartbeat stood still" : "it was idle for too long";
-  write(out, "worker {} left while runs were in flight: {}", worker, why);
+void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const Decision& task, std::uint32_t epoch,
+                    std::uint64_t limit_ns, std::span<char> out) {
+  const double seconds = static_cast<double>(limit_ns) / 1e9;
+  const std::uint32_t slot = task.slot_flags & (wire::kMaxSlots - 1);
+  if (task.op >= plan.ops.size()) {
+    return write(out, "worker {}: its list, run {} of slot {}, has not ended for {:g} s, nor sent a record", worker, epoch,
+                 slot, seconds);
+  }
+  const std::uint32_t first = task.tile & (wire::kMaxTilesPerOp - 1);
+  write(out,
+        "worker {}: op '{}' tiles {} to {}, run {} of slot {}, has not ended for {:g} s, though all it waits for has: an op "
+        "that never ends, and that nobody can stop",
+        worker, plan.ops[task.op].name, first, first + (task.tile >> wire::kTileBits), epoch, slot, seconds);
 }
 
 }  // namespace ccks::scheduler

@@ -5,12 +5,15 @@
 
 #include "ccks/plan.hpp"
 #include "ccks/wire/control.hpp"
+#include "scheduler/policy.hpp"
 
 namespace ccks::scheduler {
 
 /// Always null-terminated, cut where the buffer ends.
 void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::FaultCode code,
                     const wire::WorkerLine& line, std::span<char> out);
-void describe_parked(std::uint32_t worker, wire::ParkReason reason, std::span<char> out);
+/// A task that has not ended for `limit_ns`.
+void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const Decision& task, std::uint32_t epoch,
+                    std::uint64_t limit_ns, std::span<char> out);
 
 }  // namespace ccks::scheduler

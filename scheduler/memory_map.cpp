@@ -57,6 +57,10 @@ void reserve_slots(Reserver& reserver, MemoryMap& map, const PlanTables& tables,
   }
 }
 
+std::uint64_t limit_ns(std::chrono::nanoseconds limit, std::uint64_t otherwise) {
+  return limit.count() < 0 ? otherwise : static_cast<std::uint64_t>(limit.count());
+}
+
 }  // namespace
 
 Result<MemoryMap> reserve_memory(Device& device, const PlanTables& tables, const EngineOptions& options) {
@@ -72,7 +76,8 @@ Result<MemoryMap> reserve_memory(Device& device, const PlanTables& tables, const
   wire::WorkerParams& p = map.params;
   p.scratch_bytes = tables.plan.scratch_bytes;
   p.spin_deadline_ns = static_cast<std::uint64_t>(options.spin_deadline.count());
-  p.heartbeat_limit_ns = info.kind == "host" ? 0 : kHeartbeatLimitNs;
+  p.heartbeat_limit_ns = limit_ns(options.heartbeat_limit, 0);
+  p.idle_limit_ns = limit_ns(options.idle_limit, info.kind == "cuda" ? kCudaIdleLimitNs : 0);
   for (std::uint32_t i = 0; i < options.slots; ++i) {
     CCKS_RETURN_IF_ERROR(
         device.write(p.frames + i * sizeof(std::uint64_t), &map.slots[i].frame, sizeof(std::uint64_t)));

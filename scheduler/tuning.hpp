@@ -38,8 +38,22 @@ inline constexpr std::uint32_t kIntakePerStep = 16;
 /// How often the heartbeat is written and health, deadlines of waiting runs and worker lines are looked at.
 inline constexpr std::uint64_t kTickNs = 1'000'000;
 
-/// A resident GPU worker leaves when the heartbeat has stood still for so long: the process is stopped or dead.
-inline constexpr std::uint64_t kHeartbeatLimitNs = 10'000'000'000;
+/// A GPU is left to others when its workers have had nothing to do for so long: far above the gaps between requests of
+/// a busy server, and coming back costs tens of microseconds.
+inline constexpr std::uint64_t kCudaIdleLimitNs = 1'000'000'000;
+
+/// How often somebody who waits for workers to leave looks whether he still should.
+inline constexpr std::uint64_t kKeeperPatienceNs = 100'000'000;
+
+/// Of the time between two ticks no more than this counts as time that workers had: a process that was stopped must
+/// not believe that they stood still.
+inline constexpr std::uint64_t kLongestTickNs = 50'000'000;
+
+/// How often a worker that stands still is looked into.
+inline constexpr std::uint64_t kStandstillLookNs = 100'000'000;
+
+/// What workers may take to leave an engine that has failed: one of them may be in an op that never ends.
+inline constexpr std::uint64_t kFailedPatienceNs = 1'000'000'000;
 
 /// Empty steps before the scheduler thread sleeps where workers sleep too (few cores), and where they never do.
 inline constexpr std::uint32_t kSpinsBeforeSleep = 64;

@@ -68,8 +68,19 @@ class WorkerLinks {
   const Decision& unanswered(std::uint32_t worker, std::uint32_t ahead) const {
     return sent_[index(worker, workers_[worker].done + ahead)];
   }
+  /// Tasks that `worker` has answered so far (wraps), and those it has not.
+  std::uint32_t answered(std::uint32_t worker) const { return workers_[worker].done; }
+  std::uint32_t unanswered_count(std::uint32_t worker) const {
+    return workers_[worker].inbox.position() - workers_[worker].done;
+  }
   /// The first unanswered decision of `worker`, which is answered now.
   const Decision& take_sent(std::uint32_t worker) { return sent_[index(worker, workers_[worker].done++)]; }
+
+  /// Whether `worker` has left without a fault. [W2] acquire: pairs with [W1], the worker's state.
+  bool is_away(std::uint32_t worker) const {
+    const std::uint32_t state = atoms_.link_load_acquire(&worker_line(worker).state);
+    return state == static_cast<std::uint32_t>(wire::WorkerState::parked);
+  }
 
   wire::WorkerLine& worker_line(std::uint32_t worker) const {
     return reinterpret_cast<wire::WorkerLine*>(params_.worker_lines)[worker];

@@ -24,6 +24,16 @@ struct EngineOptions {
   std::uint32_t states = 1;             // state instances (sessions); runs of one state instance are executed in order
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
   std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
+  /// Workers leave a device when they have had nothing to do for so long, and come back with the next run. On a GPU that
+  /// costs tens of microseconds, and resident workers block frees and module loads of the whole process. Negative: the
+  /// device's own (a second on a GPU, never on the host). 0: never.
+  std::chrono::nanoseconds idle_limit{-1};
+  /// Workers leave when the scheduler thread has been silent for so long: a stopped process leaves its GPU to others. They
+  /// come back when it goes on; runs in flight just take longer. 0: never.
+  std::chrono::nanoseconds heartbeat_limit = std::chrono::seconds(10);
+  /// A task that takes longer, though all it waits for is there, is an op that never ends: the engine fails. Shorter than
+  /// spin_deadline, so that the op is named and not those that wait for it. 0: never.
+  std::chrono::nanoseconds task_deadline = std::chrono::seconds(20);
   std::uint32_t trace_records = 0;      // per worker; 0: no trace
   std::string record_path;              // write every decision there (C8)
   std::string replay_path;              // take decisions from there instead of the policy
@@ -89,6 +99,7 @@ struct EngineStats {
   std::uint64_t records_received = 0;
   std::uint64_t skipped_tiles = 0;     // tiles that did not exist or were cancelled
   std::uint64_t scheduler_busy_ns = 0; // thread time spent deciding and sending
+  std::uint64_t relaunches = 0;        // times that workers came back: after they had left, or with new code
 };
 
 /// One timed task for tools; see write_trace.
@@ -97,15 +108,25 @@ struct TraceEvent {
   std::uint64_t start_ns, wait_ns, run_ns;   // steady_clock
 };
 
+/// How long the workers stood still for a handoff.
+struct HandoffTimes {
+  std::chrono::nanoseconds park{0};      // until the last had left
+  std::chrono::nanoseconds load{0};      // of the new code
+  std::chrono::nanoseconds relaunch{0};  // until all ran again
+  std::chrono::nanoseconds total() const { return park + load + relaunch; }
+};
+
 /// Engine runs a program on a device. Thread-safe: any number of client threads may submit. Several engines may live in
-/// one process. Starts exactly one thread (the scheduler); the device starts its workers.
+/// one process. Starts two threads (the scheduler, and one that sleeps until workers must be brought back); the device
+/// starts its workers.
 class Engine {
  public:
   /// Reserves all memory, starts the scheduler thread, does not launch workers yet (start()).
   static Result<Engine> create(std::unique_ptr<Device> device, Program program, const EngineOptions& options = {});
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
-  /// Cancels what waits, drains what runs, parks the workers.
+  /// Cancels what waits, drains what runs, parks the workers. If an op never ends, gives up after some seconds: its worker
+  /// cannot be stopped, so what it may touch stays with the process (Device).
   ~Engine();
 
   /// Copies a weight to the device. invalid_argument unless `bytes` has exactly its size. Before start().
@@ -121,6 +142,10 @@ class Engine {
   Status read_state(std::uint32_t state, std::string_view name, std::span<std::byte> bytes);
   /// Waits until nothing is queued or running.
   Status drain(std::chrono::nanoseconds timeout);
+  /// handoff gives the workers other code for the same plan, compiled elsewhere, while runs are in flight: the workers leave
+  /// where they stand, the code is loaded, they go on. Nothing is lost or run twice. On a failure the old code goes on:
+  /// deadline_exceeded if the workers did not leave within `timeout`, else the loader's words. After start().
+  Result<HandoffTimes> handoff(const Program& program, std::chrono::nanoseconds timeout = std::chrono::seconds(10));
   EngineStats stats() const;
   DeviceInfo device_info() const;
   const plan::PlanView& plan() const;

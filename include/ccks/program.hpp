@@ -41,6 +41,12 @@ class Program {
   bool valid() const { return plan_ != nullptr; }
   const plan::PlanView& plan() const { return *plan_; }
   const WorkerImage& worker() const { return worker_; }
+  /// The same plan with other code, for Engine::handoff. What `worker` points at must live as long as the copies do.
+  Program with_worker(const WorkerImage& worker) const {
+    Program out = *this;
+    out.worker_ = worker;
+    return out;
+  }
 
  private:
   std::shared_ptr<const void> owner_;

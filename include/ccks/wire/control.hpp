@@ -25,20 +25,27 @@ struct alignas(kCacheLineBytes) WorkerLine {
   u32 fault_target;
   u32 asleep;          // host device: the worker sleeps and wants its doorbell rung
   u32 park_reason;
+  // Of the inbox task at inbox_position, if it was suspended: where the next launch takes it up. Else both 0.
+  u32 resume_list_task;  // tasks of its list that are finished
+  u32 resume_tile;       // tiles of the task, or of that task of its list, that are finished
   u64 busy_ns;         // time in op bodies since launch
   u64 wait_ns;         // time waiting for events
 };
 static_assert(sizeof(WorkerLine) == kCacheLineBytes);
 
-/// What HostLine::park asks for. `abandon` is for teardown: a worker also leaves an event wait, with FaultCode::abandoned,
-/// since its task is neither finished nor untouched.
-enum ParkRequest : u32 { kParkNo = 0, kParkAfterTask = 1, kParkAbandon = 2 };
+/// What HostLine::park asks for.
+///   after_task  leave between two inbox tasks
+///   abandon     for teardown: also leave an event wait, with FaultCode::abandoned, since the task is neither finished nor
+///               untouched
+///   suspend     also leave an event wait, and write down where: the next launch goes on at the tile that waited. For
+///               relaunches while runs are in flight, where others may wait for a worker that has left
+enum ParkRequest : u32 { kParkNo = 0, kParkAfterTask = 1, kParkAbandon = 2, kParkSuspend = 3 };
 
 /// HostLine is written by the host, read by one worker.
 struct alignas(kCacheLineBytes) HostLine {
   u32 outbox_consumed;  // records the scheduler has taken: the worker's credit
-  u32 park;             // ParkRequest. Device::launch clears it
-  u64 heartbeat_ns;     // host clock; workers leave when it stands still for `heartbeat_limit_ns`
+  u32 park;             // ParkRequest, by scheduler, keeper or device. Device::launch clears it
+  u64 heartbeat_ns;     // host clock; workers leave, or suspend, when it stands still for `heartbeat_limit_ns`
   u32 reserved[28];
 };
 static_assert(sizeof(HostLine) == kCacheLineBytes);

@@ -1,0 +1,82 @@
+// TaskWatch: finds the worker whose op does not end. A worker that stands still is either in an op, or waits for one of
+// another worker; the scheduler knows which, because it knows what it has sent and what has been answered.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "scheduler/plan_tables.hpp"
+#include "scheduler/tuning.hpp"
+#include "scheduler/worker_links.hpp"
+
+namespace ccks::scheduler {
+
+/// One thread. Time is counted from tick to tick, but of a long gap only kLongestTickNs: who was stopped has seen nothing.
+class TaskWatch {
+ public:
+  void reserve(std::uint32_t workers, std::uint64_t deadline_ns) {
+    deadline_ns_ = deadline_ns;
+    seen_.resize(workers);
+  }
+
+  /// The worker whose oldest task has been begun, as far as the scheduler can tell, and not ended for the deadline; kNone:
+  /// none. Called at every tick; looks at everything only now and then.
+  template <class Atoms>
+  std::uint32_t find(const WorkerLinks<Atoms>& links, const PlanTables& tables, std::uint64_t now) {
+    const std::uint64_t step = std::min(now - last_tick_, kLongestTickNs);
+    last_tick_ = now;
+    if (deadline_ns_ == 0) return plan::kNone;
+    awake_ns_ += step;
+    if (awake_ns_ < next_look_) return plan::kNone;
+    next_look_ = awake_ns_ + std::min(kStandstillLookNs, deadline_ns_ / 4);
+    std::uint32_t found = plan::kNone;
+    for (std::uint32_t w = 0; w < links.workers(); ++w) {
+      if (stands_still(links, w) && found == plan::kNone && !waits_for_another(links, tables, w)) found = w;
+    }
+    return found;
+  }
+
+ private:
+  struct Seen {
+    std::uint32_t answered = 0;
+    std::uint64_t since = 0;  // of the awake clock
+  };
+
+  template <class Atoms>
+  bool stands_still(const WorkerLinks<Atoms>& links, std::uint32_t worker) {
+    Seen& seen = seen_[worker];
+    const std::uint32_t answered = links.answered(worker);
+    const bool busy = links.unanswered_count(worker) > 0 && !links.is_away(worker);
+    if (!busy || answered != seen.answered) seen = {answered, awake_ns_};
+    return awake_ns_ - seen.since > deadline_ns_;
+  }
+
+  /// Whether a task is unanswered that the oldest one of `worker` reads from.
+  template <class Atoms>
+  bool waits_for_another(const WorkerLinks<Atoms>& links, const PlanTables& tables, std::uint32_t worker) const {
+    const Decision& oldest = links.unanswered(worker, 0);
+    if (oldest.op >= wire::kMaxOps) return false;
+    for (std::uint32_t w = 0; w < links.workers(); ++w) {
+      const std::uint32_t count = links.unanswered_count(w);
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const Decision& other = links.unanswered(w, i);
+        if (other.op == wire::kOpList || slot_of(other) != slot_of(oldest)) continue;
+        for (const std::uint32_t next : tables.successors_of(other.target)) {
+          if (next == oldest.op) return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  static std::uint32_t slot_of(const Decision& decision) { return decision.slot_flags & (wire::kMaxSlots - 1); }
+
+  std::vector<Seen> seen_;
+  std::uint64_t deadline_ns_ = 0;
+  std::uint64_t last_tick_ = 0;
+  std::uint64_t awake_ns_ = 0;  // the awake clock
+  std::uint64_t next_look_ = 0;
+};
+
+}  // namespace ccks::scheduler
