@@ -4,6 +4,7 @@
 
 #include "bench/bench_dispatch.hpp"
 #include "bench/bench_gpu.hpp"
+#include "bench/bench_micro.hpp"
 #include "bench/bench_report.hpp"
 
 int bench_matmul_main();
@@ -32,6 +33,15 @@ int main(int argc, char** argv) {
   CLI::App* reaction_app = app.add_subcommand("reaction", "Value on the GPU to decision to another worker's start");
   reaction_app->add_option("--runs", reaction.runs, "Runs")->check(CLI::Range(30, 1'000'000))->capture_default_str();
   reaction_app->add_option("--workers", reaction.workers, "Workers; 0: one a multiprocessor");
+  ccks::bench::MicroOptions micro;
+  micro.specs = CCKS_BENCH_SPECS;
+  CLI::App* micro_app = app.add_subcommand("micro", "Programs of many small ops, from submit to done");
+  micro_app->add_option("--device", micro.device, "Device")->check(CLI::IsMember({"auto", "host", "cuda"}))->capture_default_str();
+  micro_app->add_option("--code", micro.code, "Worker code: auto, generic, jit")->check(CLI::IsMember({"auto", "generic", "jit"}))->capture_default_str();
+  micro_app->add_option("--runs", micro.runs, "Samples per arm")->check(CLI::Range(30, 1'000'000))->capture_default_str();
+  micro_app->add_option("--only", micro.only, "Workloads, e.g. micro/chain200");
+  micro_app->add_option("--arms", micro.arms, "Arms, e.g. copilot graph");
+  micro_app->add_option("--specs", micro.specs, "Folder of the specs");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -39,6 +49,7 @@ int main(int argc, char** argv) {
   }
   if (*dispatch_app) return ccks::bench::bench_dispatch(dispatch);
   if (*memory_app) return ccks::bench::bench_memory(memory);
+  if (*micro_app) return ccks::bench::bench_micro(micro);
   if (*reaction_app) return ccks::bench::bench_reaction(reaction);
   ccks::bench::Line("matmul", "commit and machine of the lines below").print();
   return bench_matmul_main();

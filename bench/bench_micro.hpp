@@ -1,0 +1,22 @@
+// Subcommand `micro` of ccks-bench: programs of many small ops.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ccks::bench {
+
+struct MicroOptions {
+  std::string device = "auto";
+  std::string code = "auto";  // as in ccks-run: auto, generic, jit
+  std::string specs;          // folder of the specs
+  std::uint32_t runs = 300;   // samples per arm
+  std::vector<std::string> only;  // names of workloads; empty: all
+  std::vector<std::string> arms;  // names of arms; empty: all
+};
+
+/// 0; 3 if a result was wrong; 4 where the device failed.
+int bench_micro(const MicroOptions& options);
+
+}  // namespace ccks::bench

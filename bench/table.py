@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Tables from result files: every figure beside its goal.
+
+usage: bench/table.py FILE.jsonl            prints the tables
+       bench/table.py FILE.jsonl --readme   puts them into bench/README.md, between the markers
+"""
+import json
+import os
+import re
+import sys
+
+README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")
+BEGIN, END = "<!-- results: made by bench/table.py -->", "<!-- end of results -->"
+
+
+def text(value):
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def markdown(head, rows):
+    """A table that reads well as text, too."""
+    cells = [[text(c) for c in row] for row in [head] + rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = ["| " + " | ".join(c.ljust(w) for c, w in zip(row, widths)) + " |" for row in cells]
+    lines.insert(1, "|" + "|".join("-" * (w + 2) for w in widths) + "|")
+    return "\n".join(lines)
+
+
+def verdict(value, goal, at_most=True):
+    if value is None:
+        return "not measured"
+    return "yes" if (value <= goal if at_most else value >= goal) else "no"
+
+
+def of(lines, bench, arm=None):
+    return [l for l in lines if l["bench"] == bench and (arm is None or l["arm"] == arm)]
+
+
+def value(lines, bench, arm, key):
+    found = of(lines, bench, arm)
+    return found[-1].get(key) if found else None
+
+
+def micro(lines):
+    names = list(dict.fromkeys(l["bench"] for l in lines if l["bench"].startswith("micro/")))
+    if not names:
+        return ""
+    rows = []
+    for name in names:
+        ours = sorted((l for l in of(lines, name) if not l["arm"].startswith("torch")), key=lambda l: l["us_p50"])
+        theirs = sorted((l for l in of(lines, name) if l["arm"].startswith("torch")), key=lambda l: l["us_p50"])
+        copilot = value(lines, name, "copilot", "us_p50")
+        goal = next((l["goal_us"] for l in ours), None)
+        others = ", ".join(f"{l['arm']} {text(l['us_p50'])}" for l in ours if l["arm"] != "copilot")
+        best = theirs[0] if theirs else None
+        rows.append([name, goal, copilot, value(lines, name, "copilot", "us_p99"), verdict(copilot, goal) if goal else "-", others or "-",
+                     f"{best['arm'][6:]} {text(best['us_p50'])} (wall {text(best['wall_us_p50'])})" if best else "-"])
+    return markdown(["workload, us", "goal", "copilot p50", "p99", "met", "other arms, p50", "PyTorch's best, p50"], rows)
+
+
+def goals(lines):
+    """One row a goal of the benches that have one."""
+    rows = []
+    raw = value(lines, "reaction", "raw ping-pong", "ns_p50")
+    for arm in ("lookahead, another worker", "reactive, another worker"):
+        p50, p99 = value(lines, "reaction", arm, "ns_p50"), value(lines, "reaction", arm, "ns_p99")
+        if raw and p50:
+            raw99 = value(lines, "reaction", "raw ping-pong", "ns_p99")
+            rows.append([f"reaction, {arm}", "p50 <= 1.2x raw", f"{p50:.0f} ns, {p50 / raw:.2f}x of {raw:.0f}", verdict(p50 / raw, 1.2)])
+            rows.append([f"reaction, {arm}", "p99 <= 2x raw", f"{p99:.0f} ns, {p99 / raw:.2f}x (raw's own p99 {raw99:.0f})", verdict(p99 / raw, 2)])
+    for line in of(lines, "litmus"):
+        rows.append([f"litmus {line['arm']}", "1e9 trials, 0 wrong", f"{line['trials']:.3g} trials, {line['wrong']} wrong, {line['seconds']:.1f} s",
+                     "yes" if line["wrong"] == 0 and line["trials"] >= 1e9 else "no"])
+    for line in of(lines, "handoff"):
+        p99 = line.get("us_p99")
+        rows.append([f"handoff, {line['arm']}", "p99 <= 300 us, 0 lost", f"p50 {text(line.get('us_p50'))}, p99 {text(p99)} us, {text(line.get('lost'))} lost",
+                     "yes" if p99 and p99 <= 300 and line.get("lost") == 0 else "no"])
+    rows += dispatch(lines)
+    return markdown(["bench", "goal", "measured", "met"], rows) if rows else ""
+
+
+def dispatch(lines):
+    rows = []
+    for line in of(lines, "dispatch"):
+        layer, rate = line.get("us_per_layer_p50"), line.get("tasks_per_second_p50")
+        if layer is not None:
+            aim = "copilot" in line["arm"] or "static" in line["arm"] or "lookahead" in line["arm"]
+            rows.append([f"dispatch, {line['arm']}", "<= 0.8 us a layer" if aim else "beside it", f"{layer:.3g} us a layer",
+                         verdict(layer, 0.8) if aim else "-"])
+        elif rate is not None and line.get("device") != "host":
+            rows.append([f"dispatch, {line['arm']}", ">= 100 M tasks/s", f"{rate / 1e6:.3g} M tasks/s", verdict(rate, 1e8, at_most=False)])
+    return rows
+
+
+def crossover(lines):
+    found = of(lines, "crossover")
+    if not found:
+        return ""
+    rows = {}
+    arms = list(dict.fromkeys(l["arm"] for l in found))
+    for l in found:
+        rows.setdefault((l["program"], l["delay_us"], l["task_us"]), {})[l["arm"]] = l["us_p50"]
+    body = [[*key, *(rows[key].get(arm) for arm in arms)] for key in sorted(rows)]
+    return markdown(["program", "link delay, us", "task, us", *(f"{arm}, us a run" for arm in arms)], body)
+
+
+def tables(lines, name):
+    parts = [f"`{name}`, commit {lines[0].get('commit', '?')}, {gpu_of(lines)}"] if lines else []
+    parts += [part for part in (goals(lines), micro(lines), crossover(lines)) if part]
+    return "\n\n".join(parts)
+
+
+def gpu_of(lines):
+    return next((l["device"] for l in lines if "NVIDIA" in str(l.get("device", ""))), lines[0].get("machine", "?"))
+
+
+def read(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file if line.startswith("{")]
+
+
+def main():
+    lines = read(sys.argv[1])
+    out = tables(lines, os.path.basename(sys.argv[1]))
+    if "--readme" not in sys.argv:
+        print(out)
+        return
+    with open(README) as file:
+        readme = file.read()
+    put = re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: f"{BEGIN}\n{out}\n{END}", readme, flags=re.S)
+    with open(README, "w") as file:
+        file.write(put)
+
+
+if __name__ == "__main__":
+    main()
