@@ -67,6 +67,7 @@ Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t>
   fill_guards(tables.plan);
   CCKS_RETURN_IF_ERROR(fill_signals(tables.plan));
   for (std::uint32_t i = 0; i < tables.op_count(); ++i) CCKS_RETURN_IF_ERROR(fill_op(tables, i));
+  fill_blocks(tables);
   if (tables.with_lists) CCKS_RETURN_IF_ERROR(fill_lists(tables));
   built_ = true;
   return {};
@@ -101,6 +102,7 @@ void Instance::fill_head(const PlanTables& tables, const SlotMemory& memory, std
   frame.guards = layout.guards;
   frame.code = layout.code;
   frame.bases = layout.bases;
+  frame.blocks = layout.blocks;
   frame.lists = layout.lists;
   frame.list_tasks = layout.list_tasks;
   frame.frame_bytes = layout.list_tasks;
@@ -208,7 +210,7 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   const plan::OpDesc& from = tables.plan.ops[index];
   wire::OpParams to{};
   to.kind = static_cast<std::uint8_t>(from.kind);
-  to.flags = from.flags;
+  to.flags = static_cast<std::uint8_t>(from.flags | (tables.op_silent[index] != 0 ? wire::kOpSilent : 0));
   to.body = from.body;
   CCKS_RETURN_IF_ERROR(fill_grid(from, to));
   to.operand_first = from.operand_first;
@@ -230,6 +232,25 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles);
   op.affinity = static_cast<float>(tables.workers) / static_cast<float>(std::max(op.tiles, 1u));
   return {};
+}
+
+// Copies of what stands in the tables.
+void Instance::fill_blocks(const PlanTables& tables) {
+  auto* refs = table<wire::BlockRef>(head().blocks);
+  for (std::uint32_t index = 0; index < tables.op_count(); ++index) {
+    const wire::OpParams& params = op(index);
+    refs[index] = tables.blocks[index];
+    std::byte* to = bytes() + refs[index].offset;
+    const auto put = [&to](const auto* from, std::uint32_t count) {
+      std::memcpy(to, from, count * sizeof(*from));
+      to += count * sizeof(*from);
+    };
+    put(&params, 1);
+    put(table<wire::OperandParams>(head().operands) + params.operand_first, params.input_count + params.output_count);
+    put(waits() + params.wait_first, params.wait_count);
+    put(signals() + params.signal_first, params.signal_count);
+    put(guards() + params.guard_first, params.guard_count);
+  }
 }
 
 namespace {

@@ -81,6 +81,7 @@ class Instance {
   Status fill_op(const PlanTables& tables, std::uint32_t index);
   Status fill_grid(const plan::OpDesc& from, wire::OpParams& to) const;
   Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;
+  void fill_blocks(const PlanTables& tables);
   Status fill_lists(const PlanTables& tables);
   std::int64_t dim(plan::DimId id) const { return id == plan::kNone ? 0 : dims_[id]; }
   std::int32_t dim32(plan::DimId id) const { return static_cast<std::int32_t>(dim(id)); }

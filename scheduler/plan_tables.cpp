@@ -105,7 +105,27 @@ void build_held(PlanTables& tables) {
   }
 }
 
-Result<FrameLayout> build_layout(const PlanTables& tables) {
+// Ops come after their producers, so one pass does.
+void build_silent(PlanTables& tables) {
+  const plan::PlanView& plan = tables.plan;
+  for (const plan::OpDesc& op : plan.ops) {
+    bool silent = op.input_count == 0 && op.output_count == 0 && op.report == plan::kNone && op.guard_count == 0;
+    for (std::uint32_t w = 0; w < op.wait_count; ++w) {
+      silent = silent && tables.op_silent[plan.waits[op.wait_first + w].producer] != 0;
+    }
+    tables.op_silent.push_back(silent ? 1 : 0);
+  }
+}
+
+// What wire::BlockRef says lies in a block; all parts are multiples of 16 bytes.
+std::uint32_t block_bytes(const plan::OpDesc& op) {
+  const std::size_t bytes = sizeof(wire::OpParams) + (op.input_count + op.output_count) * sizeof(wire::OperandParams) +
+                            op.wait_count * sizeof(wire::WaitParams) + op.signal_count * sizeof(wire::SignalParams) +
+                            op.guard_count * sizeof(wire::GuardParams);
+  return static_cast<std::uint32_t>(bytes);
+}
+
+Result<FrameLayout> build_layout(PlanTables& tables) {
   const plan::PlanView& plan = tables.plan;
   std::uint64_t at = sizeof(wire::RunFrame);
   const auto place = [&at](std::uint64_t count, std::uint64_t bytes) {
@@ -121,6 +141,8 @@ Result<FrameLayout> build_layout(const PlanTables& tables) {
   layout.guards = place(plan.guards.size(), sizeof(wire::GuardParams));
   layout.code = place(plan.code.size(), sizeof(wire::ExprInstr));
   layout.bases = place(plan.event_count, sizeof(std::uint32_t));
+  layout.blocks = place(plan.ops.size(), sizeof(wire::BlockRef));
+  for (const plan::OpDesc& op : plan.ops) tables.blocks.push_back({place(1, block_bytes(op)), block_bytes(op)});
   layout.lists = place(tables.with_lists ? tables.workers : 0, sizeof(wire::ListParams));
   layout.list_tasks = place(tables.with_lists ? plan.max_tasks : 0, sizeof(wire::Task));
   if (at > 0xffffffffull) return bad_plan(plan, "its run frame would be larger than 4 GiB");
@@ -138,6 +160,7 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   tables.with_lists = with_lists;
   build_graph(tables);
   build_held(tables);
+  build_silent(tables);
   Result<FrameLayout> layout = build_layout(tables);
   if (!layout.ok()) return layout.status();
   tables.layout = *layout;

@@ -7,13 +7,14 @@
 
 #include "ccks/plan.hpp"
 #include "ccks/result.hpp"
+#include "ccks/wire/frame.hpp"
 #include "ccks/wire/task.hpp"
 
 namespace ccks::scheduler {
 
 /// Byte offsets of a frame's tables: the same for all dims, since only values change.
 struct FrameLayout {
-  std::uint32_t ops, operands, waits, signals, guards, code, bases, lists, list_tasks;
+  std::uint32_t ops, operands, waits, signals, guards, code, bases, blocks, lists, list_tasks;
   std::uint32_t max_bytes;
 };
 
@@ -32,6 +33,8 @@ struct PlanTables {
   std::vector<std::uint32_t> held;
   std::vector<std::uint32_t> op_report;  // per op: report it publishes, or kNone. Here because OpDesc is many lines
   std::vector<std::uint8_t> op_held;     // per op: waits for a report before it may be sent
+  std::vector<std::uint8_t> op_silent;   // per op: neither it nor any op it waits for touches memory (wire::kOpSilent)
+  std::vector<wire::BlockRef> blocks;    // per op: its block in a frame
 
   std::uint32_t op_count() const { return static_cast<std::uint32_t>(plan.ops.size()); }
   std::uint32_t report_count() const { return static_cast<std::uint32_t>(plan.reports.size()); }

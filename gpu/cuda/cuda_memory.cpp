@@ -89,12 +89,16 @@ Status CopyEngine::read(void* to, CUdeviceptr from, std::uint64_t bytes) {
   return read_chunks(channel, static_cast<char*>(to), from, bytes);
 }
 
+// By copies, not by a memset: that is a kernel, and resident workers may have taken every register of every SM.
 Status CopyEngine::fill_zero(CUdeviceptr to, std::uint64_t bytes) {
   if (bytes == 0) return {};
   std::unique_lock<std::mutex> lock;
   Channel& channel = take(lock);
   const ScopedContext current(*driver_, context_);
-  CCKS_CU(*driver_, cuMemsetD8Async(to, 0, bytes, channel.stream));
+  std::memset(channel.staging, 0, std::min(bytes, kStagingBytes));
+  for (; bytes > 0; to += std::min(bytes, kStagingBytes), bytes -= std::min(bytes, kStagingBytes)) {
+    CCKS_CU(*driver_, cuMemcpyHtoDAsync(to, channel.staging, std::min(bytes, kStagingBytes), channel.stream));
+  }
   CCKS_CU(*driver_, cuStreamSynchronize(channel.stream));
   return {};
 }

@@ -16,7 +16,7 @@ namespace ccks::gpu {
   X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent)  \
   X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)                     \
   X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostGetDevicePointer)       \
-  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync) X(cuMemsetD8Async)                                     \
+  X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)                                                        \
   X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction)                                     \
   X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)       \
   X(cuLaunchKernel) X(cuLaunchCooperativeKernel)

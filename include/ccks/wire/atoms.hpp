@@ -49,6 +49,8 @@ struct HostAtoms {
   /// [E1] release: the tile's stores are visible to whoever sees the count in [E2]. Adds of several tiles form one
   /// release sequence, so a waiter that sees the target has acquired all of them.
   static void event_add_release(u32* event, u32 count) { ref(event).fetch_add(count, std::memory_order_release); }
+  /// Relaxed: nothing was stored that a waiter could want to see (kOpSilent).
+  static void event_add_relaxed(u32* event, u32 count) { ref(event).fetch_add(count, std::memory_order_relaxed); }
 
  private:
   template <class T>

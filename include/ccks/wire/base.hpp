@@ -22,12 +22,15 @@ using i64 = std::int64_t;
 }  // namespace ccks::wire
 #endif
 
-// CCKS_HD_ANY marks functions of templates whose arguments (Atoms, Platform, Ops) may live on one side only.
+// CCKS_HD_ANY marks functions of templates whose arguments (Atoms, Platform, Ops) may live on one side only. Where such a
+// function is a template itself, CCKS_ANY_SIDE stands before its `template` and CCKS_HD in its place.
 #if defined(__CUDACC__)
 #define CCKS_HD __host__ __device__
-#define CCKS_HD_ANY _Pragma("nv_exec_check_disable") __host__ __device__
+#define CCKS_ANY_SIDE _Pragma("nv_exec_check_disable")
+#define CCKS_HD_ANY CCKS_ANY_SIDE __host__ __device__
 #else
 #define CCKS_HD
+#define CCKS_ANY_SIDE
 #define CCKS_HD_ANY
 #endif
 

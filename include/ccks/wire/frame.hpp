@@ -7,7 +7,12 @@
 namespace ccks::wire {
 
 /// Where an operand's bytes live.
-enum class Space : u8 { arena = 0, weights = 1, state = 2 };
+enum class Space : u8 {
+  arena = 0,
+  weights = 1,
+  state = 2,
+  absolute = 3,  // an offset is an address: only in copies that workers make for themselves
+};
 
 /// One operand of an op: a strided window, right-aligned to rank 4 (missing leading dims: extent 1, stride 0).
 struct OperandParams {
@@ -128,12 +133,21 @@ struct OpParams {
   u32 report_operand; // operand whose bytes are published
   u32 report_offset;  // bytes into the slot's report area
   u32 report_bytes;
-  u32 reserved[2];
+  u64 operands;       // address of the op's operands in a copy that a worker made for itself; 0 in frames
 };
 static_assert(sizeof(OpParams) == 144);
 
 enum OpFlags : u8 {
   kOpDynamic = 1,  // some tiles may not exist; the body finds out from its operands and does nothing for them
+  kOpSilent = 2,   // neither this op nor any op it waits for, directly or not, stores anything: its signals publish nothing
+};
+
+/// Where everything a worker needs of one op lies together, so that one copy fetches it:
+/// OpParams, OperandParams[input_count + output_count], WaitParams[], SignalParams[], GuardParams[]. The indices in that
+/// OpParams still refer to the frame's tables.
+struct BlockRef {
+  u32 offset = 0;  // from the frame's start, a multiple of 16; 0: no block
+  u32 bytes = 0;   // a multiple of 16
 };
 
 /// A list in the frame: tasks for one worker.
@@ -165,7 +179,8 @@ struct alignas(16) RunFrame {
   u32 list_tasks;
   u32 frame_bytes;
   u32 event_count;
-  u32 reserved[4];
+  u32 blocks;    // BlockRef per op, or 0: this frame has none
+  u32 reserved[3];
 };
 static_assert(sizeof(RunFrame) == 112);
 

@@ -23,15 +23,23 @@ struct Call {
   const OperandParams* operands;
 
   CCKS_INLINE Call(const RunFrame& f, const OpParams& o)
-      : frame(f), op(o), operands(frame_table<OperandParams>(f, f.operands) + o.operand_first) {}
+      : frame(f), op(o),
+        operands(o.operands != 0 ? reinterpret_cast<const OperandParams*>(o.operands)
+                                 : frame_table<OperandParams>(f, f.operands) + o.operand_first) {}
   CCKS_INLINE const ExprInstr* code() const { return frame_table<ExprInstr>(frame, frame.code) + op.code_first; }
 };
 
+CCKS_INLINE u64 space_base(const RunFrame& frame, wire::Space space) {
+  switch (space) {
+    case wire::Space::arena: return frame.arena;
+    case wire::Space::weights: return frame.weights;
+    case wire::Space::state: return frame.state;
+    default: return 0;
+  }
+}
+
 CCKS_INLINE u8* operand_base(const RunFrame& frame, const OperandParams& p) {
-  const u64 base = p.space == static_cast<u8>(wire::Space::arena)     ? frame.arena
-                   : p.space == static_cast<u8>(wire::Space::weights) ? frame.weights
-                                                                      : frame.state;
-  return reinterpret_cast<u8*>(base + p.offset);
+  return reinterpret_cast<u8*>(space_base(frame, static_cast<wire::Space>(p.space)) + p.offset);
 }
 
 // ---- dtypes of all operands, inputs then outputs --------------------------------------------------------------------

@@ -7,22 +7,17 @@
 #pragma once
 
 #include "ccks/worker/cuda_op_entry.cuh"
-#include "ccks/worker/platform_cuda.hpp"
-#include "ccks/worker/worker_loop.hpp"
+#include "ccks/worker/pipeline_cuda.cuh"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-/// Threads of a block of the generic worker: enough warps to keep loads in flight, few enough for 255 registers each.
-inline constexpr u32 kCudaThreads = 256;
-
 template <class Ops>
 __device__ void cuda_worker_main(const wire::WorkerParams& params) {
-  __shared__ CudaBlockMemory memory;
+  __shared__ CudaPipelineMemory memory;
   extern __shared__ __align__(128) u8 ccks_scratch[];
-  CudaPlatform platform(memory, ccks_scratch, ptx::dynamic_shared_bytes());
-  WorkerLoop<CudaPlatform, Ops> loop(platform, params, blockIdx.x);
-  loop.run();
+  CudaPipeline<Ops> pipeline(memory, params, blockIdx.x);
+  pipeline.run(ccks_scratch, ptx::dynamic_shared_bytes());
 }
 
 }  // namespace CCKS_ISA
@@ -30,7 +25,7 @@ __device__ void cuda_worker_main(const wire::WorkerParams& params) {
 
 /// Defines the kernels that CudaDevice::launch and make_op_sequence look for.
 #define CCKS_CUDA_WORKER(Ops)                                                                       \
-  extern "C" __global__ void __launch_bounds__(ccks::worker::kCudaThreads, 1)                      \
+  extern "C" __global__ void __launch_bounds__(ccks::worker::kPipelineThreads, 1)                      \
       ccks_worker(const __grid_constant__ ccks::wire::WorkerParams params) {                       \
     ccks::worker::cuda_worker_main<Ops>(params);                                                    \
   }                                                                                                \

@@ -9,7 +9,7 @@ namespace ccks::worker {
 inline namespace CCKS_ISA {
 
 /// Threads of a block of `ccks_op`: as many as a worker has, so that bodies find the lanes they were written for.
-inline constexpr u32 kCudaOpThreads = 256;
+inline constexpr u32 kCudaOpThreads = kCudaLanes;
 
 /// With overlap, the launch in front may still be running: until await_launches() only what no op of the run writes is
 /// touched (the frame, and the operands that are streamed). Every thread waits, always: the launch behind this one relies

@@ -1,5 +1,5 @@
-// CudaLanes: a worker is a thread block, a lane a thread of it (one-dimensional, whole warps, at most 1024). Compiles
-// with nvcc and NVRTC. On the host side of a .cu file it only has to exist.
+// CudaLanes: a worker is a thread block, a lane one of its first kCudaLanes threads. Compiles with nvcc and NVRTC.
+// On the host side of a .cu file it only has to exist.
 #pragma once
 
 #include "ccks/worker/isa.hpp"
@@ -7,8 +7,13 @@
 
 #if defined(__CUDACC__)
 
+#include "ccks/worker/ptx.hpp"
+
 namespace ccks::worker {
 inline namespace CCKS_ISA {
+
+/// Threads that run op bodies: enough warps to keep loads in flight, few enough for the registers that bodies want.
+inline constexpr u32 kCudaLanes = 256;
 
 #if defined(__CUDA_ARCH__)
 
@@ -16,13 +21,15 @@ class CudaLanes {
  public:
   static constexpr bool kSingleLane = false;
   static constexpr u32 kWarp = 32;
+  static constexpr u32 kLanes = kCudaLanes;
+  static constexpr u32 kBarrier = 1;  // 0 is for the whole block, which may have warps that are no lanes
 
   /// `scratch` is shared memory, 128-byte aligned.
   CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
 
   CCKS_INLINE u32 lane() const { return threadIdx.x; }
-  CCKS_INLINE u32 lanes() const { return blockDim.x; }
-  CCKS_INLINE void sync() { __syncthreads(); }
+  CCKS_INLINE u32 lanes() const { return kLanes; }
+  CCKS_INLINE void sync() { ptx::barrier_sync(kBarrier, kLanes); }
   CCKS_INLINE u8* scratch() const { return scratch_; }
   CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
 
@@ -49,14 +56,10 @@ class CudaLanes {
     __shared__ u64 slots[kWarp];
     T* shared = reinterpret_cast<T*>(slots);
     for (u32 step = kWarp / 2; step > 0; step /= 2) v = f(v, __shfl_xor_sync(0xffffffffu, v, step));
-    const u32 warps = (blockDim.x + kWarp - 1) / kWarp;
-    if (warps == 1) {
-      __syncthreads();
-      return v;
-    }
-    __syncthreads();
+    constexpr u32 warps = kLanes / kWarp;
+    sync();
     if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = v;
-    __syncthreads();
+    sync();
     T all = shared[0];
     for (u32 i = 1; i < warps; ++i) all = f(all, shared[i]);
     return all;

@@ -9,6 +9,8 @@
 // A Platform type has
 //   using Lanes, using Atoms              see lanes.hpp and wire/ring.hpp
 //   static constexpr u32 kPollSlots       inbox slots one poll() may stage
+//   static constexpr bool kPipelined      the stages run side by side, each on control lanes of its own
+//   static constexpr bool kStagesOps      ops are copied out of far memory ahead of need
 //   Lanes& lanes()   Atoms atoms()   WorkerShared<kPollSlots>& shared()
 //   u64 now_ns()                          device clock; the same value for all control lanes
 //   bool control()                        this lane is a control lane
@@ -27,6 +29,7 @@
 #pragma once
 
 #include "ccks/wire/control.hpp"
+#include "ccks/wire/frame.hpp"
 
 namespace ccks::worker {
 
@@ -42,7 +45,7 @@ enum class StepKind : u32 { body = 0, leave = 1 };
 /// What the control lanes tell all lanes to do next.
 struct WorkerStep {
   u64 frame;   // RunFrame
-  u32 op;      // index into its ops
+  u64 op;      // OpParams
   u32 tile;
   StepKind kind;
   u32 fault;   // FaultCode a lane met in the body; cleared by the leader before each body
@@ -52,6 +55,8 @@ struct WorkerStep {
 template <u32 kPollSlots>
 struct WorkerShared {
   wire::Task staged[kPollSlots];  // tasks taken from the inbox and not yet run
+  wire::Task listed[kPollSlots];  // the next tasks of the list under way
+  wire::BlockRef blocks[kPollSlots];  // where their ops lie, for platforms that stage ops
   WorkerStep step;
 };
 

@@ -1,5 +1,6 @@
-// CudaPlatform: a worker that is a thread block. Warp 0 holds the control lanes; it polls 32 inbox slots at a time. The
-// ops' scratch is the dynamic shared memory of the launch. Compiles with nvcc and NVRTC; includes nothing of CUDA.
+// CudaPlatform: what the stages of a worker need of a thread block. Each stage has a warp of its own, whose lanes are its
+// control lanes (pipeline_cuda.cuh); the fetching warp polls 32 inbox slots at a time. Compiles with nvcc and NVRTC;
+// includes nothing of CUDA.
 #pragma once
 
 #include "ccks/worker/lanes_cuda.hpp"
@@ -28,11 +29,7 @@ struct CudaAtoms {
   __device__ static void link_store_relaxed(u64* p, u64 v) { ptx::st_relaxed_sys(p, v); }
   __device__ static u32 event_load_acquire(const u32* p) { return ptx::ld_acquire_gpu(p); }  // [E2]
   __device__ static void event_add_release(u32* p, u32 v) { ptx::red_release_gpu_add(p, v); }  // [E1]
-};
-
-/// What a block keeps in static shared memory.
-struct CudaBlockMemory {
-  WorkerShared<kWarpLanes> shared;
+  __device__ static void event_add_relaxed(u32* p, u32 v) { ptx::red_relaxed_gpu_add(p, v); }
 };
 
 class CudaPlatform {
@@ -40,18 +37,18 @@ class CudaPlatform {
   using Lanes = CudaLanes;
   using Atoms = CudaAtoms;
   static constexpr u32 kPollSlots = kWarpLanes;
+  static constexpr bool kPipelined = true;
+  static constexpr bool kStagesOps = true;
 
-  __device__ CudaPlatform(CudaBlockMemory& memory, u8* scratch, u32 scratch_bytes)
-      : memory_(memory), lanes_(scratch, scratch_bytes) {}
+  /// `shared` belongs to the warp that fetches.
+  __device__ explicit CudaPlatform(WorkerShared<kPollSlots>& shared) : shared_(shared) {}
 
-  __device__ Lanes& lanes() { return lanes_; }
   __device__ Atoms atoms() const { return {}; }
-  __device__ WorkerShared<kPollSlots>& shared() { return memory_.shared; }
+  __device__ WorkerShared<kPollSlots>& shared() { return shared_; }
   __device__ u64 now_ns() const { return uniform(ptx::globaltimer()); }
 
-  __device__ bool control() const { return threadIdx.x < kWarpLanes; }
-  __device__ bool leader() const { return threadIdx.x == 0; }
-  __device__ u32 control_lane() const { return threadIdx.x; }
+  __device__ bool leader() const { return control_lane() == 0; }
+  __device__ u32 control_lane() const { return threadIdx.x % kWarpLanes; }
   __device__ static constexpr u32 control_lanes() { return kWarpLanes; }
   __device__ u32 uniform(u32 v) const { return __shfl_sync(kFullWarp, v, 0); }
   __device__ u64 uniform(u64 v) const { return __shfl_sync(kFullWarp, v, 0); }
@@ -69,7 +66,7 @@ class CudaPlatform {
     const wire::SlotWords words = Atoms::load_slot_acquire(&inbox[mine & mask]);  // [R2]
     const u32 count = first_lane(wire::slot_seq(words) != wire::ring_seq(mine));
     __syncwarp();  // every lane is done with what was staged before
-    if (control_lane() < count) memory_.shared.staged[control_lane()] = wire::from_words<wire::Task>(words);
+    if (control_lane() < count) shared_.staged[control_lane()] = wire::from_words<wire::Task>(words);
     __syncwarp();
     return count;
   }
@@ -91,8 +88,7 @@ class CudaPlatform {
   static constexpr u32 kHotPolls = 10'000;
   static constexpr u32 kIdleNapNs = 1000;
 
-  CudaBlockMemory& memory_;
-  Lanes lanes_;
+  WorkerShared<kPollSlots>& shared_;
 };
 
 }  // namespace CCKS_ISA

@@ -60,6 +60,8 @@ class HostPlatform {
  public:
   using Lanes = HostLanes;
   using Atoms = wire::HostAtoms;
+  static constexpr bool kPipelined = false;
+  static constexpr bool kStagesOps = false;
   static constexpr u32 kPollSlots = 16;  // two lines of 128 bytes: what one look brings into the cache anyway
 
   explicit HostPlatform(const HostWorkerContext& context)

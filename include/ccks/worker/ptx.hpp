@@ -1,5 +1,6 @@
 // The PTX of the CUDA platform: memory accesses named for order and scope, and the special registers. The one header
-// with inline assembly for the GPU. All addresses are of global memory.
+// with inline assembly for the GPU. Addresses are of global memory where the name does not
+// say otherwise.
 #pragma once
 
 #include "ccks/wire/ring.hpp"
@@ -61,6 +62,54 @@ __device__ __forceinline__ u32 ld_acquire_gpu(const u32* p) {
 }
 __device__ __forceinline__ void red_release_gpu_add(u32* p, u32 v) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+__device__ __forceinline__ void red_relaxed_gpu_add(u32* p, u32 v) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+// ---- within a block: words in shared memory, barriers of some of its warps, copies that go on in the background --------
+
+__device__ __forceinline__ u32 shared_address(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }
+
+__device__ __forceinline__ u32 ld_acquire_cta_shared(const u32* p) {
+  u32 v;
+  asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared_address(p)) : "memory");
+  return v;
+}
+__device__ __forceinline__ u32 ld_relaxed_cta_shared(const u32* p) {
+  u32 v;
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared_address(p)) : "memory");
+  return v;
+}
+__device__ __forceinline__ void st_release_cta_shared(u32* p, u32 v) {
+  asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
+}
+__device__ __forceinline__ void st_relaxed_cta_shared(u32* p, u32 v) {
+  asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
+}
+__device__ __forceinline__ void red_release_cta_shared_add(u32* p, u32 v) {
+  asm volatile("red.release.cta.shared.add.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
+}
+
+/// Barrier `id` (0 is __syncthreads) of `threads` threads, whole converged warps: waits for all, or only counts this warp in.
+__device__ __forceinline__ void barrier_sync(u32 id, u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive(u32 id, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// 16 bytes from global to shared memory, done once a later copy_wait of this thread says so.
+__device__ __forceinline__ void copy_async_16(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+/// Ends a group of copies; a group may be empty.
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Waits for all groups of this thread but the `kLeft` newest.
+template <int kLeft>
+__device__ __forceinline__ void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
 /// Nanoseconds, the same clock on all SMs; steps of 32 ns on an H200.

@@ -52,6 +52,8 @@ class FakePlatform {
  public:
   using Lanes = OneLane;
   using Atoms = CountingAtoms;
+  static constexpr bool kPipelined = false;
+  static constexpr bool kStagesOps = false;
   static constexpr u32 kPollSlots = 4;
 
   std::function<void()> on_idle = [] {};   // the inbox is empty
@@ -126,6 +128,8 @@ class LanePlatform {
  public:
   using Lanes = ThreadLanes;
   using Atoms = wire::HostAtoms;
+  static constexpr bool kPipelined = false;
+  static constexpr bool kStagesOps = false;
   static constexpr u32 kPollSlots = LaneGroup::kControl;
 
   LanePlatform(LaneGroup& group, u32 lane) : group_(group), lane_(lane), lanes_(group, lane) {}

@@ -1,0 +1,76 @@
+// LeaveWatch: why a worker leaves: it was asked to, the host's heartbeat stands still, or it has been idle for too long.
+// Reads the host's line, which costs about 1 us over PCIe, so it is asked rarely.
+//
+// Memory ordering
+//   HostLine::park and heartbeat_ns are relaxed on both sides: each is a lone word that publishes nothing else.
+#pragma once
+
+#include "ccks/worker/platform.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+template <class Platform>
+class LeaveWatch {
+ public:
+  /// Both must outlive the watch.
+  CCKS_HD_ANY LeaveWatch(Platform& platform, const wire::WorkerParams& params, u32 index)
+      : platform_(platform), params_(params),
+        host_(reinterpret_cast<const wire::HostLine*>(params.host_lines) + index) {}
+
+  CCKS_HD_ANY void start() { heartbeat_seen_at_ = platform_.now_ns(); }
+
+  /// Park request, stale heartbeat, idle limit; true with the reason if the worker should leave. `idle_since` 0: not idle.
+  CCKS_HD_ANY bool should_leave(u64 idle_since, wire::ParkReason& reason) {
+    const u64 now = platform_.now_ns();
+    if (park_request() != wire::kParkNo) {
+      reason = wire::ParkReason::requested;
+    } else if (heartbeat_is_stale(now)) {
+      reason = wire::ParkReason::stale_heartbeat;
+    } else if (idle_since != 0 && params_.idle_limit_ns != 0 && now - idle_since > params_.idle_limit_ns) {
+      reason = wire::ParkReason::idle;
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  /// Between two tasks, `busy_ns` after the last call: looks for a request every so many tasks and so much work.
+  CCKS_HD_ANY bool asked_between_tasks(u64 busy_ns) {
+    unchecked_ns_ += busy_ns;
+    if (++unchecked_tasks_ < kTasksPerLook && unchecked_ns_ < kLookNs) return false;
+    unchecked_tasks_ = 0;
+    unchecked_ns_ = 0;
+    return park_request() != wire::kParkNo;
+  }
+
+  /// Whether the host wants the worker out of a wait inside a task.
+  CCKS_HD_ANY bool abandon_requested() { return park_request() == wire::kParkAbandon; }
+  CCKS_HD_ANY u32 park_request() { return platform_.uniform(platform_.atoms().link_load_relaxed(&host_->park)); }
+
+  static constexpr u64 kLookNs = 100'000;  // 1 % of the worker's time even if a read took 1 us
+
+ private:
+  static constexpr u32 kTasksPerLook = 64;
+
+  CCKS_HD_ANY bool heartbeat_is_stale(u64 now) {
+    if (params_.heartbeat_limit_ns == 0) return false;
+    const u64 beat = platform_.uniform(platform_.atoms().link_load_relaxed(&host_->heartbeat_ns));
+    if (beat != heartbeat_) {
+      heartbeat_ = beat;
+      heartbeat_seen_at_ = now;
+    }
+    return now - heartbeat_seen_at_ > params_.heartbeat_limit_ns;
+  }
+
+  Platform& platform_;
+  const wire::WorkerParams& params_;
+  const wire::HostLine* host_;
+  u32 unchecked_tasks_ = 0;
+  u64 unchecked_ns_ = 0;
+  u64 heartbeat_ = 0;
+  u64 heartbeat_seen_at_ = 0;
+};
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,95 @@
+// StagedTile: one tile on its way through a worker. Every worker takes its tiles through the same stages, in order:
+//
+//   fetch    TaskSource opens inbox tasks and lists, TileStager cuts tasks into tiles     task_source.hpp
+//   gate     TileGate waits for the tile's events and looks at its guards                 tile_gate.hpp
+//   body     the op's body, on all lanes
+//   signal   TileSignals adds to the tile's events                                        tile_signals.hpp
+//   post     WorkerPost sends reports, done records, traces and faults to the host        worker_post.hpp
+//
+// A worker of one thread does them one after the other (worker_loop.hpp); a thread block has a warp for each
+// (pipeline_cuda.cuh).
+#pragma once
+
+#include "ccks/wire/control.hpp"
+#include "ccks/wire/event.hpp"
+#include "ccks/wire/frame.hpp"
+
+namespace ccks::worker {
+
+using wire::i32;
+using wire::i64;
+using wire::u16;
+using wire::u32;
+using wire::u64;
+using wire::u8;
+
+enum class TileKind : u32 {
+  body = 0,    // the op's body runs
+  skip = 1,    // no body, only its signals: kTaskSkip, or a guard that fails
+  signal = 2,  // kOpSignal
+  empty = 3,   // nothing but an answer: kOpNop, kOpPark, an empty list
+  fault = 4,   // the worker leaves; StagedTile::fault says why
+};
+
+enum TileFlags : u32 {
+  kTileOpensInbox = 1,   // first tile of an inbox task
+  kTileClosesInbox = 2,  // last tile of an inbox task: it is answered
+  kTileOpensTask = 4,    // first and last tile of a task, which may be one of a list
+  kTileClosesTask = 8,
+};
+
+/// Details of a fault, as they go into the worker's line.
+struct FaultDetails {
+  wire::FaultCode code = wire::FaultCode::none;
+  u32 op = 0, slot = 0, epoch = 0, tile = 0;
+  u32 event = 0, value = 0, target = 0;
+};
+
+/// What the frame says of one op: in the frame's tables, or in a copy close to the worker.
+struct OpView {
+  const wire::OpParams* op = nullptr;
+  const wire::WaitParams* waits = nullptr;
+  const wire::SignalParams* signals = nullptr;
+  const wire::GuardParams* guards = nullptr;
+};
+
+struct alignas(16) StagedTile {
+  const wire::RunFrame* frame = nullptr;
+  u32* events = nullptr;  // of the run's slot
+  OpView view;
+  wire::Task task;        // the tile's task, with the epoch, slot and flags of its run
+  wire::Task inbox;       // the inbox task it came with
+  wire::TileCoord coord;
+  u32 tile = 0;
+  TileKind kind = TileKind::empty;
+  u32 flags = 0;          // TileFlags
+  u32 body = 0;           // pipelines: how many bodies come before this one
+  u64 start_ns = 0;       // the gate began with it
+  u64 wait_ns = 0;        // of it, waiting for events
+  u64 end_ns = 0;         // pipelines: its body ended
+  FaultDetails fault;
+};
+
+/// The events of one tile, found ahead of time: events and the counts to wait for.
+template <u32 kCapacity>
+struct WatchList {
+  static constexpr u32 kMany = 0xffffffffu;  // as count: too many to list, or not listed
+  u32 count = kMany;
+  u32 event[kCapacity];
+  u32 target[kCapacity];
+};
+
+template <class T>
+CCKS_HD inline const T* frame_at(const wire::RunFrame& frame, u32 offset) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const u8*>(&frame) + offset);
+}
+
+/// The view of op `index` in the frame's own tables.
+CCKS_HD inline OpView view_of_frame(const wire::RunFrame& frame, u32 index) {
+  const wire::OpParams* op = frame_at<wire::OpParams>(frame, frame.ops) + index;
+  return {op, frame_at<wire::WaitParams>(frame, frame.waits) + op->wait_first,
+          frame_at<wire::SignalParams>(frame, frame.signals) + op->signal_first,
+          frame_at<wire::GuardParams>(frame, frame.guards) + op->guard_first};
+}
+
+}  // namespace ccks::worker

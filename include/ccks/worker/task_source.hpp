@@ -1,0 +1,217 @@
+// TaskSource: the tasks of a worker, in order: inbox tasks, and the tasks of the lists they start. TileStager: the tiles of
+// a task. Both run on the control lanes that fetch; what they hold is replicated there.
+//
+// Memory ordering
+//   inbox slots   [R1] by the scheduler, [R2] here (Platform::poll)
+//   frames        plain: written by the host before it published a task of the run [R1], read after [R2]
+#pragma once
+
+#include "ccks/worker/platform.hpp"
+#include "ccks/worker/staged_tile.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// A task that has been taken and not yet cut into tiles.
+struct OpenTask {
+  wire::Task task;
+  wire::Task inbox;
+  const wire::RunFrame* frame = nullptr;
+  u32* events = nullptr;               // from the frame's head, as all that follows
+  const u32* bases = nullptr;
+  u32 epoch0 = 0;
+  u64 spaces[3] = {};                  // addresses of arena, weights, state
+  wire::BlockRef block;                // Platforms that stage ops: where the op's copy lies in the frame
+  TileKind kind = TileKind::empty;     // body stands for "tiles of an op"
+  u32 flags = 0;                       // TileFlags of an inbox task's ends
+};
+
+template <class Platform>
+class TaskSource {
+ public:
+  using Task = wire::Task;
+
+  /// Both must outlive the source.
+  CCKS_HD_ANY TaskSource(Platform& platform, const wire::WorkerParams& params, u32 index)
+      : platform_(platform), params_(params),
+        inbox_(reinterpret_cast<const Task*>(params.inboxes) + static_cast<u64>(index) * params.inbox_slots) {}
+
+  /// `position`: inbox tasks that have been answered.
+  CCKS_HD_ANY void start(u32 position) { fetched_ = position; }
+
+  /// Whether the next task opens an inbox task.
+  CCKS_HD_ANY bool between_inbox_tasks() const { return list_next_ >= list_end_; }
+  /// Whether a task can be taken without a look at the inbox.
+  CCKS_HD_ANY bool has_task() const { return list_next_ < list_end_ || staged_next_ < staged_count_; }
+  /// Looks at the inbox; true if tasks have arrived. Only where has_task() is false.
+  CCKS_HD_ANY bool poll() {
+    staged_next_ = 0;
+    staged_count_ = platform_.poll(inbox_, params_.inbox_slots - 1, fetched_);
+    return staged_count_ > 0;
+  }
+
+  /// Takes the next task. Only where has_task() is true.
+  CCKS_HD_ANY void take(OpenTask& out) {
+    out.flags = 0;
+    if (list_next_ < list_end_) return take_listed(out);
+    take_inbox(out);
+    out.flags |= kTileOpensInbox;
+  }
+
+ private:
+  CCKS_HD_ANY void take_inbox(OpenTask& out) {
+    inbox_task_ = platform_.shared().staged[staged_next_++];
+    ++fetched_;
+    out.inbox = inbox_task_;
+    out.task = inbox_task_;
+    out.frame = nullptr;
+    out.events = nullptr;
+    out.flags = kTileClosesInbox;
+    out.kind = TileKind::empty;
+    if (inbox_task_.op == wire::kOpNop || inbox_task_.op == wire::kOpPark) return;
+    out.kind = TileKind::fault;
+    if (!find_frame()) return;
+    name_frame(out);
+    if (inbox_task_.op != wire::kOpList) return open(out, wire::BlockRef{}, false);
+    if (inbox_task_.tile >= head_.list_count) return;
+    const wire::ListParams list = frame_at<wire::ListParams>(*frame_, head_.lists)[inbox_task_.tile];
+    list_next_ = list.first;
+    list_end_ = list.first + list.count;
+    chunk_first_ = chunk_end_ = list_next_;
+    if (list.count > 0) return take_listed(out);
+    out.kind = TileKind::empty;
+  }
+
+  /// The head is read once a run: it stays as it is while tasks of the run are in flight.
+  CCKS_HD_ANY bool find_frame() {
+    const u32 slot = inbox_task_.slot();
+    if (slot >= params_.slots) return false;
+    if (frame_ != nullptr && slot == head_slot_ && inbox_task_.epoch == head_epoch_) return true;
+    frame_ = reinterpret_cast<const wire::RunFrame*>(reinterpret_cast<const u64*>(params_.frames)[slot]);
+    if (frame_ == nullptr) return false;
+    head_ = *frame_;
+    head_slot_ = slot;
+    head_epoch_ = inbox_task_.epoch;
+    return true;
+  }
+
+  CCKS_HD_ANY void name_frame(OpenTask& out) const {
+    out.frame = frame_;
+    out.events = reinterpret_cast<u32*>(head_.events);
+    out.bases = frame_at<u32>(*frame_, head_.bases);
+    out.epoch0 = head_.epoch0;
+    out.spaces[0] = head_.arena;
+    out.spaces[1] = head_.weights;
+    out.spaces[2] = head_.state;
+  }
+
+  /// A list task inherits epoch, slot and flags from the task that started the list; the epoch of a kOpSignal is its own.
+  CCKS_HD_ANY void take_listed(OpenTask& out) {
+    if (list_next_ >= chunk_end_) load_chunk();
+    const u32 at = list_next_++ - chunk_first_;
+    Task task = platform_.shared().listed[at];
+    if (task.op != wire::kOpSignal) task.epoch = inbox_task_.epoch;
+    const u32 flags = (task.slot_flags | inbox_task_.slot_flags) & ~(wire::kMaxSlots - 1);
+    task.slot_flags = static_cast<u16>(flags | inbox_task_.slot());
+    out.task = task;
+    out.inbox = inbox_task_;
+    name_frame(out);
+    out.flags = list_next_ == list_end_ ? u32{kTileClosesInbox} : 0;
+    open(out, Platform::kStagesOps ? platform_.shared().blocks[at] : wire::BlockRef{}, true);
+  }
+
+  /// The next tasks of the list, a slot a lane: one access to far memory for many tasks.
+  CCKS_HD_ANY void load_chunk() {
+    chunk_first_ = list_next_;
+    chunk_end_ = list_end_ - list_next_ < Platform::kPollSlots ? list_end_ : list_next_ + Platform::kPollSlots;
+    const Task* tasks = frame_at<Task>(*frame_, head_.list_tasks) + chunk_first_;
+    platform_.converge();
+    for (u32 i = platform_.control_lane(); i < chunk_end_ - chunk_first_; i += platform_.control_lanes()) {
+      const Task task = tasks[i];
+      platform_.shared().listed[i] = task;
+      if constexpr (Platform::kStagesOps) platform_.shared().blocks[i] = block_of(task.op);
+    }
+    platform_.converge();
+  }
+
+  CCKS_HD_ANY wire::BlockRef block_of(u32 op) const {
+    if (head_.blocks == 0 || op >= head_.op_count) return {};
+    return frame_at<wire::BlockRef>(*frame_, head_.blocks)[op];
+  }
+
+  CCKS_HD_ANY void open(OpenTask& out, wire::BlockRef block, bool listed) {
+    const u32 op = out.task.op;
+    out.kind = TileKind::fault;
+    if (op == wire::kOpSignal) {
+      if (out.task.tile < head_.event_count) out.kind = TileKind::signal;
+    } else if (op == wire::kOpNop) {
+      out.kind = TileKind::empty;
+    } else if (op < head_.op_count) {
+      out.kind = TileKind::body;
+      if constexpr (Platform::kStagesOps) out.block = listed ? block : block_of(op);
+    }
+  }
+
+  Platform& platform_;
+  const wire::WorkerParams& params_;
+  const Task* inbox_;
+  const wire::RunFrame* frame_ = nullptr;
+  wire::RunFrame head_{};
+  u32 head_slot_ = 0, head_epoch_ = 0;
+  Task inbox_task_;
+  u32 fetched_ = 0;  // inbox tasks staged so far
+  u32 staged_next_ = 0, staged_count_ = 0;
+  u32 list_next_ = 0, list_end_ = 0;
+  u32 chunk_first_ = 0, chunk_end_ = 0;  // of the list, in shared().listed
+};
+
+/// TileStager hands out the tiles of one task after the other.
+class TileStager {
+ public:
+  CCKS_HD_ANY void begin(const OpenTask& task, const OpView& view) {
+    task_ = task;
+    view_ = view;
+    tile_ = task.task.first_tile();
+    tile_end_ = tile_ + task.task.tile_count();
+    if (task_.kind == TileKind::body && tile_end_ > view.op->tile_count) task_.kind = TileKind::fault;
+    if (task_.kind != TileKind::body) tile_end_ = tile_ + 1;
+    opens_ = true;
+  }
+  CCKS_HD_ANY bool done() const { return tile_ >= tile_end_; }
+  /// Whether another tile of the same op follows.
+  CCKS_HD_ANY bool follows() const { return tile_ < tile_end_ && task_.kind == TileKind::body; }
+  CCKS_HD_ANY u32 next_tile() const { return tile_; }
+
+  /// The next tile; only where done() is false.
+  CCKS_HD_ANY void next(StagedTile& out) {
+    out.frame = task_.frame;
+    out.events = task_.events;
+    out.view = view_;
+    out.task = task_.task;
+    out.inbox = task_.inbox;
+    out.tile = tile_++;
+    out.kind = task_.kind;
+    out.start_ns = out.wait_ns = 0;
+    out.fault = {};
+    const bool closes = tile_ >= tile_end_;
+    out.flags = (opens_ ? (task_.flags & kTileOpensInbox) | kTileOpensTask : 0) |
+                (closes ? (task_.flags & kTileClosesInbox) | kTileClosesTask : 0);
+    opens_ = false;
+    if (task_.kind == TileKind::fault) {
+      const wire::Task& task = task_.task;
+      out.fault = {wire::FaultCode::bad_op, task.op, task.slot(), task.epoch, task.tile};
+    } else if (task_.kind == TileKind::body) {
+      out.coord = wire::tile_coord(view_.op->grid, out.tile);
+      if ((task_.task.slot_flags & wire::kTaskSkip) != 0) out.kind = TileKind::skip;
+    }
+  }
+
+ private:
+  OpenTask task_;
+  OpView view_;
+  u32 tile_ = 0, tile_end_ = 0;
+  bool opens_ = false;
+};
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

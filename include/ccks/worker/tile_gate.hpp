@@ -1,0 +1,148 @@
+// TileGate: lets a tile through once every event it waits for stands at its count, and finds out whether its guards hold.
+//
+// Memory ordering
+//   events   [E2] acquired here, released by the tile that signals [E1] (wire/event.hpp). Bodies run after a barrier that
+//            follows, so all lanes see what was acquired.
+#pragma once
+
+#include "ccks/worker/op_entry.hpp"
+#include "ccks/worker/platform.hpp"
+#include "ccks/worker/staged_tile.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+template <class Platform>
+class TileGate {
+ public:
+  CCKS_HD_ANY TileGate(Platform& platform, const wire::WorkerParams& params) : platform_(platform), params_(params) {}
+
+  /// Waits; then kind is body, skip, or fault with its details. `watch` null: events are looked up in the frame.
+  /// Stop has bool abandoned(), looked at now and then, and void blocked(), called once before a wait that does not
+  /// succeed at once.
+  CCKS_ANY_SIDE
+  template <class Stop, class Watch>
+  CCKS_HD void pass(StagedTile& tile, const Watch* watch, Stop& stop) {
+    if (tile.kind != TileKind::body) return;
+    waited_ns_ = 0;
+    const bool listed = watch != nullptr && watch->count != Watch::kMany;
+    if (!(listed ? wait_for_list(tile, *watch, stop) : wait_for_tile(tile, stop))) return;
+    if (platform_.leader()) tile.wait_ns = waited_ns_;
+    if (!guards_hold(tile)) set_kind(tile, TileKind::skip);
+  }
+
+ private:
+  static constexpr u32 kMaxRemembered = 4;  // waits of an op remembered from tile to tile
+  static constexpr u32 kSpinsPerClock = 64;
+
+  struct Remembered {
+    wire::EventRect rect;
+    bool complete = false;
+  };
+
+  CCKS_HD_ANY void set_kind(StagedTile& tile, TileKind kind) {
+    if (platform_.leader()) tile.kind = kind;
+    platform_.converge();
+  }
+
+  CCKS_HD_ANY bool guards_hold(const StagedTile& tile) const {
+    const u32 count = tile.view.op->guard_count;
+    for (u32 i = 0; i < count; ++i) {
+      if (!guard_holds(*tile.frame, tile.view.guards[i])) return false;
+    }
+    return true;
+  }
+
+  /// Each control lane watches one event.
+  CCKS_ANY_SIDE
+  template <class Watch, class Stop>
+  CCKS_HD bool wait_for_list(StagedTile& tile, const Watch& watch, Stop& stop) {
+    if (watch.count == 0) return true;
+    const u32 lane = platform_.control_lane();
+    const u32 mine = lane < watch.count ? lane : 0;
+    const u32 event = watch.event[mine];
+    return wait_for_event(tile, event, watch.target[mine], stop);
+  }
+
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD bool wait_for_tile(StagedTile& tile, Stop& stop) {
+    if ((tile.flags & kTileOpensInbox) != 0 || remembered_op_ != tile.task.op) forget_waits(tile.task.op);
+    const u32 count = tile.view.op->wait_count;
+    for (u32 i = 0; i < count; ++i) {
+      const wire::WaitParams& wait = tile.view.waits[i];
+      const wire::EventRect rect = wire::wait_rect(wait, tile.coord);
+      if (wire::rect_count(rect) == 0) continue;
+      Remembered* memory = i < kMaxRemembered ? &remembered_[i] : nullptr;
+      if (memory != nullptr && memory->complete && wire::rect_covers(memory->rect, rect)) continue;
+      if (!wait_for_rect(tile, wait, rect, stop)) return false;
+      if (memory != nullptr) *memory = {rect, true};
+    }
+    return true;
+  }
+
+  CCKS_HD_ANY void forget_waits(u32 op) {
+    remembered_op_ = op;
+    for (Remembered& r : remembered_) r.complete = false;
+  }
+
+  /// Each control lane watches one event at a time.
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD bool wait_for_rect(StagedTile& tile, const wire::WaitParams& wait, const wire::EventRect& rect,
+                                 Stop& stop) {
+    const u32 count = wire::rect_count(rect);
+    const u32* bases = frame_at<u32>(*tile.frame, tile.frame->bases);
+    for (u32 first = 0; first < count; first += platform_.control_lanes()) {
+      const u32 i = first + platform_.control_lane();
+      const u32 event = wire::rect_event(wait, rect, i < count ? i : first);
+      const u32 target = wire::event_target(bases[event], tile.task.epoch, tile.frame->epoch0, wait.total);
+      if (!wait_for_event(tile, event, target, stop)) return false;
+    }
+    return true;
+  }
+
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD bool wait_for_event(StagedTile& tile, u32 event, u32 target, Stop& stop) {
+    const u32* counter = tile.events + event;
+    u64 since = 0;
+    for (u32 spins = 0;; ++spins) {
+      const u32 value = platform_.atoms().event_load_acquire(counter);  // [E2]
+      const u32 late = platform_.first_lane(!wire::event_reached(value, target));
+      if (late == platform_.control_lanes()) break;
+      if (spins == 0) {
+        stop.blocked();
+        since = platform_.now_ns();
+      }
+      if (spins % kSpinsPerClock == kSpinsPerClock - 1) {
+        const bool abandoned = stop.abandoned();
+        if (abandoned || platform_.now_ns() - since > params_.spin_deadline_ns) {
+          fail(tile, abandoned, platform_.from_lane(event, late), platform_.from_lane(value, late),
+               platform_.from_lane(target, late));
+          return false;
+        }
+      }
+      platform_.relax(spins);
+    }
+    if (since != 0) waited_ns_ += platform_.now_ns() - since;
+    return true;
+  }
+
+  CCKS_HD_ANY void fail(StagedTile& tile, bool abandoned, u32 event, u32 value, u32 target) {
+    if (platform_.leader()) {
+      const wire::FaultCode code = abandoned ? wire::FaultCode::abandoned : wire::FaultCode::wait_deadline;
+      tile.fault = {code, tile.task.op, tile.task.slot(), tile.task.epoch, tile.tile, event, value, target};
+    }
+    set_kind(tile, TileKind::fault);
+  }
+
+  Platform& platform_;
+  const wire::WorkerParams& params_;
+  u32 remembered_op_ = wire::kMaxOps;
+  Remembered remembered_[kMaxRemembered];
+  u64 waited_ns_ = 0;
+};
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,215 @@
+// WorkerPost: what a worker tells the host. Its outbox with credit, its line, its traces. Runs on the control lanes that
+// post; what it holds is replicated there.
+//
+// Memory ordering, besides the rings [R1..R4] of wire/ring.hpp
+//   state   WorkerLine::state, written by the worker [W1], read by the host [W2] (devices: launch, join, health)
+//   [W1] release: positions, counters and fault details of the line are visible in [W2]
+//   [W2] acquire on the host
+//   reports relaxed stores into the report area, published by the report record [R1]
+#pragma once
+
+#include "ccks/wire/ring.hpp"
+#include "ccks/worker/op_entry.hpp"
+#include "ccks/worker/platform.hpp"
+#include "ccks/worker/staged_tile.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+template <class Platform>
+class WorkerPost {
+ public:
+  using Record = wire::Record;
+  using Atoms = typename Platform::Atoms;
+
+  /// `platform` and `params` must outlive the object.
+  CCKS_HD_ANY WorkerPost(Platform& platform, const wire::WorkerParams& params, u32 index)
+      : platform_(platform), params_(params), index_(index), atoms_(platform.atoms()) {}
+
+  /// Takes up where the line says an earlier launch stopped, and reports the worker as running [W1].
+  CCKS_HD_ANY void start() {
+    line_ = reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_;
+    host_ = reinterpret_cast<const wire::HostLine*>(params_.host_lines) + index_;
+    Record* records = reinterpret_cast<Record*>(params_.outboxes) + static_cast<u64>(index_) * params_.outbox_slots;
+    consumed_tasks_ = platform_.uniform(atoms_.link_load_relaxed(&line_->inbox_position));
+    const u32 produced = platform_.uniform(atoms_.link_load_relaxed(&line_->outbox_position));
+    trace_count_ = platform_.uniform(atoms_.link_load_relaxed(&line_->trace_count));
+    outbox_ = wire::RingWriter<Record, Atoms>(records, params_.outbox_slots, produced, atoms_);
+    outbox_consumed_ = platform_.uniform(atoms_.link_load_acquire(&host_->outbox_consumed));  // [R4]
+    if (platform_.leader()) {
+      atoms_.link_store_relaxed(&line_->fault, static_cast<u32>(wire::FaultCode::none));
+      atoms_.link_store_release(&line_->state, static_cast<u32>(wire::WorkerState::running));  // [W1]
+    }
+    platform_.posted();
+  }
+
+  /// True once the worker has said that it leaves.
+  CCKS_HD_ANY bool left() const { return left_; }
+  /// Inbox tasks finished so far, over all launches.
+  CCKS_HD_ANY u32 consumed_tasks() const { return consumed_tasks_; }
+
+  CCKS_HD_ANY bool has_room() {
+    if (outbox_.position() - outbox_consumed_ < params_.outbox_slots) return true;
+    outbox_consumed_ = platform_.uniform(atoms_.link_load_acquire(&host_->outbox_consumed));  // [R4]
+    return outbox_.position() - outbox_consumed_ < params_.outbox_slots;
+  }
+
+  /// Copies the report of a tile's op and announces it. False: a fault was posted instead. Stop as in TileGate::pass.
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD bool report(const StagedTile& tile, Stop& stop) {
+    const wire::OpParams& op = *tile.view.op;
+    copy_report(atoms_, *tile.frame, op, platform_.control_lane(), platform_.control_lanes());
+    platform_.converge();
+    const wire::Task& task = tile.task;
+    const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(wire::RecordKind::report));
+    const Record record{static_cast<u32>(op.report), task.epoch, task.op, slot_kind, 0};
+    if (!has_room() && !wait_for_room(record, stop)) return false;
+    put(record, true);
+    return true;
+  }
+
+  /// The inbox task that `tile` closes is finished; answer() tells the host.
+  CCKS_HD_ANY void finish_inbox_task(const StagedTile& tile) {
+    ++consumed_tasks_;
+    answer_ = tile.inbox;
+    owed_ = true;
+    // An empty task, and one whose op stores nothing, publishes nothing but its record.
+    const bool silent = tile.inbox.op == wire::kOpNop ||
+                        (tile.kind == TileKind::body && tile.inbox.op < wire::kMaxOps &&
+                         (tile.view.op->flags & wire::kOpSilent) != 0);
+    owed_release_ = owed_release_ || !silent;
+  }
+  CCKS_HD_ANY bool owes_answer() const { return owed_; }
+  /// Waits until the answer fits; false: a fault was posted instead.
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD bool wait_to_answer(Stop& stop) {
+    return wait_for_room({answer_.tile, answer_.epoch, answer_.op, answer_.slot_flags, 0}, stop);
+  }
+
+  /// One done record for all inbox tasks finished since the last. The caller has looked at has_room().
+  CCKS_HD_ANY void answer() {
+    const u16 slot_kind = static_cast<u16>(answer_.slot() | static_cast<u32>(wire::RecordKind::done));
+    put({consumed_tasks_, answer_.epoch, answer_.op, slot_kind, 0}, owed_release_);
+    owed_ = owed_release_ = false;
+  }
+
+  /// Writes the fault where the host finds it; the worker leaves. Always false, for `return fault(...)`.
+  CCKS_HD_ANY bool fault(const FaultDetails& details) {
+    if (platform_.leader()) {
+      atoms_.link_store_relaxed(&line_->fault, static_cast<u32>(details.code));
+      atoms_.link_store_relaxed(&line_->fault_op, details.op);
+      atoms_.link_store_relaxed(&line_->fault_slot, details.slot);
+      atoms_.link_store_relaxed(&line_->fault_epoch, details.epoch);
+      atoms_.link_store_relaxed(&line_->fault_tile, details.tile);
+      atoms_.link_store_relaxed(&line_->fault_event, details.event);
+      atoms_.link_store_relaxed(&line_->fault_value, details.value);
+      atoms_.link_store_relaxed(&line_->fault_target, details.target);
+    }
+    leave(wire::WorkerState::faulted,
+          {static_cast<u32>(details.code), details.epoch, static_cast<u16>(details.op),
+           static_cast<u16>(details.slot | static_cast<u32>(wire::RecordKind::fault)), 0});
+    return false;
+  }
+
+  CCKS_HD_ANY void leave_parked(wire::ParkReason reason) {
+    if (owed_ && has_room()) answer();
+    if (platform_.leader()) atoms_.link_store_relaxed(&line_->park_reason, static_cast<u32>(reason));
+    leave(wire::WorkerState::parked,
+          {static_cast<u32>(reason), 0, wire::kOpPark, static_cast<u16>(wire::RecordKind::parked), 0});
+  }
+
+  /// A task is finished: `busy_ns` in its bodies, `wait_ns` in waits.
+  CCKS_HD_ANY void add_times(u64 busy_ns, u64 wait_ns) {
+    busy_ns_ += busy_ns;
+    wait_ns_ += wait_ns;
+  }
+  CCKS_HD_ANY void flush_counters() {
+    if (!platform_.leader()) return;
+    atoms_.link_store_relaxed(&line_->busy_ns, busy_ns_);
+    atoms_.link_store_relaxed(&line_->wait_ns, wait_ns_);
+  }
+
+  CCKS_HD_ANY bool tracing() const { return params_.trace != 0 && params_.trace_slots != 0; }
+  /// Appends to the worker's trace area; when it is full the oldest records go. The next release record publishes it.
+  CCKS_HD_ANY void trace(const wire::Task& task, u64 start_ns, u64 wait_ns, u64 run_ns) {
+    if (!tracing()) return;
+    if (platform_.leader()) {
+      const u64 slot = static_cast<u64>(index_) * params_.trace_slots + trace_count_ % params_.trace_slots;
+      u64* words = reinterpret_cast<u64*>(params_.trace) + slot * (sizeof(wire::TraceRecord) / sizeof(u64));
+      atoms_.link_store_relaxed(&words[0], start_ns);
+      atoms_.link_store_relaxed(&words[1], static_cast<u32>(wait_ns) | static_cast<u64>(static_cast<u32>(run_ns)) << 32);
+      atoms_.link_store_relaxed(&words[2], task.tile | static_cast<u64>(task.epoch) << 32);
+      atoms_.link_store_relaxed(&words[3], task.op | static_cast<u64>(task.slot()) << 16 | static_cast<u64>(index_) << 32);
+      atoms_.link_store_relaxed(&line_->trace_count, trace_count_ + 1);
+    }
+    ++trace_count_;
+  }
+
+ private:
+  static constexpr u32 kSpinsPerClock = 64;
+
+  CCKS_HD_ANY void put(const Record& record, bool release) {
+    if (platform_.leader()) {
+      if (release) {
+        outbox_.put_release(record);  // [R1]
+      } else {
+        outbox_.put_relaxed(record);
+      }
+    } else {
+      outbox_.skip();
+    }
+    platform_.posted();
+  }
+
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD bool wait_for_room(const Record& record, Stop& stop) {
+    const u64 since = platform_.now_ns();
+    for (u32 spins = 0; !has_room(); ++spins) {
+      platform_.relax(spins);
+      if (spins % kSpinsPerClock != kSpinsPerClock - 1) continue;
+      const bool abandoned = stop.abandoned();
+      if (!abandoned && platform_.now_ns() - since <= params_.spin_deadline_ns) continue;
+      return fault({abandoned ? wire::FaultCode::abandoned : wire::FaultCode::outbox_full, record.op, record.slot(),
+                    record.epoch, record.value});
+    }
+    return true;
+  }
+
+  /// The state comes first, so that whoever takes the record finds it. The record is sent only if there is room: the line
+  /// says the same.
+  CCKS_HD_ANY void leave(wire::WorkerState state, const Record& record) {
+    left_ = true;
+    flush_counters();
+    const bool room = has_room();
+    if (platform_.leader()) {
+      atoms_.link_store_relaxed(&line_->inbox_position, consumed_tasks_);
+      atoms_.link_store_relaxed(&line_->outbox_position, outbox_.position() + (room ? 1 : 0));
+      atoms_.link_store_release(&line_->state, static_cast<u32>(state));  // [W1]
+    }
+    if (room) put(record, true);
+    platform_.posted();
+  }
+
+  Platform& platform_;
+  const wire::WorkerParams& params_;
+  u32 index_;
+  Atoms atoms_;
+  wire::WorkerLine* line_ = nullptr;
+  const wire::HostLine* host_ = nullptr;
+  wire::RingWriter<Record, Atoms> outbox_;
+  wire::Task answer_;        // the last inbox task that is finished and not answered
+  bool owed_ = false;        // such a task exists
+  bool owed_release_ = false;
+  bool left_ = false;
+  u32 consumed_tasks_ = 0;   // position in the inbox
+  u32 outbox_consumed_ = 0;  // last value read of HostLine::outbox_consumed; re-read only when the outbox looks full
+  u32 trace_count_ = 0;
+  u64 busy_ns_ = 0;
+  u64 wait_ns_ = 0;
+};
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
