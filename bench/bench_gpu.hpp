@@ -15,4 +15,12 @@ struct ReactionOptions {
 
 int bench_reaction(const ReactionOptions& options);
 
+struct HandoffOptions {
+  std::uint32_t handoffs = 100;
+  std::uint32_t every_ms = 5;
+  double load = 0.8;  // of the rate of runs that the engine can do
+};
+
+int bench_handoff(const HandoffOptions& options);
+
 }  // namespace ccks::bench

@@ -42,6 +42,11 @@ int main(int argc, char** argv) {
   micro_app->add_option("--only", micro.only, "Workloads, e.g. micro/chain200");
   micro_app->add_option("--arms", micro.arms, "Arms, e.g. copilot graph");
   micro_app->add_option("--specs", micro.specs, "Folder of the specs");
+  ccks::bench::HandoffOptions handoff;
+  CLI::App* handoff_app = app.add_subcommand("handoff", "How long the workers stand still for new code, under load");
+  handoff_app->add_option("--handoffs", handoff.handoffs, "Handoffs")->check(CLI::Range(30, 100'000))->capture_default_str();
+  handoff_app->add_option("--every-ms", handoff.every_ms, "Pause between two")->check(CLI::Range(1, 1000))->capture_default_str();
+  handoff_app->add_option("--load", handoff.load, "Part of the rate that the engine can do")->check(CLI::Range(0.01, 1.0))->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -50,6 +55,7 @@ int main(int argc, char** argv) {
   if (*dispatch_app) return ccks::bench::bench_dispatch(dispatch);
   if (*memory_app) return ccks::bench::bench_memory(memory);
   if (*micro_app) return ccks::bench::bench_micro(micro);
+  if (*handoff_app) return ccks::bench::bench_handoff(handoff);
   if (*reaction_app) return ccks::bench::bench_reaction(reaction);
   ccks::bench::Line("matmul", "commit and machine of the lines below").print();
   return bench_matmul_main();

@@ -6,7 +6,8 @@ set(CCKS_CUDA_INCLUDE_DIRS ${CUDAToolkit_INCLUDE_DIRS} CACHE INTERNAL "Where <cu
 set(CCKS_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "nvcc of the toolkit that was found")
 
 # ccks_embed_kernel(TARGET SOURCE [nvcc options]): compiles SOURCE, relative to the calling folder, to a fatbin and embeds
-# it in TARGET as `ccks_image_<name of the file>`. TARGET is compiled with CCKS_HAVE_CUDA and finds <cuda.h>.
+# it in TARGET as the bytes from `ccks_image_<name of the file>` to `ccks_image_<name>_end`. TARGET is compiled with
+# CCKS_HAVE_CUDA and finds <cuda.h>.
 function(ccks_embed_kernel target source)
   get_filename_component(name ${source} NAME_WE)
   get_filename_component(source ${source} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
@@ -27,6 +28,8 @@ asm(R"(
   .global ccks_image_@name@
   ccks_image_@name@:
   .incbin "@fatbin@"
+  .global ccks_image_@name@_end
+  ccks_image_@name@_end:
   .byte 0
   .section .note.GNU-stack,"",%progbits
   .text
