@@ -364,7 +364,7 @@ class Copilot {
     }
     if (failed_) return;
     if (const Status health = setup_.device->health(); !health.ok()) {
-      return fail_all(ErrorCode::device_fault, health.message().c_str());
+      return on_device_failure(health.message());
     }
     if (const char* outside = setup_.events->outside_failure(); outside != nullptr) {
       return fail_all(ErrorCode::device_fault, outside);
@@ -372,6 +372,16 @@ class Copilot {
     if (away) setup_.events->workers_away();
     const std::uint32_t stuck = watch_.find(links_, *setup_.tables, now);
     if (stuck != plan::kNone) on_stuck(stuck);
+  }
+
+  // The device cannot say who it was; the oldest task of some worker, most likely.
+  void on_device_failure(const std::string& message) {
+    std::array<char, 232> text{};
+    std::uint32_t worker = 0;
+    while (worker < links_.workers() && links_.unanswered_count(worker) == 0) ++worker;
+    const Decision* oldest = worker < links_.workers() ? &links_.unanswered(worker, 0) : nullptr;
+    describe_device_failure(setup_.tables->plan, message, worker, oldest, text);
+    fail_all(ErrorCode::device_fault, text.data());
   }
 
   void on_stuck(std::uint32_t worker) {

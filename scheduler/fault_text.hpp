@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "ccks/plan.hpp"
 #include "ccks/wire/control.hpp"
@@ -12,6 +13,9 @@ namespace ccks::scheduler {
 /// Always null-terminated, cut where the buffer ends.
 void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::FaultCode code,
                     const wire::WorkerLine& line, std::span<char> out);
+/// A device that has failed as `message` says; `oldest` null: nothing was under way.
+void describe_device_failure(const plan::PlanView& plan, const std::string& message, std::uint32_t worker,
+                             const Decision* oldest, std::span<char> out);
 /// A task that has not ended for `limit_ns`.
 void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const Decision& task, std::uint32_t epoch,
                     std::uint64_t limit_ns, std::span<char> out);

@@ -14,7 +14,7 @@ constexpr const char* kFooter =
     "Compiled workers are kept in CCKS_CACHE_DIR, else XDG_CACHE_HOME/ccks, else ~/.cache/ccks: 256 MB at most, or\n"
     "CCKS_CACHE_MB. The compiler (NVRTC, nvJitLink) is taken from CCKS_NVRTC_DIR, if set.\n\n"
     "Exit codes: 0 done; 1 the spec, an input or an output file is at fault; 2 wrong usage; 3 verification failed;\n"
-    "4 device error or timeout; 130 interrupted.";
+    "4 device error or timeout; 130 interrupted by SIGINT or SIGTERM: the run was cancelled, no output was written.";
 
 // "name=value" in two; CLI11 turns the exception into a message and exit code.
 NameAndPath split(const std::string& option, const std::string& text) {
@@ -91,6 +91,9 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--policy", options.policy, "Who decides what runs next")
       ->check(CLI::IsMember({"static", "lookahead", "reactive"}))
       ->capture_default_str();
+  app.add_option("--task-deadline", options.task_deadline_s,
+                 "Seconds after which a task that does not end fails the run; 0: the engine's default")
+      ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--verify", options.verify, "Compare with the reference interpreter");
   app.add_option("--trace", options.trace, "Write a timeline (Chrome trace JSON, opens in Perfetto)")
       ->type_name("FILE");

@@ -51,6 +51,7 @@ std::string to_json(const Options& options, const Outcome& outcome) {
   if (!options.jit_only.empty()) return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   out["device"] = outcome.device.kind;
   out["device_name"] = outcome.device.name;
+  if (!outcome.device.notice.empty()) out["device_notice"] = outcome.device.notice;
   out["transport"] = outcome.device.transport;
   out["workers"] = outcome.device.workers;
   out["policy"] = options.policy;
@@ -79,6 +80,7 @@ std::string to_text(const Options& options, const Outcome& outcome) {
   std::string out =
       fmt::format("{} on {} ({}, {} workers, {} transport), policy {}\n", outcome.program, outcome.device.name,
                   outcome.device.kind, outcome.device.workers, outcome.device.transport, options.policy);
+  if (!outcome.device.notice.empty()) out += fmt::format("no GPU is used: {}\n", outcome.device.notice);
   out += code_text(outcome.code);
   out += fmt::format("{} iteration{} of {} tasks: p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),
                      outcome.us.size() == 1 ? "" : "s", outcome.tasks_per_iteration, percentile(outcome.us, 50),

@@ -97,6 +97,8 @@ class Session {
     EngineOptions engine;
     engine.policy = options_.policy;
     engine.slots = options_.slots;
+    if (options_.task_deadline_s > 0)
+      engine.task_deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(options_.task_deadline_s * 1e9));
     engine.trace_records = options_.trace.empty() ? 0 : 1u << 16;
     engine.record_path = options_.record;
     engine.replay_path = options_.replay;

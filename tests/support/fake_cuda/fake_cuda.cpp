@@ -61,6 +61,7 @@ class Driver {
       log_ = value;
     } else if (name == "forward") {
       if (real_ == nullptr) real_ = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+      if (real_ == nullptr) std::abort();
     } else if (!fake_gpu().set(name, std::atol(value.c_str()))) {
       std::fprintf(stderr, "CCKS_FAKE_CUDA: no setting '%s'\n", name.c_str());
       std::abort();

@@ -1,0 +1,212 @@
+// The cuda device on a played GPU (tests/support/fake_cuda): launches, handoffs and everything that goes wrong with drivers
+// and GPUs, on machines that have neither.
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <thread>
+
+#include "ccks/worker/host_entry.hpp"
+#include "tests/support/engine_runs.hpp"
+#include "tests/support/fake_cuda/fake_cuda.hpp"
+
+namespace ccks::test {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+const FakeCuda& fake_cuda() {
+  static const FakeCuda* kFake = [] {
+    setenv("CCKS_CUDA_DRIVER", CCKS_FAKE_CUDA_LIBRARY, 1);
+    void* library = dlopen(CCKS_FAKE_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) throw std::runtime_error(dlerror());
+    return reinterpret_cast<FakeCudaEntry>(dlsym(library, "ccks_fake_cuda"))();
+  }();
+  return *kFake;
+}
+
+Program played(const GraphPlan& plan, const FakeImage& image) {
+  return plan.program().with_worker({nullptr, &image, sizeof(image)});
+}
+
+const FakeImage& graph_image() {
+  static const FakeImage kImage{.entry = graph_worker().host};
+  return kImage;
+}
+
+std::vector<GraphOp> slow_graph() {
+  std::vector<GraphOp> ops = layered_graph(2);
+  for (GraphOp& op : ops) op.spin_us = 100;
+  return ops;
+}
+
+class PlayedGpu : public testing::Test {
+ protected:
+  void SetUp() override { fake_cuda().reset(); }
+  static void set(const char* name, long value) { ASSERT_TRUE(fake_cuda().set(name, value)) << name; }
+  static Result<std::unique_ptr<Device>> device() { return open_device({.kind = "cuda"}); }
+  static Result<Engine> create(const Program& program, const EngineOptions& options = {}) {
+    auto opened = device();
+    if (!opened.ok()) return opened.status();
+    return Engine::create(std::move(*opened), program, options);
+  }
+  static Engine start(const GraphPlan& plan, const EngineOptions& options = {}) {
+    Result<Engine> engine = create(played(plan, graph_image()), options);
+    if (!engine.ok()) throw std::runtime_error(engine.status().to_string());
+    if (const Status started = engine->start(); !started.ok()) throw std::runtime_error(started.to_string());
+    return std::move(*engine);
+  }
+  static void expect_runs(Engine& engine, const GraphPlan& plan, std::uint64_t count) {
+    for (std::uint64_t seed = 0; seed < count; ++seed) {
+      Result<ccks::Run> run = submit_graph(engine, seed, 2);
+      ASSERT_TRUE(run.ok()) << run.status().to_string();
+      const Status done = run->wait_for(seconds(30));
+      ASSERT_TRUE(done.ok()) << done.to_string();
+      expect_graph_outputs(plan, *run, seed, 2);
+    }
+  }
+};
+
+TEST_F(PlayedGpu, TheSchedulerThreadMakesNoCudaCall) {
+  const GraphPlan plan(layered_graph(3));
+  for (const char* policy : {"static", "lookahead", "reactive"}) {
+    EngineOptions options;
+    options.policy = policy;
+    Engine engine = start(plan, options);
+    expect_runs(engine, plan, 30);
+  }
+  char name[16];
+  pthread_getname_np(pthread_self(), name, sizeof(name));
+  EXPECT_GT(fake_cuda().calls(name), 100u);
+  EXPECT_GT(fake_cuda().calls("ccks-watch"), 0u);
+  EXPECT_EQ(fake_cuda().calls("ccks-scheduler"), 0u);
+  EXPECT_EQ(fake_cuda().modules_loaded(), 0u) << "a module was left behind";
+  EXPECT_EQ(fake_cuda().calls_that_blocked(), 0u);
+}
+
+TEST_F(PlayedGpu, AStickyErrorEndsRunsAndTheDevice) {
+  const GraphPlan plan(slow_graph());
+  Engine engine = start(plan);
+  set("sticky_after_ms", 0);
+  set("sticky_error", 700);
+  // Found by whoever looks first: the copy of the inputs, or the watch thread while the run waits.
+  Result<ccks::Run> run = submit_graph(engine, 1, 1);
+  const Status status = run.ok() ? run->wait_for(seconds(30)) : run.status();
+  EXPECT_EQ(status.code(), ErrorCode::device_fault) << status.to_string();
+  EXPECT_NE(status.message().find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << status.message();
+  std::this_thread::sleep_for(milliseconds(100));
+  const Status later = submit_graph(engine, 2, 1).status();
+  EXPECT_EQ(later.code(), ErrorCode::device_fault) << later.to_string();
+}
+
+TEST_F(PlayedGpu, AStickyErrorReachesARunThatWaits) {
+  std::vector<GraphOp> ops(60);
+  for (std::uint32_t i = 0; i < ops.size(); ++i) {
+    ops[i].spin_us = 10'000;
+    if (i > 0) ops[i].edges = {{i - 1, Reads::all}};
+  }
+  const GraphPlan plan(ops, 1);
+  Engine engine = start(plan);
+  Result<ccks::Run> run = submit_graph(engine, 1, 1);
+  ASSERT_TRUE(run.ok());
+  set("sticky_error", 700);
+  const Status status = run->wait_for(seconds(30));
+  EXPECT_EQ(status.code(), ErrorCode::device_fault) << status.to_string();
+  EXPECT_NE(status.message().find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("op 'op"), std::string::npos) << status.message();
+}
+
+std::atomic<bool> held{false};  // relaxed throughout: a lone word
+struct HeldOps {
+  template <class Lanes>
+  static void run(Lanes&, const wire::RunFrame&, const wire::OpParams& op, wire::u32) {
+    while (op.dims[0] == 1 && held.load(std::memory_order_relaxed)) std::this_thread::yield();
+  }
+};
+const FakeImage& held_image() {
+  static const FakeImage kImage{
+      .entry = [](const wire::WorkerParams* params, std::uint32_t index, void* context) {
+        worker::host_worker_main<HeldOps>(params, index, context);
+      }};
+  return kImage;
+}
+
+TEST_F(PlayedGpu, AnOpThatNeverEndsIsNamedAndItsContextLeft) {
+  std::vector<GraphOp> ops(3);
+  for (std::uint32_t i = 1; i < 3; ++i) ops[i].edges = {{i - 1, Reads::all}};
+  const GraphPlan plan(ops, 1);
+  held.store(true, std::memory_order_relaxed);
+  {
+    EngineOptions options;
+    options.task_deadline = milliseconds(200);
+    Result<Engine> engine = create(played(plan, held_image()), options);
+    ASSERT_TRUE(engine.ok() && engine->start().ok());
+    Result<ccks::Run> run = submit_graph(*engine, 1, 1);
+    ASSERT_TRUE(run.ok());
+    const Status status = run->wait_for(seconds(30));
+    EXPECT_EQ(status.code(), ErrorCode::deadline_exceeded);
+    EXPECT_NE(status.message().find("op 'op1'"), std::string::npos) << status.message();
+  }
+  EXPECT_EQ(fake_cuda().calls_that_blocked(), 0u);
+  held.store(false, std::memory_order_relaxed);
+  std::this_thread::sleep_for(milliseconds(200));  // the worker leaves, before another test opens the GPU
+}
+
+TEST_F(PlayedGpu, WhatAGpuMayLack) {
+  const GraphPlan plan(layered_graph(1));
+  const auto status = [&](const char* name, long value) {
+    fake_cuda().reset();
+    set(name, value);
+    Result<Engine> engine = create(played(plan, graph_image()));
+    return engine.ok() ? engine->start() : engine.status();
+  };
+  const auto expect = [](const Status& got, ErrorCode code, const char* words) {
+    EXPECT_EQ(got.code(), code) << got.to_string();
+    EXPECT_NE(got.message().find(words), std::string::npos) << got.to_string();
+  };
+  expect(status("devices", 0), ErrorCode::unavailable, "the CUDA driver finds no GPU");
+  expect(status("cooperative", 0), ErrorCode::unsupported, "cannot launch cooperative grids");
+  expect(status("shared_bytes", 1000), ErrorCode::unsupported, "bytes of shared memory; Played GPU has 0 left a block");
+  expect(status("memory_bytes", 5000), ErrorCode::out_of_memory, "CUDA_ERROR_OUT_OF_MEMORY");
+  expect(status("load_error", 200), ErrorCode::device_fault, "cuModuleLoadData");
+  expect(status("launch_error", 719), ErrorCode::device_fault, "CUDA_ERROR_LAUNCH_FAILED");
+  EXPECT_TRUE(status("start_delay_ms", 200).ok());
+}
+
+TEST_F(PlayedGpu, MoreWorkersThanFitAreRefused) {
+  const GraphPlan plan(layered_graph(1));
+  auto opened = open_device({.kind = "cuda", .workers = 9});
+  ASSERT_TRUE(opened.ok());
+  Result<Engine> engine = Engine::create(std::move(*opened), played(plan, graph_image()), {});
+  ASSERT_TRUE(engine.ok());
+  const Status status = engine->start();
+  EXPECT_EQ(status.code(), ErrorCode::invalid_argument);
+  EXPECT_NE(status.message().find("only 4 of 256 threads fit on Played GPU"), std::string::npos) << status.message();
+}
+
+TEST_F(PlayedGpu, ACoherentMachineGetsTheCoherentTransport) {
+  const GraphPlan plan(layered_graph(2));
+  EXPECT_EQ(device().value()->info().transport, "pinned");
+  EXPECT_EQ(open_device({.kind = "cuda", .transport = "coherent"}).status().code(), ErrorCode::unavailable);
+  set("coherent", 1);
+  EXPECT_EQ(device().value()->info().transport, "coherent");
+  Engine engine = start(plan);
+  expect_runs(engine, plan, 20);
+}
+
+TEST_F(PlayedGpu, AutoFallsToTheHostWithANotice) {
+  auto gpu = open_device({});
+  ASSERT_TRUE(gpu.ok());
+  EXPECT_EQ(gpu.value()->info().kind, "cuda");
+  EXPECT_EQ(gpu.value()->info().notice, "");
+  set("devices", 0);
+  auto host = open_device({});
+  ASSERT_TRUE(host.ok());
+  EXPECT_EQ(host.value()->info().kind, "host");
+  EXPECT_EQ(host.value()->info().notice, "the CUDA driver finds no GPU");
+}
+
+}  // namespace
+}  // namespace ccks::test
