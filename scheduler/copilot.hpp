@@ -131,7 +131,7 @@ class Copilot {
     RunSlot& run = slot(done.slot_flags & (wire::kMaxSlots - 1));
     --run.outstanding;
     if (wants_done_) setup_.policy->on_done(run, done);
-    if (done.op == wire::kOpList) return;
+    if (done.op == wire::kOpList || done.op == wire::kOpQueue) return;
     // The op that should have reported is through, and its report would stand before this record: it was skipped.
     const std::uint32_t report = setup_.tables->op_report[done.target];
     if (report != plan::kNone) run.progress.report_absent(report);

@@ -34,6 +34,7 @@ EngineCore::~EngineCore() { shut_down(); }
 
 Status EngineCore::set_up() {
   const std::uint32_t workers = device_->info().workers;
+  CCKS_RETURN_IF_ERROR(set_up_arm());
   CCKS_RETURN_IF_ERROR(set_up_policy());
   Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, policy_kind_ == PolicyKind::fixed);
   if (!tables.ok()) return tables.status();
@@ -41,6 +42,7 @@ Status EngineCore::set_up() {
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);
+  if (arm_ == Arm::gpu_queue) CCKS_RETURN_IF_ERROR(queues_.reserve(*device_, tables_, options_.slots));
   for (std::uint32_t i = 0; i < tables_.plan.tensors.size(); ++i)
     tensor_index_.emplace(tables_.plan.tensors[i].name, i);
   weight_bound_.assign(tables_.plan.tensors.size(), false);
@@ -55,12 +57,32 @@ Status EngineCore::set_up() {
     decision_trace_ = std::make_unique<DecisionTrace>(options_.trace_records * std::size_t{workers});
   keeper_ = std::make_unique<Keeper>(*device_, memory_.params);
   if (policy_ == nullptr) policy_ = make_policy(policy_kind_, tables_, options_.slots);
-  start_thread();
+  return start_thread();
+}
+
+Status EngineCore::set_up_arm() {
+  Result<Arm> arm = parse_arm(options_.arm);
+  if (!arm.ok()) return arm.status();
+  arm_ = *arm;
+  if (arm_ == Arm::gpu_queue) return {ErrorCode::unsupported, "arm gpu_queue: workers of this build take no queues"};
+  const bool records = !options_.record_path.empty() || !options_.replay_path.empty();
+  if (records && arm_ != Arm::copilot && arm_ != Arm::fixed) {
+    return {ErrorCode::invalid_argument,
+            fmt::format("arm {}: nothing is decided on the host that could be recorded or replayed", options_.arm)};
+  }
+  if (options_.trace_records > 0 && !arm_has_workers(arm_)) {
+    return {ErrorCode::invalid_argument, fmt::format("arm {} has no workers that could be traced", options_.arm)};
+  }
+  if (arm_ == Arm::fixed) options_.policy = policy_name(PolicyKind::fixed);
   return {};
 }
 
 // A replay is a policy of its own; what it replays decides whether the frames hold lists.
 Status EngineCore::set_up_policy() {
+  if (arm_ == Arm::gpu_queue) {
+    policy_kind_ = PolicyKind::queue;
+    return {};
+  }
   if (options_.replay_path.empty()) {
     Result<PolicyKind> kind = parse_policy(options_.policy);
     if (!kind.ok()) return kind.status();
@@ -95,8 +117,7 @@ void EngineCore::set_up_slots() {
   for (std::uint32_t i = 0; i < fences; ++i) free_fences_->push(i);
 }
 
-void EngineCore::start_thread() {
-  const DeviceInfo info = device_->info();
+CopilotSetup EngineCore::copilot_setup() {
   CopilotSetup setup;
   setup.tables = &tables_;
   setup.slots = &slots_;
@@ -111,12 +132,33 @@ void EngineCore::start_thread() {
   setup.params = memory_.params;
   setup.states = options_.states;
   setup.stateful = tables_.plan.state_bytes > 0;
-  setup.doorbells = info.workers_sleep;
+  setup.doorbells = device_->info().workers_sleep;
   setup.task_deadline_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(options_.task_deadline.count(), 0));
+  return setup;
+}
+
+Status EngineCore::start_thread() {
+  if (!arm_has_workers(arm_)) return start_launcher();
+  const DeviceInfo info = device_->info();
   SchedulerThreadOptions thread;
   thread.pin = options_.pin_scheduler;
   thread.busy_workers = info.kind == "host" ? info.workers : 0;
-  thread_ = std::make_unique<SchedulerThread>(setup, thread);
+  thread_ = std::make_unique<SchedulerThread>(copilot_setup(), thread);
+  return {};
+}
+
+Status EngineCore::start_launcher() {
+  LauncherSetup own;
+  own.mode = sequence_mode(arm_);
+  own.image = program_.worker();
+  own.status_stride = op_status_bytes(tables_.report_count());
+  own.patience_ns = static_cast<std::uint64_t>(options_.spin_deadline.count());
+  own.scratch_bytes = tables_.plan.scratch_bytes;
+  Result<std::uint64_t> status = device_->allocate(own.status_stride * options_.slots, MemoryKind::link);
+  if (!status.ok()) return status.status();
+  own.status = *status;
+  launcher_ = std::make_unique<LauncherThread>(copilot_setup(), own, options_.pin_scheduler);
+  return {};
 }
 
 Status EngineCore::bind_weight(std::string_view name, std::span<const std::byte> bytes) {
@@ -145,13 +187,25 @@ Status EngineCore::start() {
       return {ErrorCode::invalid_argument, fmt::format("weight '{}' is not bound", tensor.name)};
     }
   }
-  CCKS_RETURN_IF_ERROR(keeper_->launch(program_));
+  CCKS_RETURN_IF_ERROR(start_device());
   started_.store(true, std::memory_order_release);  // [C3] release: pairs with [C4]
   return {};
 }
 
+// Arms without workers make an empty sequence, so that the code is loaded and what the device lacks is known now.
+Status EngineCore::start_device() {
+  if (arm_has_workers(arm_)) return keeper_->launch(program_);
+  OpSequencePlan nothing;
+  nothing.mode = sequence_mode(arm_);
+  nothing.scratch_bytes = tables_.plan.scratch_bytes;
+  Result<std::unique_ptr<OpSequence>> made = device_->make_op_sequence(program_.worker(), nothing);
+  if (!made.ok()) return made.status();
+  loaded_ = std::move(*made);
+  return {};
+}
+
 void EngineCore::shut_down() {
-  if (thread_ == nullptr) return;
+  if (thread_ == nullptr && launcher_ == nullptr) return;
   stopping_.store(true, std::memory_order_relaxed);  // relaxed: submit() may race with it either way
   for (RunSlot& run : slots_) {
     if (run.state.peek() == static_cast<std::uint32_t>(RunState::queued))
@@ -163,10 +217,16 @@ void EngineCore::shut_down() {
   const bool drained = unfinished_.wait([](std::uint32_t left) { return left == 0; }, patience);
   keeper_->stop();  // nobody comes back from here on
   const bool failed = !failure().ok();
-  thread_->stop(!drained || failed);
-  // relaxed: no other thread uses the core's lifecycle any more. If workers stay, the device's end deals with them.
-  if (started_.load(std::memory_order_relaxed)) (void)device_->join(failed ? kFailedPatienceNs : patience);
-  thread_.reset();
+  if (launcher_ != nullptr) {
+    launcher_->stop();
+    launcher_.reset();
+    loaded_.reset();
+  } else {
+    thread_->stop(!drained || failed);
+    // relaxed: no other thread uses the core's lifecycle any more. If workers stay, the device's end deals with them.
+    if (started_.load(std::memory_order_relaxed)) (void)device_->join(failed ? kFailedPatienceNs : patience);
+    thread_.reset();
+  }
   if (record_ != nullptr) (void)record_->finish();
 }
 
@@ -174,6 +234,9 @@ Result<HandoffTimes> EngineCore::handoff(const Program& program, std::uint64_t t
   CCKS_RETURN_IF_ERROR(ready_to_run());
   if (!program.valid() || program.plan().hash != tables_.plan.hash) {
     return {ErrorCode::invalid_argument, "a handoff needs code for the same plan"};
+  }
+  if (!arm_has_workers(arm_)) {
+    return {ErrorCode::unsupported, fmt::format("arm {} has no workers that could be handed new code", options_.arm)};
   }
   return keeper_->handoff(program, timeout_ns);
 }
@@ -225,6 +288,10 @@ Result<std::uint64_t> EngineCore::tasks_per_run(const DimValues& given) const {
   instance.reserve(tables_);
   CCKS_RETURN_IF_ERROR(instance.rebuild(tables_, symbols, dims, SlotMemory{}, 0, 0, 0));
   std::uint64_t tasks = 0;
+  if (!arm_has_workers(arm_)) {
+    for (const OpInstance& op : instance.ops()) tasks += op.tiles != 0 ? 1 : 0;
+    return tasks;
+  }
   if (tables_.with_lists) {
     for (std::uint32_t w = 0; w < tables_.workers; ++w) tasks += instance.lists()[w].count;
     return tasks;

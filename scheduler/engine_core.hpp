@@ -11,7 +11,9 @@
 #include "scheduler/copilot_setup.hpp"
 #include "scheduler/dims.hpp"
 #include "scheduler/keeper.hpp"
+#include "scheduler/launcher.hpp"
 #include "scheduler/memory_map.hpp"
+#include "scheduler/queue_memory.hpp"
 #include "scheduler/scheduler_thread.hpp"
 
 namespace ccks::scheduler {
@@ -71,8 +73,12 @@ class EngineCore final : public RunEvents {
   EngineCore(std::unique_ptr<Device> device, Program program, const EngineOptions& options);
   Status set_up();
   Status set_up_policy();
+  Status set_up_arm();
+  CopilotSetup copilot_setup();
+  Status start_launcher();
+  Status start_device();
   void set_up_slots();
-  void start_thread();
+  Status start_thread();
   Status check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims) const;
   Result<RunSlot*> acquire_slot();
   Status prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
@@ -86,9 +92,11 @@ class EngineCore final : public RunEvents {
   std::unique_ptr<Device> device_;
   Program program_;
   EngineOptions options_;
+  Arm arm_ = Arm::copilot;
   PolicyKind policy_kind_ = PolicyKind::lookahead;
   PlanTables tables_;
   MemoryMap memory_;
+  QueueMemory queues_;  // arm gpu_queue
   std::unordered_map<std::string_view, std::uint32_t> tensor_index_;
 
   std::deque<RunSlot> slots_;
@@ -104,7 +112,9 @@ class EngineCore final : public RunEvents {
   std::unique_ptr<RecordFile> record_;
   std::unique_ptr<DecisionTrace> decision_trace_;
   std::unique_ptr<Keeper> keeper_;  // before the thread that calls it
-  std::unique_ptr<SchedulerThread> thread_;
+  std::unique_ptr<SchedulerThread> thread_;   // of arms with workers
+  std::unique_ptr<LauncherThread> launcher_;  // of the others
+  std::unique_ptr<OpSequence> loaded_;        // keeps their code on the device
   SchedulerStats stats_;
   std::atomic<std::uint64_t> runs_submitted_{0};
 

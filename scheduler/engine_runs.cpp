@@ -69,6 +69,7 @@ Status EngineCore::prepare_slot(RunSlot& run, const RunRequest& request, std::sp
   if (!run.instance.matches(symbols)) {
     CCKS_RETURN_IF_ERROR(
         run.instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, state, run.next_epoch));
+    if (arm_ == Arm::gpu_queue) CCKS_RETURN_IF_ERROR(queues_.place(*device_, tables_, run.index, run.instance));
     const std::span<const std::byte> frame = run.instance.frame();
     CCKS_RETURN_IF_ERROR(device_->write(run.memory.frame, frame.data(), frame.size()));
   } else if (run.instance.state() != state) {

@@ -67,4 +67,10 @@ void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const Deci
         worker, plan.ops[task.op].name, first, first + (task.tile >> wire::kTileBits), epoch, slot, seconds);
 }
 
+void describe_op_fault(const plan::PlanView& plan, wire::FaultCode code, std::uint32_t op, std::uint32_t tile,
+                       std::uint32_t slot, std::span<char> out) {
+  write(out, "{}: op '{}' tile {} of slot {}", fault_name(code), op < plan.ops.size() ? plan.ops[op].name : "(none)",
+        tile, slot);
+}
+
 }  // namespace ccks::scheduler

@@ -20,4 +20,8 @@ void describe_device_failure(const plan::PlanView& plan, const std::string& mess
 void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const Decision& task, std::uint32_t epoch,
                     std::uint64_t limit_ns, std::span<char> out);
 
+/// What a launch of one op found, for arms without workers.
+void describe_op_fault(const plan::PlanView& plan, wire::FaultCode code, std::uint32_t op, std::uint32_t tile,
+                       std::uint32_t slot, std::span<char> out);
+
 }  // namespace ccks::scheduler

@@ -43,6 +43,8 @@ class Instance {
                  const SlotMemory& memory, std::uint64_t weights, std::uint64_t state, std::uint32_t epoch);
 
   void set_state(std::uint64_t state) { head().state = state; }
+  /// After rebuild() and before the frame is written; 0: none.
+  void set_queue(std::uint64_t address) { head().queue = address; }
   std::uint64_t state() const { return head().state; }
 
   std::span<const std::byte> frame() const { return {bytes(), head().frame_bytes}; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "scheduler/policy_lookahead.hpp"
+#include "scheduler/policy_queue.hpp"
 #include "scheduler/policy_reactive.hpp"
 #include "scheduler/policy_static.hpp"
 
@@ -49,6 +50,8 @@ const char* policy_name(PolicyKind kind) {
       return "lookahead";
     case PolicyKind::reactive:
       return "reactive";
+    case PolicyKind::queue:
+      return "gpu_queue";
   }
   return "unknown";
 }
@@ -61,6 +64,8 @@ std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, s
       return std::make_unique<LookaheadPolicy>(tables);
     case PolicyKind::reactive:
       return std::make_unique<ReactivePolicy>(tables, slots);
+    case PolicyKind::queue:
+      return std::make_unique<QueuePolicy>(tables);
   }
   return nullptr;
 }

@@ -75,7 +75,8 @@ class WorkerLoads {
   std::uint32_t turn_ = 0;
 };
 
-enum class PolicyKind : std::uint32_t { fixed = 0, lookahead = 1, reactive = 2 };
+/// `queue` belongs to arm gpu_queue and has no name that a user could ask for.
+enum class PolicyKind : std::uint32_t { fixed = 0, lookahead = 1, reactive = 2, queue = 3 };
 
 /// Calls come from the scheduler thread only; none may allocate, block or throw.
 class Policy {

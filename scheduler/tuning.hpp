@@ -62,6 +62,12 @@ inline constexpr std::uint32_t kSpinsBeforeYield = 20'000;
 /// Longest sleep of an idle scheduler thread: the heartbeat must go on.
 inline constexpr std::uint64_t kIdleSleepNs = 20'000'000;
 
+/// Longest look at a run's launches before the launcher looks for new runs.
+inline constexpr std::uint64_t kLauncherRestNs = 50'000;
+
+/// Plans of more launches than this keep edges that follow from others: finding them takes memory in the square.
+inline constexpr std::size_t kMaxReducedSteps = 8192;
+
 /// Runs without a task on its way for so long are stuck: no policy waits for a clock.
 inline constexpr std::uint64_t kStallNs = 10'000'000'000;
 

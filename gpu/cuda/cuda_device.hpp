@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "ccks/device.hpp"
 #include "gpu/bell.hpp"
 #include "gpu/cuda/cuda_memory.hpp"
+#include "gpu/cuda/cuda_sequence.hpp"
 
 namespace ccks::gpu {
 
@@ -42,6 +44,7 @@ class CudaDevice final : public Device {
   Status launch(const WorkerImage& image, const wire::WorkerParams& params) override;
   Status join(std::uint64_t timeout_ns) override;
   Status health() override;
+  Result<std::unique_ptr<OpSequence>> make_op_sequence(const WorkerImage& image, const OpSequencePlan& plan) override;
   std::uint64_t clock_pair(std::uint64_t& host_ns) override;
   void scheduler_wait(std::uint64_t timeout_ns) override;
   void wake_scheduler() override { bells_.ring_scheduler(); }
@@ -94,6 +97,10 @@ class CudaDevice final : public Device {
   std::mutex memory_mutex_;  // guards the two lists
   std::vector<Block> link_blocks_;
   std::vector<CUdeviceptr> device_blocks_;
+
+  std::mutex op_mutex_;  // guards the map
+  std::map<const void*, std::weak_ptr<OpKernel>> op_kernels_;  // by image; sequences own them
+  std::atomic<bool> ops_lost_{false};  // relaxed: an op never ended; its memory stays when the device goes
 
   std::mutex launch_mutex_;  // guards launch, join and what follows against each other
   Kernel worker_, clock_;

@@ -21,6 +21,9 @@ Status resolve(void* library, Driver& driver) {
     return {ErrorCode::unavailable, "the CUDA driver is too old: it lacks " CCKS_CU_TEXT(name)};
   CCKS_CU_FUNCTIONS(CCKS_CU_RESOLVE)
 #undef CCKS_CU_RESOLVE
+#define CCKS_CU_RESOLVE(name) driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, CCKS_CU_TEXT(name)));
+  CCKS_CU_OPTIONAL_FUNCTIONS(CCKS_CU_RESOLVE)
+#undef CCKS_CU_RESOLVE
   return {};
 }
 

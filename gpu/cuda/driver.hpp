@@ -21,10 +21,17 @@ namespace ccks::gpu {
   X(cuFuncGetAttribute) X(cuFuncSetAttribute) X(cuOccupancyMaxActiveBlocksPerMultiprocessor)       \
   X(cuLaunchKernel) X(cuLaunchCooperativeKernel)
 
-/// One pointer a function; every one is set once load_driver() has succeeded.
+// Functions that an old driver may lack: null there. Whoever calls one asks first.
+#define CCKS_CU_OPTIONAL_FUNCTIONS(X)                                                              \
+  X(cuLaunchKernelEx) X(cuStreamBeginCapture) X(cuStreamEndCapture)                                \
+  X(cuGraphCreate) X(cuGraphAddKernelNode) X(cuGraphInstantiate) X(cuGraphLaunch)                  \
+  X(cuGraphExecDestroy) X(cuGraphDestroy)
+
+/// One pointer a function; every one but the optional ones is set once load_driver() has succeeded.
 struct Driver {
 #define CCKS_CU_MEMBER(name) decltype(&::name) name = nullptr;
   CCKS_CU_FUNCTIONS(CCKS_CU_MEMBER)
+  CCKS_CU_OPTIONAL_FUNCTIONS(CCKS_CU_MEMBER)
 #undef CCKS_CU_MEMBER
 };
 

@@ -85,7 +85,7 @@ void OpCrew::run(const OpJob& job, Block& scratch) {
   }
   for (const OpStep& step : job.steps) {
     run_tiles(job, step, scratch);
-    barrier_.arrive_and_wait();
+    meet();
   }
 }
 
@@ -106,9 +106,20 @@ void OpCrew::run_tiles(const OpJob& job, const OpStep& step, const Block& scratc
   }
 }
 
+// A barrier: the last thread to arrive moves the job on. A lock and a sleep: with fewer cores than threads, which is where
+// this runs, whoever spins keeps the last one from arriving.
+void OpCrew::meet() {
+  std::unique_lock lock(mutex_);
+  const std::uint64_t meeting = meetings_;
+  if (++arrived_ < threads_) return met_.wait(lock, [&] { return meetings_ != meeting; });
+  arrived_ = 0;
+  next_step();
+  ++meetings_;
+  met_.notify_all();
+}
+
 void OpCrew::next_step() {
-  next_tile_.store(0, std::memory_order_relaxed);  // all threads stand at the barrier
-  const std::lock_guard lock(mutex_);
+  next_tile_.store(0, std::memory_order_relaxed);  // all other threads wait
   if (++step_ < queue_.front()->steps.size()) return;
   step_ = 0;
   failed_.store(false, std::memory_order_relaxed);  // as above

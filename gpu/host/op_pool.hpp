@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <barrier>
 #include <condition_variable>
 #include <deque>
 #include <memory>
@@ -29,7 +28,7 @@ struct OpJob {
 /// OpCrew is what the threads share; the last of them lets it go.
 class OpCrew {
  public:
-  explicit OpCrew(std::uint32_t threads) : threads_(threads), barrier_(threads, NextStep{this}) {}
+  explicit OpCrew(std::uint32_t threads) : threads_(threads) {}
   void start(std::shared_ptr<OpJob> job);
   bool wait(const OpJob& job, std::uint64_t timeout_ns);
   void ask_to_leave();
@@ -38,14 +37,10 @@ class OpCrew {
   void main();  // of each thread
 
  private:
-  // Runs on the last thread that arrives, before the others go on.
-  struct NextStep {
-    OpCrew* crew;
-    void operator()() noexcept { crew->next_step(); }
-  };
   std::shared_ptr<OpJob> next_job(std::uint64_t& serial);
   void run(const OpJob& job, Block& scratch);
   void run_tiles(const OpJob& job, const OpStep& step, const Block& scratch);
+  void meet();
   void next_step();
 
   const std::uint32_t threads_;
@@ -57,10 +52,13 @@ class OpCrew {
   std::uint32_t alive_ = 0;
   bool leave_ = false;
 
-  // Of the job under way. The barrier orders `step_` and the data. Both atomics are relaxed: one shares out numbers, the
-  // other only saves work.
-  std::barrier<NextStep> barrier_;
+  // Of the job under way.
+  std::condition_variable met_;
+  std::uint32_t arrived_ = 0;
+  std::uint64_t meetings_ = 0;  // that have ended
   std::size_t step_ = 0;
+
+  // Both are relaxed: one shares out numbers, the other only saves work; meet() orders them and the data.
   std::atomic<std::uint32_t> next_tile_{0};  // relaxed, see above
   std::atomic<bool> failed_{false};          // relaxed, see above: an op reported a fault, what follows is not run
 };

@@ -19,6 +19,10 @@
 namespace ccks {
 
 struct EngineOptions {
+  /// How runs reach the device: copilot (resident workers, decided by `policy`), static (the same with policy static),
+  /// gpu_queue (resident workers that share ready queues in device memory), stream, graph, graph_pdl (one launch per op, no
+  /// workers). Which of them a device has is known at start(); recording, replay and traces need workers.
+  std::string arm = "copilot";
   std::string policy = "lookahead";     // static, lookahead, reactive
   std::uint32_t slots = 8;              // runs in flight, waiting for their state, or held by a handle; each reserves an arena
   std::uint32_t states = 1;             // state instances (sessions); runs of one state instance are executed in order

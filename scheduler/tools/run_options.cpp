@@ -88,7 +88,13 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--iters", options.iterations, "Iterations")
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
-  app.add_option("--policy", options.policy, "Who decides what runs next")
+  app.add_option("--arm", options.arm,
+                 "How ops reach the device. Resident workers: copilot (as --policy says), static (lists only), gpu_queue\n"
+                 "(ready queues on the device). One launch per op: stream, graph, graph_pdl (programmatic dependent\n"
+                 "launch); the host device has stream only")
+      ->check(CLI::IsMember({"copilot", "static", "gpu_queue", "stream", "graph", "graph_pdl"}))
+      ->capture_default_str();
+  app.add_option("--policy", options.policy, "Who decides what runs next, with --arm copilot")
       ->check(CLI::IsMember({"static", "lookahead", "reactive"}))
       ->capture_default_str();
   app.add_option("--task-deadline", options.task_deadline_s,
@@ -122,6 +128,7 @@ bool parse_options(int argc, char** argv, Options& options, int& exit_code) {
     exit_code = app.exit(error, std::cout, std::cerr) == 0 ? kDone : kUsage;
     return false;
   }
+  if (options.arm == "static") options.policy = "static";
   if (options.device == "sim") {
     std::cerr << "ccks-run: device 'sim' is not in this build: use host or cuda\n";
     exit_code = kUsage;

@@ -31,6 +31,7 @@ struct Options {
   std::vector<NameAndPath> outputs;
   std::uint64_t seed = 1;
   std::uint32_t iterations = 1;
+  std::string arm = "copilot";
   std::string policy = "lookahead";
   std::uint32_t slots = 1;
   double task_deadline_s = 0;  // 0: the engine's default

@@ -42,6 +42,9 @@ std::string code_text(const CodeReport& code) {
   return out + "\n";
 }
 
+// Whether a policy on the host decides: other arms leave it to queues or to the order of launches.
+bool decides(const Options& options) { return options.arm == "copilot" || options.arm == "static"; }
+
 }  // namespace
 
 std::string to_json(const Options& options, const Outcome& outcome) {
@@ -54,7 +57,8 @@ std::string to_json(const Options& options, const Outcome& outcome) {
   if (!outcome.device.notice.empty()) out["device_notice"] = outcome.device.notice;
   out["transport"] = outcome.device.transport;
   out["workers"] = outcome.device.workers;
-  out["policy"] = options.policy;
+  out["arm"] = options.arm;
+  out["policy"] = decides(options) ? nlohmann::ordered_json(options.policy) : nullptr;
   out["iterations"] = outcome.us.size();
   out["tasks_per_iteration"] = outcome.tasks_per_iteration;
   out["us"] = {{"p50", percentile(outcome.us, 50)}, {"p99", percentile(outcome.us, 99)}};
@@ -78,8 +82,9 @@ std::string to_json(const Options& options, const Outcome& outcome) {
 std::string to_text(const Options& options, const Outcome& outcome) {
   if (!options.jit_only.empty()) return outcome.program + ": " + code_text(outcome.code);
   std::string out =
-      fmt::format("{} on {} ({}, {} workers, {} transport), policy {}\n", outcome.program, outcome.device.name,
-                  outcome.device.kind, outcome.device.workers, outcome.device.transport, options.policy);
+      fmt::format("{} on {} ({}, {} workers, {} transport), {}\n", outcome.program, outcome.device.name,
+                  outcome.device.kind, outcome.device.workers, outcome.device.transport,
+                  decides(options) ? "policy " + options.policy : "arm " + options.arm);
   if (!outcome.device.notice.empty()) out += fmt::format("no GPU is used: {}\n", outcome.device.notice);
   out += code_text(outcome.code);
   out += fmt::format("{} iteration{} of {} tasks: p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),

@@ -95,6 +95,7 @@ class Session {
       return program.status().code() == ErrorCode::unavailable ? device_failure(program.status())
                                                                : input_fault(program.status());
     EngineOptions engine;
+    engine.arm = options_.arm;
     engine.policy = options_.policy;
     engine.slots = options_.slots;
     if (options_.task_deadline_s > 0)

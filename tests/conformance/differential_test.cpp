@@ -1,5 +1,5 @@
 // Differential test: random specs through parser, planner, checker, co-pilot and workers against the reference
-// interpreter. Each seed runs under every policy, several times in one engine, states carried on.
+// interpreter. Seeds take turns over policies and arms; each runs several times in one engine, states carried on.
 // CCKS_DIFFERENTIAL_SEEDS sets how many seeds (default 40 a shard); CCKS_DIFFERENTIAL_DEVICE the device (default host).
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include "ccks/engine.hpp"
 #include "spec/parse.hpp"
 #include "spec/reference.hpp"
+#include "tests/support/engine_runs.hpp"
 #include "tests/support/random_program.hpp"
 
 namespace ccks::test {
@@ -83,7 +84,14 @@ class Case {
   spec::TensorMap bound_;
 };
 
-Result<Engine> open_engine(const Case& test, const std::string& policy, const std::string& transport) {
+// Policies of the co-pilot, and the other arms that the device has.
+std::vector<std::string> ways() {
+  std::vector<std::string> out = {"lookahead", "static", "reactive", "stream"};
+  if (device_kind() == "cuda") out.insert(out.end(), {"graph", "graph_pdl"});
+  return out;
+}
+
+Result<Engine> open_engine(const Case& test, const std::string& way, const std::string& transport) {
   DeviceOptions device;
   device.kind = device_kind();
   device.transport = transport;
@@ -94,8 +102,7 @@ Result<Engine> open_engine(const Case& test, const std::string& policy, const st
   options.workers_hint = (*opened)->info().workers;
   Result<Program> program = Program::from_spec_text(test.yaml(), "random.yaml", options);
   if (!program.ok()) return program.status();
-  EngineOptions engine;
-  engine.policy = policy;
+  EngineOptions engine = options_of(way);
   engine.slots = 2;
   return Engine::create(std::move(*opened), std::move(*program), engine);
 }
@@ -138,9 +145,9 @@ void expect_states(const Case& test, Engine& engine, const spec::TensorMap& stat
   }
 }
 
-void run_seed(std::uint64_t seed, const std::string& policy, const std::string& transport) {
+void run_seed(std::uint64_t seed, const std::string& way, const std::string& transport) {
   const Case test(seed);
-  Result<Engine> engine = open_engine(test, policy, transport);
+  Result<Engine> engine = open_engine(test, way, transport);
   ASSERT_TRUE(engine.ok()) << engine.status().to_string() << "\n" << test.yaml();
   ASSERT_NO_FATAL_FAILURE(bind_and_start(test, *engine));
   spec::TensorMap states;
@@ -171,13 +178,13 @@ TEST_P(Differential, AgreesWithTheReference) {
   device.kind = device_kind();
   const auto opened = open_device(device);
   if (!opened.ok() && device.kind != "host") GTEST_SKIP() << opened.status().to_string();
-  constexpr const char* kPolicies[] = {"lookahead", "static", "reactive"};
+  const std::vector<std::string> all = ways();
   const bool host = device_kind() == "host";
   for (std::uint64_t i = 0; i < seeds_per_shard(); ++i) {
     const std::uint64_t seed = i * kShards + GetParam();
     SCOPED_TRACE("seed " + std::to_string(seed));
     const std::string transport = host && seed % 2 == 1 ? "pinned" : "auto";
-    run_seed(seed, kPolicies[i % 3], transport);
+    run_seed(seed, all[i % all.size()], transport);
     if (HasFailure()) {
       ADD_FAILURE() << random_program(seed).yaml;
       return;

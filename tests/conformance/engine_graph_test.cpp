@@ -9,8 +9,7 @@ namespace {
 class EngineGraph : public testing::TestWithParam<std::string> {
  protected:
   EngineOptions options() const {
-    EngineOptions out;
-    out.policy = GetParam();
+    EngineOptions out = options_of(GetParam());
     out.slots = 4;
     return out;
   }
@@ -81,7 +80,7 @@ TEST_P(EngineGraph, MoreTilesThanInboxes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EngineGraph, testing::Values("static", "lookahead", "reactive"),
+INSTANTIATE_TEST_SUITE_P(Policies, EngineGraph, testing::Values("static", "lookahead", "reactive", "stream"),
                          [](const auto& policy) { return policy.param; });
 
 }  // namespace

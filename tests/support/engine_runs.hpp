@@ -12,6 +12,13 @@ namespace ccks::test {
 
 inline std::span<const std::byte> as_bytes(const std::uint64_t& word) { return std::as_bytes(std::span(&word, 1)); }
 
+/// Options for a way to run: a policy of the co-pilot, or the name of another arm.
+inline EngineOptions options_of(const std::string& way) {
+  EngineOptions out;
+  (way == "lookahead" || way == "reactive" ? out.policy : out.arm) = way;
+  return out;
+}
+
 /// An engine on the host device, started. Fails the test and throws where that is impossible.
 inline Engine open_graph_engine(const GraphPlan& plan, EngineOptions options = {},
                                 DeviceOptions device = {.kind = "host", .workers = 2}) {

@@ -52,6 +52,17 @@ struct HostAtoms {
   /// Relaxed: nothing was stored that a waiter could want to see (kOpSilent).
   static void event_add_relaxed(u32* event, u32 count) { ref(event).fetch_add(count, std::memory_order_relaxed); }
 
+  /// Places of a ready queue: relaxed, its entries carry the order (worker/ready_queue.hpp).
+  static u32 queue_add_relaxed(u32* word, u32 count) { return ref(word).fetch_add(count, std::memory_order_relaxed); }
+  /// [QE1], [QE2] acq_rel: whoever completes a count has all that were added behind him.
+  static u32 queue_add_acq_rel(u32* word, u32 count) { return ref(word).fetch_add(count, std::memory_order_acq_rel); }
+  /// [QE4] acquire: pairs with [QE3].
+  static u64 queue_load_acquire(const u64* entry) { return ref(entry).load(std::memory_order_acquire); }
+  /// [QE3] release: pairs with [QE4].
+  static void queue_store_release(u64* entry, u64 value) { ref(entry).store(value, std::memory_order_release); }
+  /// Relaxed: an entry that publishes nothing but itself.
+  static void queue_store_relaxed(u64* entry, u64 value) { ref(entry).store(value, std::memory_order_relaxed); }
+
  private:
   template <class T>
   static std::atomic_ref<T> ref(const T* word) {

@@ -180,7 +180,8 @@ struct alignas(16) RunFrame {
   u32 frame_bytes;
   u32 event_count;
   u32 blocks;    // BlockRef per op, or 0: this frame has none
-  u32 reserved[3];
+  u32 reserved;
+  u64 queue;     // address of the slot's QueueHead (queue.hpp), or 0: this frame has none
 };
 static_assert(sizeof(RunFrame) == 112);
 

@@ -18,6 +18,7 @@ enum ControlOp : u16 {
   kOpSignal = 0xff01,  // add `epoch` to event `tile` of the slot: stands in for tiles that do not exist
   kOpPark = 0xff02,    // finish, publish state, leave; the ring position is kept for a relaunch
   kOpNop = 0xff03,     // nothing; answered like any task (used by benchmarks)
+  kOpQueue = 0xff04,   // help with the ready queue of the slot's run until every task of it has been claimed
 };
 
 enum TaskFlags : u16 {

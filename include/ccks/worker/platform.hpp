@@ -20,6 +20,7 @@
 //   T uniform(T)                          the leader's value (u32, u64)
 //   u32 first_lane(bool)                  lowest control lane where true, control_lanes() if none
 //   u32 from_lane(u32 value, u32 lane)    that lane's value
+//   u32 count_lanes(bool, u32& rank)      control lanes where true; rank: how many of them are lower than this one
 //   void converge()                       memory of the control lanes is ordered, as by a barrier among them
 //   u32 poll(const Task* inbox, u32 mask, u32 position)   stages the tasks that have arrived [R2]; how many
 //   void relax(u32 spins)                 in the `spins`-th turn of a wait that another worker or the host will end

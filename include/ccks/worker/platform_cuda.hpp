@@ -30,6 +30,11 @@ struct CudaAtoms {
   __device__ static u32 event_load_acquire(const u32* p) { return ptx::ld_acquire_gpu(p); }  // [E2]
   __device__ static void event_add_release(u32* p, u32 v) { ptx::red_release_gpu_add(p, v); }  // [E1]
   __device__ static void event_add_relaxed(u32* p, u32 v) { ptx::red_relaxed_gpu_add(p, v); }
+  __device__ static u32 queue_add_relaxed(u32* p, u32 v) { return ptx::atom_relaxed_gpu_add(p, v); }
+  __device__ static u32 queue_add_acq_rel(u32* p, u32 v) { return ptx::atom_acq_rel_gpu_add(p, v); }  // [QE1], [QE2]
+  __device__ static u64 queue_load_acquire(const u64* p) { return ptx::ld_acquire_gpu(p); }  // [QE4]
+  __device__ static void queue_store_release(u64* p, u64 v) { ptx::st_release_gpu(p, v); }  // [QE3]
+  __device__ static void queue_store_relaxed(u64* p, u64 v) { ptx::st_relaxed_gpu(p, v); }
 };
 
 class CudaPlatform {
@@ -57,6 +62,11 @@ class CudaPlatform {
     return lanes == 0 ? kWarpLanes : static_cast<u32>(__ffs(static_cast<int>(lanes)) - 1);
   }
   __device__ u32 from_lane(u32 value, u32 lane) const { return __shfl_sync(kFullWarp, value, static_cast<int>(lane)); }
+  __device__ u32 count_lanes(bool here, u32& rank) const {
+    const u32 lanes = __ballot_sync(kFullWarp, here);
+    rank = static_cast<u32>(__popc(static_cast<int>(lanes & ((1u << control_lane()) - 1))));
+    return static_cast<u32>(__popc(static_cast<int>(lanes)));
+  }
   __device__ void converge() const { __syncwarp(); }
 
   /// Each lane reads one slot: 512 bytes in one go. The tasks that count are the ones before the first gap. In a ring of

@@ -83,6 +83,7 @@ class HostPlatform {
   static constexpr T uniform(T value) { return value; }
   static constexpr u32 first_lane(bool here) { return here ? 0 : 1; }
   static constexpr u32 from_lane(u32 value, u32) { return value; }
+  static constexpr u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
   static constexpr void converge() {}
 
   u32 poll(const wire::Task* inbox, u32 mask, u32 position) {

@@ -1,0 +1,21 @@
+#include "scheduler/policy_queue.hpp"
+
+namespace ccks::scheduler {
+
+std::uint32_t QueuePolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) {
+  std::uint32_t sent = 0;
+  while (run.cursor < tables_.workers && sent < budget && !batch.full()) {
+    const std::uint32_t worker = run.cursor;
+    if (!loads.has_room(worker, loads.inbox_slots())) break;
+    ++run.cursor;
+    Decision& join = batch.items[batch.count++];
+    join = list_start(run, worker);
+    join.op = wire::kOpQueue;
+    loads.add(worker, join.cost);
+    ++sent;
+  }
+  run.all_sent = run.cursor == tables_.workers;
+  return sent;
+}
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,45 @@
+#include "scheduler/queue_memory.hpp"
+
+#include <algorithm>
+
+#include "scheduler/dims.hpp"
+
+namespace ccks::scheduler {
+
+Status QueueMemory::reserve(Device& device, const PlanTables& tables, std::uint32_t slots) {
+  blocks_.resize(slots);
+  std::vector<std::int64_t> symbols;
+  for (const plan::SymbolDesc& symbol : tables.plan.symbols) symbols.push_back(symbol.hi);
+  std::vector<std::int64_t> dims(tables.plan.dims.size());
+  if (!evaluate_plan(tables.plan, symbols, dims).ok()) return {};  // then place() reserves
+  Instance largest;
+  largest.reserve(tables);
+  if (!largest.rebuild(tables, symbols, dims, SlotMemory{}, 0, 0, 0).ok()) return {};
+  const Result<QueueTables> queue = make_queue_tables(tables, largest);
+  if (!queue.ok()) return queue.status();
+  for (Block& block : blocks_) CCKS_RETURN_IF_ERROR(grow(device, block, queue->bytes()));
+  return {};
+}
+
+// Doubling: what has been outgrown is at most as much again, and goes with the device.
+Status QueueMemory::grow(Device& device, Block& block, std::uint64_t bytes) {
+  if (block.bytes >= bytes) return {};
+  const std::uint64_t wanted = std::max(bytes, 2 * block.bytes);
+  const Result<std::uint64_t> address = device.allocate(wanted, MemoryKind::device);
+  if (!address.ok()) return address.status();
+  block = {*address, wanted};
+  return {};
+}
+
+Status QueueMemory::place(Device& device, const PlanTables& tables, std::uint32_t slot, Instance& instance) {
+  const Result<QueueTables> queue = make_queue_tables(tables, instance);
+  if (!queue.ok()) return queue.status();
+  Block& block = blocks_[slot];
+  CCKS_RETURN_IF_ERROR(grow(device, block, queue->bytes()));
+  CCKS_RETURN_IF_ERROR(device.write(block.address, queue->fixed.data(), queue->fixed.size()));
+  CCKS_RETURN_IF_ERROR(device.fill_zero(block.address + queue->fixed.size(), queue->counter_bytes));
+  instance.set_queue(block.address);
+  return {};
+}
+
+}  // namespace ccks::scheduler
