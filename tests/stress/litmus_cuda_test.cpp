@@ -112,13 +112,15 @@ LitmusCounts serve_rings(const LitmusParams& p, Serve serve) {
   const u32 threads = std::min(host_threads(), p.rings);
   std::vector<LitmusCounts> counts(threads);
   const auto work = [&](u32 thread) {
-    u64 left = 0;
-    for (u32 r = thread; r < p.rings; r += threads) left += p.trials;
+    // Neighbours share cache lines: rings of a thread lie side by side.
+    const u32 first = static_cast<u32>(u64{p.rings} * thread / threads);
+    const u32 end = static_cast<u32>(u64{p.rings} * (thread + 1) / threads);
+    u64 left = (end - first) * p.trials;
     auto last = Clock::now();
     LitmusCounts mine;
     while (left > 0 && mine.late == 0) {
       u64 made = 0;
-      for (u32 r = thread; r < p.rings; r += threads) made += serve(r, mine);
+      for (u32 r = first; r < end; ++r) made += serve(r, mine);
       left -= made;
       mine.taken += made;
       if (made > 0)
