@@ -37,11 +37,20 @@ struct CudaPipelineMemory {
   static constexpr u32 kBlockBytes = 1024; // an op of six operands and four waits; larger ones are read where they lie
   static constexpr u32 kOwnEvents = 64;
 
+  static constexpr u32 kSignals = 4;       // signals of a tile that are found ahead of time; more are looked up
+
   using Watch = WatchList<kWarpLanes>;
+  struct Signal {
+    u32* word;
+    u32 count;
+  };
   struct Slot {
     StagedTile tile;
     Watch watch;
-    u32 body_fault;  // FaultCode
+    u32 body_fault;    // FaultCode
+    u32 signal_count;  // in `signals`; kMany: look them up
+    u32 silent;
+    Signal signals[kSignals];
   };
   struct Parsed {
     OpenTask task;
@@ -193,6 +202,7 @@ class CudaPipeline {
       if (fresh) copy_block(task, memory_.blocks[block]);
     }
     ptx::copy_commit();
+    __syncwarp();  // all lanes are done with what was there
     if (platform_.leader()) {
       out.task = task;
       out.block = block;
@@ -222,17 +232,18 @@ class CudaPipeline {
   /// Stages all tiles of the oldest task taken.
   __device__ void emit(LeaveWatch<CudaPlatform>& watch) {
     await_copy();
-    const Parsed& parsed = memory_.parsed[parsed_first_];
-    const OpenTask task = parsed.task;
+    Parsed& parsed = memory_.parsed[parsed_first_];
     OpView view;
-    if (task.kind == TileKind::body) {
-      view = parsed.block < Memory::kBlocks ? open_block(parsed) : view_of_frame(*task.frame, task.task.op);
+    if (parsed.task.kind == TileKind::body) {
+      view = parsed.block < Memory::kBlocks ? open_block(parsed) : view_of_frame(*parsed.task.frame, parsed.task.task.op);
     }
     TileStager stager;
-    stager.begin(task, view);
+    stager.begin(parsed.task, view);
+    if (platform_.leader()) parsed.task.view = view;
+    __syncwarp();
     for (bool first = true; !stager.done(); first = false) {
       if (!await_free_slot(watch)) return;
-      stage(stager, task, first);
+      stage(stager, parsed.task, first);
     }
     parsed_first_ = (parsed_first_ + 1) % Memory::kParsed;
     --parsed_count_;
@@ -272,34 +283,47 @@ class CudaPipeline {
 
   __device__ void stage(TileStager& stager, const OpenTask& task, bool first) {
     Slot& out = slot(staged_);
-    stager.next(out.tile);
+    copy_head(out.tile, task);
+    stager.next_of_task(out.tile);
     __syncwarp();
-    if (platform_.leader()) out.body_fault = 0;
     const StagedTile& tile = out.tile;
-    if (tile.kind == TileKind::body) {
-      list_events(out, task, first);
+    const bool body = tile.kind == TileKind::body;
+    u32 watched = Watch::kMany;
+    if (body) watched = list_events(out, first);
+    if (body || tile.kind == TileKind::skip) {
+      list_signals(out);
     } else if (platform_.leader()) {
-      out.watch.count = Watch::kMany;
+      out.signal_count = Watch::kMany;
     }
-    if (tile.kind == TileKind::body || tile.kind == TileKind::skip) note_own_events(tile);
+    if (platform_.leader()) {
+      out.body_fault = 0;
+      out.watch.count = watched;
+    }
     __syncwarp();
     ++staged_;
     if (platform_.leader()) ptx::st_release_cta_shared(&memory_.fetched, staged_);  // [P1] pairs with [P2]
-    if (tile.kind == TileKind::body) {
-      prefetch_operands<Ops>(platform_.control_lane(), kWarpLanes, *tile.frame, *tile.view.op, tile.tile);
-    }
+    if (body) prefetch_operands<Ops>(platform_.control_lane(), kWarpLanes, *tile.frame, *tile.view.op, tile.tile);
   }
 
-  // ---- fetch: which events a tile waits for ----
-
-  /// Lane i finds the i-th event over all waits of the tile; what this worker completes itself is left out.
-  __device__ void list_events(Slot& out, const OpenTask& task, bool first) {
-    const StagedTile& tile = out.tile;
-    const wire::OpParams& op = *tile.view.op;
+  /// All lanes copy a word each.
+  __device__ void copy_head(TaskHead& to, const TaskHead& from) const {
+    static_assert(sizeof(TaskHead) % sizeof(u32) == 0 && sizeof(TaskHead) / sizeof(u32) <= kWarpLanes);
     const u32 lane = platform_.control_lane();
+    if (lane < sizeof(TaskHead) / sizeof(u32)) reinterpret_cast<u32*>(&to)[lane] = reinterpret_cast<const u32*>(&from)[lane];
+    __syncwarp();
+  }
+
+  // ---- fetch: which events a tile waits for, and which it adds to ----
+
+  /// Lane i finds the i-th event over all waits of the tile; what this worker completes itself is left out. Returns how many
+  /// are listed.
+  __device__ u32 list_events(Slot& out, bool first) {
+    const StagedTile& tile = out.tile;
+    const u32 lane = platform_.control_lane();
+    const u32 wait_count = tile.view.op->wait_count;
     u32 count = 0, event = 0, total = 0;
     bool mine = false;
-    for (u32 w = 0; w < op.wait_count; ++w) {
+    for (u32 w = 0; w < wait_count; ++w) {
       const wire::WaitParams& wait = tile.view.waits[w];
       const wire::EventRect rect = wire::wait_rect(wait, tile.coord);
       const u32 events = wire::rect_count(rect);
@@ -314,33 +338,38 @@ class CudaPipeline {
       }
       count += events;
     }
-    if (count > kWarpLanes) {
-      if (lane == 0) out.watch.count = Watch::kMany;
-      return;
-    }
-    if (mine && op.guard_count == 0) mine = own_count(task, event) != total;
+    if (count > kWarpLanes) return Watch::kMany;
+    if (mine && (tile.flags & kTileGuarded) == 0) mine = own_count(tile, event) != total;
     const u32 kept = __ballot_sync(kFullWarp, mine);
     if (mine) {
       const u32 at = static_cast<u32>(__popc(static_cast<int>(kept & ((1u << lane) - 1))));
       out.watch.event[at] = event;
-      out.watch.target[at] = wire::event_target(task.bases[event], task.task.epoch, task.epoch0, total);
+      out.watch.amount[at] = tile.amount(total);
     }
-    if (lane == 0) out.watch.count = static_cast<u32>(__popc(static_cast<int>(kept)));
+    return static_cast<u32>(__popc(static_cast<int>(kept)));
   }
 
-  __device__ u32 own_count(const OpenTask& task, u32 event) const {
+  __device__ u32 own_count(const StagedTile& tile, u32 event) const {
     const auto& own = memory_.own[event % Memory::kOwnEvents];
-    const bool same = own.event == event && own.slot == task.task.slot() && own.epoch == task.task.epoch;
+    const bool same = own.event == event && own.slot == tile.task.slot() && own.epoch == tile.task.epoch;
     return same ? own.count : 0;
   }
 
-  __device__ void note_own_events(const StagedTile& tile) {
-    if (!platform_.leader()) return;
-    for (u32 s = 0; s < tile.view.op->signal_count; ++s) {
+  /// A lane a signal.
+  __device__ void list_signals(Slot& out) {
+    const StagedTile& tile = out.tile;
+    const wire::OpParams& op = *tile.view.op;
+    const u32 count = op.signal_count;
+    for (u32 s = platform_.control_lane(); s < count; s += kWarpLanes) {
       const u32 event = wire::signal_event(tile.view.signals[s], tile.coord);
+      if (s < Memory::kSignals) out.signals[s] = {tile.events + event, 1};
       auto& own = memory_.own[event % Memory::kOwnEvents];
       const bool same = own.event == event && own.slot == tile.task.slot() && own.epoch == tile.task.epoch;
       own = {event, tile.task.slot(), tile.task.epoch, same ? own.count + 1 : 1};
+    }
+    if (platform_.leader()) {
+      out.signal_count = count <= Memory::kSignals ? count : Watch::kMany;
+      out.silent = op.flags & wire::kOpSilent;
     }
   }
 
@@ -428,29 +457,42 @@ class CudaPipeline {
 
   __device__ void signal() {
     TileSignals<CudaPlatform> signals(platform_);
-    u32 at = 0;
+    u32 at = 0, sent = 0;
     bool halted = false;
     for (u32 spins = 0;; ++spins) {
       const u32 closing = ptx::ld_acquire_cta_shared(&memory_.closing);  // [P10] pairs with [P9]; before gated
       const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
-      const u32 before = at;
-      for (; at != gated; ++at) {
-        const Slot& next = slot(at);
-        if (next.tile.kind == TileKind::body && !body_ended(next.tile.body)) break;
-        // After a fault nothing is signalled any more: the run is lost.
-        halted = halted || next.tile.kind == TileKind::fault || (next.tile.kind == TileKind::body && next.body_fault != 0);
-        if (!halted) signals.add(next.tile);
-      }
-      if (at != before) {
-        signals.flush();
-        __syncwarp();
-        if (platform_.leader()) ptx::st_release_cta_shared(&memory_.signalled, at);  // [P7] pairs with [P8]
-        spins = 0;
+      if (at == gated) {
+        if (word(memory_.stop) != 0 || closing != 0) return;
+        rest(spins);
         continue;
       }
-      if (word(memory_.stop) != 0 || (closing != 0 && at == gated)) return;
-      rest(spins);
+      spins = 0;
+      for (; at != gated; ++at) {
+        const Slot& next = slot(at);
+        if (next.tile.kind == TileKind::body && !body_ended(next.tile.body)) {
+          if (at != sent) send(signals, sent = at);  // others may wait for what is collected
+          for (u32 naps = 0; !body_ended(next.tile.body); ++naps) rest(naps);
+        }
+        // After a fault nothing is signalled any more: the run is lost.
+        halted = halted || next.tile.kind == TileKind::fault || (next.tile.kind == TileKind::body && next.body_fault != 0);
+        if (!halted) collect(signals, next);
+      }
+      send(signals, sent = at);
     }
+  }
+
+  __device__ void collect(TileSignals<CudaPlatform>& signals, const Slot& next) const {
+    const u32 count = next.signal_count;
+    if (count == Watch::kMany) return signals.add(next.tile);
+    const Memory::Signal mine = next.signals[platform_.control_lane() % Memory::kSignals];
+    signals.add_listed(count, mine.word, mine.count, next.silent != 0);
+  }
+
+  __device__ void send(TileSignals<CudaPlatform>& signals, u32 at) {
+    signals.flush();
+    __syncwarp();
+    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.signalled, at);  // [P7] pairs with [P8]
   }
 
   // ---- post -----------------------------------------------------------------------------------------------------------

@@ -67,6 +67,7 @@ class CudaPlatform {
     rank = static_cast<u32>(__popc(static_cast<int>(lanes & ((1u << control_lane()) - 1))));
     return static_cast<u32>(__popc(static_cast<int>(lanes)));
   }
+  __device__ u64 from_lane(u64 value, u32 lane) const { return __shfl_sync(kFullWarp, value, static_cast<int>(lane)); }
   __device__ void converge() const { __syncwarp(); }
 
   /// Each lane reads one slot: 512 bytes in one go. The tasks that count are the ones before the first gap. In a ring of

@@ -36,6 +36,7 @@ enum TileFlags : u32 {
   kTileClosesInbox = 2,  // last tile of an inbox task: it is answered
   kTileOpensTask = 4,    // first and last tile of a task, which may be one of a list
   kTileClosesTask = 8,
+  kTileGuarded = 16,     // its op has guards
 };
 
 /// Details of a fault, as they go into the worker's line.
@@ -53,12 +54,22 @@ struct OpView {
   const wire::GuardParams* guards = nullptr;
 };
 
-struct alignas(16) StagedTile {
+/// What all tiles of a task share.
+struct TaskHead {
   const wire::RunFrame* frame = nullptr;
-  u32* events = nullptr;  // of the run's slot
+  u32* events = nullptr;       // of the run's slot
+  const u32* bases = nullptr;  // per event
   OpView view;
-  wire::Task task;        // the tile's task, with the epoch, slot and flags of its run
-  wire::Task inbox;       // the inbox task it came with
+  wire::Task task;             // with the epoch, slot and flags of its run
+  wire::Task inbox;            // the inbox task it came with
+  u32 runs = 0;                // of the slot since its bases were written: an event stands at base + runs * total before this run
+  u32 reserved = 0;
+
+  /// What an event with `total` signals a run has to stand at, less its base.
+  CCKS_HD u32 amount(u32 total) const { return (runs + 1) * total; }
+};
+
+struct alignas(16) StagedTile : TaskHead {
   wire::TileCoord coord;
   u32 tile = 0;
   TileKind kind = TileKind::empty;
@@ -70,13 +81,13 @@ struct alignas(16) StagedTile {
   FaultDetails fault;
 };
 
-/// The events of one tile, found ahead of time: events and the counts to wait for.
+/// The events of one tile, found ahead of time, and what each has to stand at, less its base.
 template <u32 kCapacity>
 struct WatchList {
   static constexpr u32 kMany = 0xffffffffu;  // as count: too many to list, or not listed
   u32 count = kMany;
   u32 event[kCapacity];
-  u32 target[kCapacity];
+  u32 amount[kCapacity];
 };
 
 template <class T>

@@ -12,18 +12,12 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-/// A task that has been taken and not yet cut into tiles.
-struct OpenTask {
-  wire::Task task;
-  wire::Task inbox;
-  const wire::RunFrame* frame = nullptr;
-  u32* events = nullptr;               // from the frame's head, as all that follows
-  const u32* bases = nullptr;
-  u32 epoch0 = 0;
+/// A task that has been taken and not yet cut into tiles. `view` is not set.
+struct OpenTask : TaskHead {
   u64 spaces[3] = {};                  // addresses of arena, weights, state
   wire::BlockRef block;                // Platforms that stage ops: where the op's copy lies in the frame
   TileKind kind = TileKind::empty;     // body stands for "tiles of an op"
-  u32 flags = 0;                       // TileFlags of an inbox task's ends
+  u32 open_flags = 0;                  // TileFlags of an inbox task's ends
 };
 
 template <class Platform>
@@ -52,10 +46,10 @@ class TaskSource {
 
   /// Takes the next task. Only where has_task() is true.
   CCKS_HD_ANY void take(OpenTask& out) {
-    out.flags = 0;
+    out.open_flags = 0;
     if (list_next_ < list_end_) return take_listed(out);
     take_inbox(out);
-    out.flags |= kTileOpensInbox;
+    out.open_flags |= kTileOpensInbox;
   }
 
  private:
@@ -66,7 +60,7 @@ class TaskSource {
     out.task = inbox_task_;
     out.frame = nullptr;
     out.events = nullptr;
-    out.flags = kTileClosesInbox;
+    out.open_flags = kTileClosesInbox;
     out.kind = TileKind::empty;
     if (inbox_task_.op == wire::kOpNop || inbox_task_.op == wire::kOpPark) return;
     out.kind = TileKind::fault;
@@ -99,7 +93,7 @@ class TaskSource {
     out.frame = frame_;
     out.events = reinterpret_cast<u32*>(head_.events);
     out.bases = frame_at<u32>(*frame_, head_.bases);
-    out.epoch0 = head_.epoch0;
+    out.runs = inbox_task_.epoch - head_.epoch0;
     out.spaces[0] = head_.arena;
     out.spaces[1] = head_.weights;
     out.spaces[2] = head_.state;
@@ -116,7 +110,7 @@ class TaskSource {
     out.task = task;
     out.inbox = inbox_task_;
     name_frame(out);
-    out.flags = list_next_ == list_end_ ? u32{kTileClosesInbox} : 0;
+    out.open_flags = list_next_ == list_end_ ? u32{kTileClosesInbox} : 0;
     open(out, Platform::kStagesOps ? platform_.shared().blocks[at] : wire::BlockRef{}, true);
   }
 
@@ -169,46 +163,50 @@ class TaskSource {
 class TileStager {
  public:
   CCKS_HD_ANY void begin(const OpenTask& task, const OpView& view) {
-    task_ = task;
-    view_ = view;
+    head_ = task;
+    head_.view = view;
+    kind_ = task.kind;
+    flags_ = task.open_flags;
     tile_ = task.task.first_tile();
     tile_end_ = tile_ + task.task.tile_count();
-    if (task_.kind == TileKind::body && tile_end_ > view.op->tile_count) task_.kind = TileKind::fault;
-    if (task_.kind != TileKind::body) tile_end_ = tile_ + 1;
+    if (kind_ == TileKind::body && tile_end_ > view.op->tile_count) kind_ = TileKind::fault;
+    if (kind_ != TileKind::body) tile_end_ = tile_ + 1;
     opens_ = true;
   }
   CCKS_HD_ANY bool done() const { return tile_ >= tile_end_; }
   /// Whether another tile of the same op follows.
-  CCKS_HD_ANY bool follows() const { return tile_ < tile_end_ && task_.kind == TileKind::body; }
+  CCKS_HD_ANY bool follows() const { return tile_ < tile_end_ && kind_ == TileKind::body; }
   CCKS_HD_ANY u32 next_tile() const { return tile_; }
 
   /// The next tile; only where done() is false.
   CCKS_HD_ANY void next(StagedTile& out) {
-    out.frame = task_.frame;
-    out.events = task_.events;
-    out.view = view_;
-    out.task = task_.task;
-    out.inbox = task_.inbox;
+    static_cast<TaskHead&>(out) = head_;
+    next_of_task(out);
+  }
+  /// The same for a tile that has its TaskHead already.
+  CCKS_HD_ANY void next_of_task(StagedTile& out) {
     out.tile = tile_++;
-    out.kind = task_.kind;
+    out.kind = kind_;
     out.start_ns = out.wait_ns = 0;
-    out.fault = {};
     const bool closes = tile_ >= tile_end_;
-    out.flags = (opens_ ? (task_.flags & kTileOpensInbox) | kTileOpensTask : 0) |
-                (closes ? (task_.flags & kTileClosesInbox) | kTileClosesTask : 0);
+    u32 flags = (opens_ ? (flags_ & kTileOpensInbox) | kTileOpensTask : 0) |
+                (closes ? (flags_ & kTileClosesInbox) | kTileClosesTask : 0);
     opens_ = false;
-    if (task_.kind == TileKind::fault) {
-      const wire::Task& task = task_.task;
+    if (kind_ == TileKind::fault) {
+      const wire::Task& task = head_.task;
       out.fault = {wire::FaultCode::bad_op, task.op, task.slot(), task.epoch, task.tile};
-    } else if (task_.kind == TileKind::body) {
-      out.coord = wire::tile_coord(view_.op->grid, out.tile);
-      if ((task_.task.slot_flags & wire::kTaskSkip) != 0) out.kind = TileKind::skip;
+    } else if (kind_ == TileKind::body) {
+      out.coord = wire::tile_coord(head_.view.op->grid, out.tile);
+      if (head_.view.op->guard_count > 0) flags |= kTileGuarded;
+      if ((head_.task.slot_flags & wire::kTaskSkip) != 0) out.kind = TileKind::skip;
     }
+    out.flags = flags;
   }
 
  private:
-  OpenTask task_;
-  OpView view_;
+  TaskHead head_;
+  TileKind kind_ = TileKind::empty;
+  u32 flags_ = 0;
   u32 tile_ = 0, tile_end_ = 0;
   bool opens_ = false;
 };

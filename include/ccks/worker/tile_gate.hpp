@@ -27,8 +27,8 @@ class TileGate {
     waited_ns_ = 0;
     const bool listed = watch != nullptr && watch->count != Watch::kMany;
     if (!(listed ? wait_for_list(tile, *watch, stop) : wait_for_tile(tile, stop))) return;
-    if (platform_.leader()) tile.wait_ns = waited_ns_;
-    if (!guards_hold(tile)) set_kind(tile, TileKind::skip);
+    if (timed() && platform_.leader()) tile.wait_ns = waited_ns_;
+    if ((tile.flags & kTileGuarded) != 0 && !guards_hold(tile)) set_kind(tile, TileKind::skip);
   }
 
  private:
@@ -60,8 +60,7 @@ class TileGate {
     if (watch.count == 0) return true;
     const u32 lane = platform_.control_lane();
     const u32 mine = lane < watch.count ? lane : 0;
-    const u32 event = watch.event[mine];
-    return wait_for_event(tile, event, watch.target[mine], stop);
+    return wait_for_event(tile, watch.event[mine], watch.amount[mine], stop);
   }
 
   CCKS_ANY_SIDE
@@ -92,20 +91,21 @@ class TileGate {
   CCKS_HD bool wait_for_rect(StagedTile& tile, const wire::WaitParams& wait, const wire::EventRect& rect,
                                  Stop& stop) {
     const u32 count = wire::rect_count(rect);
-    const u32* bases = frame_at<u32>(*tile.frame, tile.frame->bases);
     for (u32 first = 0; first < count; first += platform_.control_lanes()) {
       const u32 i = first + platform_.control_lane();
       const u32 event = wire::rect_event(wait, rect, i < count ? i : first);
-      const u32 target = wire::event_target(bases[event], tile.task.epoch, tile.frame->epoch0, wait.total);
-      if (!wait_for_event(tile, event, target, stop)) return false;
+      if (!wait_for_event(tile, event, tile.amount(wait.total), stop)) return false;
     }
     return true;
   }
 
+  /// `amount`: what the event has to stand at, less its base. The base is read while the first look at the event is on its
+  /// way.
   CCKS_ANY_SIDE
   template <class Stop>
-  CCKS_HD bool wait_for_event(StagedTile& tile, u32 event, u32 target, Stop& stop) {
+  CCKS_HD bool wait_for_event(StagedTile& tile, u32 event, u32 amount, Stop& stop) {
     const u32* counter = tile.events + event;
+    const u32 target = tile.bases[event] + amount;
     u64 since = 0;
     for (u32 spins = 0;; ++spins) {
       const u32 value = platform_.atoms().event_load_acquire(counter);  // [E2]
@@ -113,9 +113,10 @@ class TileGate {
       if (late == platform_.control_lanes()) break;
       if (spins == 0) {
         stop.blocked();
-        since = platform_.now_ns();
+        if (timed()) since = platform_.now_ns();
       }
       if (spins % kSpinsPerClock == kSpinsPerClock - 1) {
+        if (since == 0) since = platform_.now_ns();
         const bool abandoned = stop.abandoned();
         if (abandoned || platform_.now_ns() - since > params_.spin_deadline_ns) {
           fail(tile, abandoned, platform_.from_lane(event, late), platform_.from_lane(value, late),
@@ -125,9 +126,11 @@ class TileGate {
       }
       platform_.relax(spins);
     }
-    if (since != 0) waited_ns_ += platform_.now_ns() - since;
+    if (since != 0 && timed()) waited_ns_ += platform_.now_ns() - since;
     return true;
   }
+  /// A pipeline looks at the clock only for traces: between an event and the body that waits for it, every cycle counts.
+  CCKS_HD_ANY bool timed() const { return !Platform::kPipelined || params_.trace != 0; }
 
   CCKS_HD_ANY void fail(StagedTile& tile, bool abandoned, u32 event, u32 value, u32 target) {
     if (platform_.leader()) {
