@@ -15,6 +15,15 @@ struct ReactionOptions {
 
 int bench_reaction(const ReactionOptions& options);
 
+struct CrossoverOptions {
+  std::vector<std::uint32_t> task_us = {1, 5, 20, 100};
+  std::vector<std::uint32_t> delay_us = {0, 2, 5, 10, 20};  // added to the link, each way
+  std::uint32_t runs = 30;
+  std::uint32_t workers = 0;
+};
+
+int bench_crossover(const CrossoverOptions& options);
+
 struct HandoffOptions {
   std::uint32_t handoffs = 100;
   std::uint32_t every_ms = 5;

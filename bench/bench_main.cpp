@@ -42,6 +42,12 @@ int main(int argc, char** argv) {
   micro_app->add_option("--only", micro.only, "Workloads, e.g. micro/chain200");
   micro_app->add_option("--arms", micro.arms, "Arms, e.g. copilot graph");
   micro_app->add_option("--specs", micro.specs, "Folder of the specs");
+  ccks::bench::CrossoverOptions crossover;
+  CLI::App* crossover_app = app.add_subcommand("crossover", "Arms against length of tasks and delay of the link");
+  crossover_app->add_option("--task-us", crossover.task_us, "Lengths of tasks")->capture_default_str();
+  crossover_app->add_option("--delay-us", crossover.delay_us, "Delays each way; arms without a link take the first")->capture_default_str();
+  crossover_app->add_option("--runs", crossover.runs, "Samples per point")->check(CLI::Range(30, 1'000'000))->capture_default_str();
+  crossover_app->add_option("--workers", crossover.workers, "Workers; 0: one a multiprocessor");
   ccks::bench::HandoffOptions handoff;
   CLI::App* handoff_app = app.add_subcommand("handoff", "How long the workers stand still for new code, under load");
   handoff_app->add_option("--handoffs", handoff.handoffs, "Handoffs")->check(CLI::Range(30, 100'000))->capture_default_str();
@@ -54,6 +60,7 @@ int main(int argc, char** argv) {
   }
   if (*dispatch_app) return ccks::bench::bench_dispatch(dispatch);
   if (*memory_app) return ccks::bench::bench_memory(memory);
+  if (*crossover_app) return ccks::bench::bench_crossover(crossover);
   if (*micro_app) return ccks::bench::bench_micro(micro);
   if (*handoff_app) return ccks::bench::bench_handoff(handoff);
   if (*reaction_app) return ccks::bench::bench_reaction(reaction);

@@ -39,9 +39,14 @@ const std::vector<Workload>& workloads() {
 
 struct Arm {
   const char* name;
+  const char* arm;
   const char* policy;
 };
-constexpr Arm kArms[] = {{"copilot", "lookahead"}, {"reactive", "reactive"}, {"static", "static"}};
+constexpr Arm kArms[] = {
+    {"copilot", "copilot", "lookahead"},     {"reactive", "copilot", "reactive"}, {"static", "static", "static"},
+    {"gpu_queue", "gpu_queue", "lookahead"}, {"stream", "stream", "lookahead"},   {"graph", "graph", "lookahead"},
+    {"graph_pdl", "graph_pdl", "lookahead"},
+};
 constexpr std::uint32_t kSlots = 4;
 constexpr std::uint32_t kWarmRuns = 20;
 
@@ -80,6 +85,7 @@ class Measurement {
     auto program = run::load_program(run_options_, spec_, {info_.kind, info_.architecture, info_.workers}, code_);
     if (!program.ok()) return program.status();
     EngineOptions engine_options;
+    engine_options.arm = arm_.arm;
     engine_options.policy = arm_.policy;
     engine_options.slots = kSlots;
     auto engine = Engine::create(std::move(*device), std::move(*program), engine_options);

@@ -134,6 +134,7 @@ CopilotSetup EngineCore::copilot_setup() {
   setup.stateful = tables_.plan.state_bytes > 0;
   setup.doorbells = device_->info().workers_sleep;
   setup.task_deadline_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(options_.task_deadline.count(), 0));
+  setup.link_delay_ns = static_cast<std::uint64_t>(std::max<std::int64_t>(options_.link_delay.count(), 0));
   return setup;
 }
 

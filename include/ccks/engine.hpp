@@ -38,6 +38,8 @@ struct EngineOptions {
   /// A task that takes longer, though all it waits for is there, is an op that never ends: the engine fails. Shorter than
   /// spin_deadline, so that the op is named and not those that wait for it. 0: never.
   std::chrono::nanoseconds task_deadline = std::chrono::seconds(20);
+  /// Simulates a slower link: tasks, and what workers answer, are held back for so long each way. For measurements.
+  std::chrono::nanoseconds link_delay{0};
   std::uint32_t trace_records = 0;      // per worker; 0: no trace
   std::string record_path;              // write every decision there (C8)
   std::string replay_path;              // take decisions from there instead of the policy
