@@ -36,6 +36,7 @@ struct CudaPipelineMemory {
   static constexpr u32 kBlocks = kSlots + kParsed;
   static constexpr u32 kBlockBytes = 1024; // an op of six operands and four waits; larger ones are read where they lie
   static constexpr u32 kOwnEvents = 64;
+  static constexpr u32 kRects = 4;         // waits of an op remembered from tile to tile
 
   static constexpr u32 kSignals = 4;       // signals of a tile that are found ahead of time; more are looked up
 
@@ -66,6 +67,7 @@ struct CudaPipelineMemory {
   Slot slots[kSlots];
   Parsed parsed[kParsed];
   OwnEvent own[kOwnEvents];
+  wire::EventRect rects[kRects];  // of the waits of the tile staged last
   u32 fetched, gated, bodies, signalled, posted;
   u32 closing, leave, abandon, stop;
   u32 go[2];  // slot of the body to run, in turn
@@ -187,9 +189,11 @@ class CudaPipeline {
 
   /// Takes a task and starts to copy what its op says into shared memory.
   __device__ void parse(TaskSource<CudaPlatform>& source) {
-    OpenTask task;
-    source.take(task);
     Parsed& out = memory_.parsed[(parsed_first_ + parsed_count_) % Memory::kParsed];
+    OpenTask& task = out.task;
+    __syncwarp();  // all lanes are done with what was there
+    source.take(task);
+    __syncwarp();
     u32 block = Memory::kBlocks;
     bool fresh = false;
     if (task.kind == TileKind::body && task.block.offset != 0 && task.block.bytes <= Memory::kBlockBytes) {
@@ -202,9 +206,7 @@ class CudaPipeline {
       if (fresh) copy_block(task, memory_.blocks[block]);
     }
     ptx::copy_commit();
-    __syncwarp();  // all lanes are done with what was there
     if (platform_.leader()) {
-      out.task = task;
       out.block = block;
       out.fresh = fresh;
     }
@@ -237,10 +239,10 @@ class CudaPipeline {
     if (parsed.task.kind == TileKind::body) {
       view = parsed.block < Memory::kBlocks ? open_block(parsed) : view_of_frame(*parsed.task.frame, parsed.task.task.op);
     }
-    TileStager stager;
-    stager.begin(parsed.task, view);
     if (platform_.leader()) parsed.task.view = view;
     __syncwarp();
+    TileStager stager;
+    stager.begin(parsed.task);
     for (bool first = true; !stager.done(); first = false) {
       if (!await_free_slot(watch)) return;
       stage(stager, parsed.task, first);
@@ -327,9 +329,11 @@ class CudaPipeline {
       const wire::WaitParams& wait = tile.view.waits[w];
       const wire::EventRect rect = wire::wait_rect(wait, tile.coord);
       const u32 events = wire::rect_count(rect);
-      if (w < kMaxRects) {
-        if (!first && wire::rect_covers(rects_[w], rect)) continue;  // an earlier tile of the task waits for them
-        rects_[w] = rect;
+      if (w < Memory::kRects) {
+        const bool covered = !first && wire::rect_covers(memory_.rects[w], rect);
+        __syncwarp();
+        if (covered) continue;  // an earlier tile of the task waits for them
+        if (lane == 0) memory_.rects[w] = rect;
       }
       if (lane >= count && lane < count + events) {
         event = wire::rect_event(wait, rect, lane - count);
@@ -559,8 +563,6 @@ class CudaPipeline {
     post.trace(tile.task, task_start_ns_, task_wait_ns_, end_ns - task_start_ns_);
   }
 
-  static constexpr u32 kMaxRects = 4;
-
   Memory& memory_;
   const wire::WorkerParams& params_;
   u32 index_;
@@ -572,7 +574,6 @@ class CudaPipeline {
   u64 looked_at_ = 0;
   const wire::RunFrame* copied_frame_ = nullptr;
   u32 copied_epoch_ = 0, copied_op_ = 0, copied_block_ = 0;
-  wire::EventRect rects_[kMaxRects];
   // post
   u64 task_start_ns_ = 0, task_wait_ns_ = 0, traced_to_ns_ = 0;
 };

@@ -58,6 +58,7 @@ struct WorkerShared {
   wire::Task staged[kPollSlots];  // tasks taken from the inbox and not yet run
   wire::Task listed[kPollSlots];  // the next tasks of the list under way
   wire::BlockRef blocks[kPollSlots];  // where their ops lie, for platforms that stage ops
+  wire::RunFrame head;            // of the run whose tasks are being taken
   WorkerStep step;
 };
 

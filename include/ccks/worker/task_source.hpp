@@ -67,14 +67,16 @@ class TaskSource {
     if (!find_frame()) return;
     name_frame(out);
     if (inbox_task_.op != wire::kOpList) return open(out, wire::BlockRef{}, false);
-    if (inbox_task_.tile >= head_.list_count) return;
-    const wire::ListParams list = frame_at<wire::ListParams>(*frame_, head_.lists)[inbox_task_.tile];
+    if (inbox_task_.tile >= head().list_count) return;
+    const wire::ListParams list = frame_at<wire::ListParams>(*frame_, head().lists)[inbox_task_.tile];
     list_next_ = list.first;
     list_end_ = list.first + list.count;
     chunk_first_ = chunk_end_ = list_next_;
     if (list.count > 0) return take_listed(out);
     out.kind = TileKind::empty;
   }
+
+  CCKS_HD_ANY const wire::RunFrame& head() const { return platform_.shared().head; }
 
   /// The head is read once a run: it stays as it is while tasks of the run are in flight.
   CCKS_HD_ANY bool find_frame() {
@@ -83,7 +85,9 @@ class TaskSource {
     if (frame_ != nullptr && slot == head_slot_ && inbox_task_.epoch == head_epoch_) return true;
     frame_ = reinterpret_cast<const wire::RunFrame*>(reinterpret_cast<const u64*>(params_.frames)[slot]);
     if (frame_ == nullptr) return false;
-    head_ = *frame_;
+    platform_.converge();
+    platform_.shared().head = *frame_;
+    platform_.converge();
     head_slot_ = slot;
     head_epoch_ = inbox_task_.epoch;
     return true;
@@ -91,12 +95,12 @@ class TaskSource {
 
   CCKS_HD_ANY void name_frame(OpenTask& out) const {
     out.frame = frame_;
-    out.events = reinterpret_cast<u32*>(head_.events);
-    out.bases = frame_at<u32>(*frame_, head_.bases);
-    out.runs = inbox_task_.epoch - head_.epoch0;
-    out.spaces[0] = head_.arena;
-    out.spaces[1] = head_.weights;
-    out.spaces[2] = head_.state;
+    out.events = reinterpret_cast<u32*>(head().events);
+    out.bases = frame_at<u32>(*frame_, head().bases);
+    out.runs = inbox_task_.epoch - head().epoch0;
+    out.spaces[0] = head().arena;
+    out.spaces[1] = head().weights;
+    out.spaces[2] = head().state;
   }
 
   /// A list task inherits epoch, slot and flags from the task that started the list; the epoch of a kOpSignal is its own.
@@ -118,7 +122,7 @@ class TaskSource {
   CCKS_HD_ANY void load_chunk() {
     chunk_first_ = list_next_;
     chunk_end_ = list_end_ - list_next_ < Platform::kPollSlots ? list_end_ : list_next_ + Platform::kPollSlots;
-    const Task* tasks = frame_at<Task>(*frame_, head_.list_tasks) + chunk_first_;
+    const Task* tasks = frame_at<Task>(*frame_, head().list_tasks) + chunk_first_;
     platform_.converge();
     for (u32 i = platform_.control_lane(); i < chunk_end_ - chunk_first_; i += platform_.control_lanes()) {
       const Task task = tasks[i];
@@ -129,18 +133,18 @@ class TaskSource {
   }
 
   CCKS_HD_ANY wire::BlockRef block_of(u32 op) const {
-    if (head_.blocks == 0 || op >= head_.op_count) return {};
-    return frame_at<wire::BlockRef>(*frame_, head_.blocks)[op];
+    if (head().blocks == 0 || op >= head().op_count) return {};
+    return frame_at<wire::BlockRef>(*frame_, head().blocks)[op];
   }
 
   CCKS_HD_ANY void open(OpenTask& out, wire::BlockRef block, bool listed) {
     const u32 op = out.task.op;
     out.kind = TileKind::fault;
     if (op == wire::kOpSignal) {
-      if (out.task.tile < head_.event_count) out.kind = TileKind::signal;
+      if (out.task.tile < head().event_count) out.kind = TileKind::signal;
     } else if (op == wire::kOpNop) {
       out.kind = TileKind::empty;
-    } else if (op < head_.op_count) {
+    } else if (op < head().op_count) {
       out.kind = TileKind::body;
       if constexpr (Platform::kStagesOps) out.block = listed ? block : block_of(op);
     }
@@ -150,7 +154,6 @@ class TaskSource {
   const wire::WorkerParams& params_;
   const Task* inbox_;
   const wire::RunFrame* frame_ = nullptr;
-  wire::RunFrame head_{};
   u32 head_slot_ = 0, head_epoch_ = 0;
   Task inbox_task_;
   u32 fetched_ = 0;  // inbox tasks staged so far
@@ -162,14 +165,13 @@ class TaskSource {
 /// TileStager hands out the tiles of one task after the other.
 class TileStager {
  public:
-  CCKS_HD_ANY void begin(const OpenTask& task, const OpView& view) {
-    head_ = task;
-    head_.view = view;
+  /// `task` has its view and must outlive its tiles.
+  CCKS_HD_ANY void begin(const OpenTask& task) {
+    task_ = &task;
     kind_ = task.kind;
-    flags_ = task.open_flags;
     tile_ = task.task.first_tile();
     tile_end_ = tile_ + task.task.tile_count();
-    if (kind_ == TileKind::body && tile_end_ > view.op->tile_count) kind_ = TileKind::fault;
+    if (kind_ == TileKind::body && tile_end_ > task.view.op->tile_count) kind_ = TileKind::fault;
     if (kind_ != TileKind::body) tile_end_ = tile_ + 1;
     opens_ = true;
   }
@@ -180,7 +182,7 @@ class TileStager {
 
   /// The next tile; only where done() is false.
   CCKS_HD_ANY void next(StagedTile& out) {
-    static_cast<TaskHead&>(out) = head_;
+    static_cast<TaskHead&>(out) = *task_;
     next_of_task(out);
   }
   /// The same for a tile that has its TaskHead already.
@@ -189,24 +191,23 @@ class TileStager {
     out.kind = kind_;
     out.start_ns = out.wait_ns = 0;
     const bool closes = tile_ >= tile_end_;
-    u32 flags = (opens_ ? (flags_ & kTileOpensInbox) | kTileOpensTask : 0) |
-                (closes ? (flags_ & kTileClosesInbox) | kTileClosesTask : 0);
+    u32 flags = (opens_ ? (task_->open_flags & kTileOpensInbox) | kTileOpensTask : 0) |
+                (closes ? (task_->open_flags & kTileClosesInbox) | kTileClosesTask : 0);
     opens_ = false;
     if (kind_ == TileKind::fault) {
-      const wire::Task& task = head_.task;
+      const wire::Task& task = task_->task;
       out.fault = {wire::FaultCode::bad_op, task.op, task.slot(), task.epoch, task.tile};
     } else if (kind_ == TileKind::body) {
-      out.coord = wire::tile_coord(head_.view.op->grid, out.tile);
-      if (head_.view.op->guard_count > 0) flags |= kTileGuarded;
-      if ((head_.task.slot_flags & wire::kTaskSkip) != 0) out.kind = TileKind::skip;
+      out.coord = wire::tile_coord(task_->view.op->grid, out.tile);
+      if (task_->view.op->guard_count > 0) flags |= kTileGuarded;
+      if ((task_->task.slot_flags & wire::kTaskSkip) != 0) out.kind = TileKind::skip;
     }
     out.flags = flags;
   }
 
  private:
-  TaskHead head_;
+  const OpenTask* task_ = nullptr;
   TileKind kind_ = TileKind::empty;
-  u32 flags_ = 0;
   u32 tile_ = 0, tile_end_ = 0;
   bool opens_ = false;
 };

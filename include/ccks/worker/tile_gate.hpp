@@ -32,7 +32,8 @@ class TileGate {
   }
 
  private:
-  static constexpr u32 kMaxRemembered = 4;  // waits of an op remembered from tile to tile
+  // Waits of an op remembered from tile to tile. Pipelines remember while they fetch.
+  static constexpr u32 kMaxRemembered = Platform::kPipelined ? 0 : 4;
   static constexpr u32 kSpinsPerClock = 64;
 
   struct Remembered {
@@ -66,16 +67,17 @@ class TileGate {
   CCKS_ANY_SIDE
   template <class Stop>
   CCKS_HD bool wait_for_tile(StagedTile& tile, Stop& stop) {
-    if ((tile.flags & kTileOpensInbox) != 0 || remembered_op_ != tile.task.op) forget_waits(tile.task.op);
+    if (kMaxRemembered > 0 && ((tile.flags & kTileOpensInbox) != 0 || remembered_op_ != tile.task.op)) {
+      forget_waits(tile.task.op);
+    }
     const u32 count = tile.view.op->wait_count;
     for (u32 i = 0; i < count; ++i) {
       const wire::WaitParams& wait = tile.view.waits[i];
       const wire::EventRect rect = wire::wait_rect(wait, tile.coord);
       if (wire::rect_count(rect) == 0) continue;
-      Remembered* memory = i < kMaxRemembered ? &remembered_[i] : nullptr;
-      if (memory != nullptr && memory->complete && wire::rect_covers(memory->rect, rect)) continue;
+      if (is_remembered(i, rect)) continue;
       if (!wait_for_rect(tile, wait, rect, stop)) return false;
-      if (memory != nullptr) *memory = {rect, true};
+      remember(i, rect);
     }
     return true;
   }
@@ -83,6 +85,18 @@ class TileGate {
   CCKS_HD_ANY void forget_waits(u32 op) {
     remembered_op_ = op;
     for (Remembered& r : remembered_) r.complete = false;
+  }
+  CCKS_HD_ANY bool is_remembered(u32 wait, const wire::EventRect& rect) const {
+    if constexpr (kMaxRemembered > 0) {
+      return wait < kMaxRemembered && remembered_[wait].complete && wire::rect_covers(remembered_[wait].rect, rect);
+    } else {
+      return false;
+    }
+  }
+  CCKS_HD_ANY void remember(u32 wait, const wire::EventRect& rect) {
+    if constexpr (kMaxRemembered > 0) {
+      if (wait < kMaxRemembered) remembered_[wait] = {rect, true};
+    }
   }
 
   /// Each control lane watches one event at a time.
@@ -143,7 +157,7 @@ class TileGate {
   Platform& platform_;
   const wire::WorkerParams& params_;
   u32 remembered_op_ = wire::kMaxOps;
-  Remembered remembered_[kMaxRemembered];
+  Remembered remembered_[kMaxRemembered > 0 ? kMaxRemembered : 1];
   u64 waited_ns_ = 0;
 };
 

@@ -102,10 +102,10 @@ class WorkerLoop {
   CCKS_HD_ANY bool next_tile() {
     if (stager_.done()) {
       if (source_.between_inbox_tasks() && !between_tasks()) return false;
-      OpenTask task;
-      source_.take(task);
-      stager_.begin(task, task.kind == TileKind::body ? view_of_frame(*task.frame, task.task.op) : OpView{});
-      prefetched_end_ = task.task.first_tile();
+      source_.take(task_);
+      if (task_.kind == TileKind::body) task_.view = view_of_frame(*task_.frame, task_.task.op);
+      stager_.begin(task_);
+      prefetched_end_ = task_.task.first_tile();
     }
     stager_.next(tile_);
     return true;
@@ -236,6 +236,7 @@ class WorkerLoop {
   TileGate<Platform> gate_;
   TileSignals<Platform> signals_;
   WorkerPost<Platform> post_;
+  OpenTask task_;           // the task under way
   StagedTile tile_;         // the tile under way
   bool in_body_ = false;
   u32 prefetched_end_ = 0;  // tiles of the task before this one have been prefetched
