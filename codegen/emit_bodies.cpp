@@ -85,7 +85,8 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
     const auto* custom = std::get_if<spec::CustomAttrs>(&program.ops[image.spec_ops[i]].attrs);
-    std::string type = custom ? fmt::format("Custom{}", bodies.count) : typed_op(image, op);
+    Bodies::Body body;
+    body.type = custom ? fmt::format("Custom{}", bodies.count) : typed_op(image, op);
     if (custom) {
       if (!allow_inline)
         return Status(ErrorCode::invalid_argument,
@@ -93,14 +94,16 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
       Result<std::string> text = custom_struct(*custom, image, op, bodies.count);
       if (!text) return text.status();
       bodies.custom += *text;
+      body.custom = std::move(*text);
     }
-    const auto [at, fresh] = known.try_emplace(std::move(type), bodies.count);
+    const auto [at, fresh] = known.try_emplace(body.type, bodies.count);
     bodies.of_op.push_back(static_cast<std::uint16_t>(at->second));
     if (!fresh) continue;
     if (bodies.count == 0xffff) return Status(ErrorCode::unsupported, "a program has at most 65535 different ops");
     bodies.aliases += fmt::format("using Op{} = {};  // {}\n", bodies.count, at->first, comment_text(op.name));
     bodies.cases +=
         fmt::format("      case {}: return Op{}::run(lanes, frame, op, tile);\n", bodies.count, bodies.count);
+    bodies.list.push_back(std::move(body));
     ++bodies.count;
   }
   return bodies;

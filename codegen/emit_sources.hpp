@@ -24,9 +24,25 @@ struct GeneratedFile {
   std::string text;  // the first line carries the marker of emit_write.hpp
 };
 
+/// Which instantiation each op runs, and their text.
+struct Bodies {
+  std::vector<std::uint16_t> of_op;
+  std::string aliases;  // using Op0 = ...;
+  std::string cases;    // of the switch over bodies
+  std::string custom;   // structs with inline code
+  struct Body {
+    std::string type;    // "TypedOp<...>", or the name of its struct
+    std::string custom;  // that struct
+  };
+  std::vector<Body> list;  // the same, one by one
+  std::size_t count = 0;
+};
 /// Files in the order of their names; the manifest lists the others.
 Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, const PlanImage& image,
                                                 const EmitOptions& options);
+/// The CUDA worker in units that are compiled apart and linked (ccks/worker/linked_ops.cuh): the loop, each body, and the
+/// switch between them. Only the switch belongs to this program; the others are the same wherever they occur.
+Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies);
 /// Every file name that any version of emit_sources may return.
 std::vector<std::string> generated_names();
 /// Version of the generator, "0.1.0".
@@ -35,14 +51,6 @@ const char* generator_version();
 // ---- parts, for emit_sources.cpp and tests
 // ----------------------------------------------------------------------------
 
-/// Which instantiation each op runs, and their text.
-struct Bodies {
-  std::vector<std::uint16_t> of_op;
-  std::string aliases;  // using Op0 = ...;
-  std::string cases;    // of the switch over bodies
-  std::string custom;   // structs with inline code
-  std::size_t count = 0;
-};
 Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline);
 /// The tables of scheduler.cpp by template hole.
 std::map<std::string, std::string> emit_tables(const PlanImage& image, const Bodies& bodies);

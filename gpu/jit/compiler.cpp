@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <list>
@@ -13,12 +12,7 @@
 namespace ccks::gpu {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLogBytes = 16 * 1024;
-
-double ms_since(Clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
 
 }  // namespace
 
@@ -114,12 +108,23 @@ std::vector<std::string> worker_flags(const std::string& architecture) {
           "--gpu-architecture=" + architecture,
           "--device-as-default-execution-space",  // constexpr functions of the wire are unmarked
           "--relocatable-device-code=true",       // functions have addresses that mean the same in every module
-          "--no-source-include"};                 // nothing is taken from the current folder
+          "--no-source-include",                  // nothing is taken from the current folder
+          fmt::format("--maxrregcount={}", kWorkerRegisters),
+          fmt::format("--define-macro=CCKS_WORKER_REGISTERS={}", kWorkerRegisters)};
 }
 
 std::string architecture_of(int major, int minor) {
   // Only sm_90a has the instructions that the tile ops of Hopper use.
   return fmt::format("sm_{}{}{}", major, minor, major == 9 && minor == 0 ? "a" : "");
+}
+
+Status check_architecture(const std::string& architecture) {
+  const bool letter = architecture.ends_with('a') || architecture.ends_with('f');
+  const std::string digits = architecture.size() > 3 ? architecture.substr(3, architecture.size() - 3 - letter) : "";
+  if (architecture.starts_with("sm_") && !digits.empty() && digits.size() <= 3 &&
+      digits.find_first_not_of("0123456789") == std::string::npos)
+    return {};
+  return {ErrorCode::invalid_argument, fmt::format("'{}' is not a GPU architecture: e.g. sm_90a", clean_log(architecture))};
 }
 
 std::string clean_log(std::string_view log) {
@@ -191,23 +196,13 @@ std::vector<const char*> pointers(const std::vector<std::string>& texts) {
   return out;
 }
 
-Status check_input(const CompileInput& input) {
-  if (input.units.empty()) return {ErrorCode::invalid_argument, "nothing to compile"};
-  const std::string& arch = input.architecture;
-  const bool letter = !arch.empty() && (arch.back() == 'a' || arch.back() == 'f');
-  const std::string digits = arch.size() > 3 ? arch.substr(3, arch.size() - 3 - letter) : "";
-  if (!arch.starts_with("sm_") || digits.empty() || digits.size() > 3 ||
-      digits.find_first_not_of("0123456789") != std::string::npos)
-    return {ErrorCode::invalid_argument, fmt::format("'{}' is not a GPU architecture: e.g. sm_90a", clean_log(arch))};
-  return {};
-}
-
 }  // namespace
 
-Result<std::vector<std::byte>> JitCompiler::compile_unit(const CompileInput& input, const SourceText& unit) const {
+Result<CompiledUnit> JitCompiler::compile(const SourceText& unit, const CompileSettings& settings) const {
+  CCKS_RETURN_IF_ERROR(check_architecture(settings.architecture));
   const Functions& f = *functions_;
   std::vector<const char*> names, texts;
-  for (const SourceText& header : input.headers) {
+  for (const SourceText& header : settings.headers) {
     names.push_back(header.name.c_str());
     texts.push_back(header.text.c_str());
   }
@@ -215,8 +210,8 @@ Result<std::vector<std::byte>> JitCompiler::compile_unit(const CompileInput& inp
   int result = f.nvrtcCreateProgram(&program.object, unit.text.c_str(), unit.name.c_str(), static_cast<int>(names.size()),
                                     texts.data(), names.data());
   if (result != 0) return {ErrorCode::internal, fmt::format("nvrtcCreateProgram: {}", f.nvrtcGetErrorString(result))};
-  std::vector<std::string> flags = worker_flags(input.architecture);
-  flags.insert(flags.end(), input.flags.begin(), input.flags.end());
+  std::vector<std::string> flags = worker_flags(settings.architecture);
+  flags.insert(flags.end(), settings.flags.begin(), settings.flags.end());
   const std::vector<const char*> options = pointers(flags);
   result = f.nvrtcCompileProgram(program.object, static_cast<int>(options.size()), options.data());
   if (result != 0) {
@@ -225,57 +220,41 @@ Result<std::vector<std::byte>> JitCompiler::compile_unit(const CompileInput& inp
     std::string log(bytes, '\0');
     if (bytes > 0) (void)f.nvrtcGetProgramLog(program.object, log.data());
     return {ErrorCode::invalid_data, fmt::format("'{}' does not compile for {} ({}): {}\n{}", clean_log(unit.name),
-                                                 input.architecture, version_, f.nvrtcGetErrorString(result), clean_log(log))};
+                                                 settings.architecture, version_, f.nvrtcGetErrorString(result), clean_log(log))};
   }
   std::size_t bytes = 0;
   result = f.nvrtcGetCUBINSize(program.object, &bytes);
-  std::vector<std::byte> object(bytes);
-  if (result == 0) result = f.nvrtcGetCUBIN(program.object, reinterpret_cast<char*>(object.data()));
+  CompiledUnit compiled{unit.name, std::vector<std::byte>(bytes)};
+  if (result == 0) result = f.nvrtcGetCUBIN(program.object, reinterpret_cast<char*>(compiled.code.data()));
   if (result != 0 || bytes == 0)
     return {ErrorCode::internal, fmt::format("{} made no code: {}", version_, f.nvrtcGetErrorString(result))};
-  return object;
+  return compiled;
 }
 
-Status JitCompiler::link(const CompileInput& input, const std::vector<std::vector<std::byte>>& objects,
-                         std::vector<std::byte>& cubin) const {
+Result<std::vector<std::byte>> JitCompiler::link(std::span<const CompiledUnit> units,
+                                                 const std::string& architecture) const {
+  CCKS_RETURN_IF_ERROR(check_architecture(architecture));
   const Functions& f = *functions_;
-  const std::string architecture = "-arch=" + input.architecture;
-  const char* options[] = {architecture.c_str()};
+  const std::string target = "-arch=" + architecture;
+  const char* options[] = {target.c_str()};
   Ends<Functions::Linker> linker{nullptr, f.nvJitLinkDestroy};
   int result = f.nvJitLinkCreate(&linker.object, 1, options);
-  if (result != 0) return {ErrorCode::internal, fmt::format("nvJitLinkCreate({}) gave error {}", architecture, result)};
-  for (std::size_t i = 0; i < objects.size() && result == 0; ++i)
-    result = f.nvJitLinkAddData(linker.object, Functions::kInputCubin, objects[i].data(), objects[i].size(),
-                                input.units[i].name.c_str());
+  if (result != 0) return {ErrorCode::internal, fmt::format("nvJitLinkCreate({}) gave error {}", target, result)};
+  for (std::size_t i = 0; i < units.size() && result == 0; ++i)
+    result = f.nvJitLinkAddData(linker.object, Functions::kInputCubin, units[i].code.data(), units[i].code.size(),
+                                units[i].name.c_str());
   if (result == 0) result = f.nvJitLinkComplete(linker.object);
   std::size_t bytes = 0;
   if (result == 0) result = f.nvJitLinkGetLinkedCubinSize(linker.object, &bytes);
-  cubin.resize(bytes);
+  std::vector<std::byte> cubin(bytes);
   if (result == 0) result = f.nvJitLinkGetLinkedCubin(linker.object, cubin.data());
-  if (result == 0 && bytes > 0) return {};
+  if (result == 0 && bytes > 0) return cubin;
   bytes = 0;
   (void)f.nvJitLinkGetErrorLogSize(linker.object, &bytes);
   std::string log(bytes, '\0');
   if (bytes > 0) (void)f.nvJitLinkGetErrorLog(linker.object, log.data());
-  return {ErrorCode::invalid_data, fmt::format("the worker does not link for {} ({}): error {}\n{}", input.architecture,
-                                               version_, result, clean_log(log))};
-}
-
-Result<CompiledImage> JitCompiler::compile(const CompileInput& input) const {
-  CCKS_RETURN_IF_ERROR(check_input(input));
-  CompiledImage image;
-  auto start = Clock::now();
-  std::vector<std::vector<std::byte>> objects;
-  for (const SourceText& unit : input.units) {
-    auto object = compile_unit(input, unit);
-    if (!object.ok()) return object.status();
-    objects.push_back(std::move(*object));
-  }
-  image.compile_ms = ms_since(start);
-  start = Clock::now();
-  CCKS_RETURN_IF_ERROR(link(input, objects, image.cubin));
-  image.link_ms = ms_since(start);
-  return image;
+  return {ErrorCode::invalid_data, fmt::format("the worker does not link for {} ({}): error {}\n{}", architecture, version_,
+                                               result, clean_log(log))};
 }
 
 }  // namespace ccks::gpu

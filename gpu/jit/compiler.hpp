@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,18 +17,25 @@ struct SourceText {
   std::string text;
 };
 
-struct CompileInput {
-  std::vector<SourceText> units;    // compiled apart, linked in this order
-  std::vector<SourceText> headers;  // whatever they include; nothing is read from disk
+/// What all units of an image share.
+struct CompileSettings {
+  std::vector<SourceText> headers;  // whatever units include; nothing is read from disk
   std::string architecture;         // "sm_90a"
   std::vector<std::string> flags;   // of NVRTC, besides what every worker is compiled with
 };
 
-struct CompiledImage {
-  std::vector<std::byte> cubin;
-  double compile_ms = 0;  // wall time of NVRTC over all units
-  double link_ms = 0;
+/// A unit, compiled: a relocatable cubin.
+struct CompiledUnit {
+  std::string name;
+  std::vector<std::byte> code;
 };
+
+/// Registers that a thread of a worker may use: those of an SM, shared by the threads of a block (CCKS_CUDA_WORKER's launch
+/// bounds; a worker compiled for more threads than this allows does not compile).
+inline constexpr unsigned kWorkerRegisters = 168;
+
+/// invalid_argument unless `architecture` is one by its form: "sm_90a".
+Status check_architecture(const std::string& architecture);
 
 /// What NVRTC is always told, in order.
 std::vector<std::string> worker_flags(const std::string& architecture);
@@ -50,15 +58,14 @@ class JitCompiler {
   /// Tells apart builds of one version too.
   const std::string& identity() const { return identity_; }
 
-  /// invalid_data with the compiler's log where the sources do not compile or link.
-  Result<CompiledImage> compile(const CompileInput& input) const;
+  /// invalid_data with the compiler's log where `unit` does not compile. Several threads may compile at once, and do so in
+  /// parallel.
+  Result<CompiledUnit> compile(const SourceText& unit, const CompileSettings& settings) const;
+  /// One image of all units; invalid_data with the linker's log where they do not fit together.
+  Result<std::vector<std::byte>> link(std::span<const CompiledUnit> units, const std::string& architecture) const;
 
  private:
   struct Functions;
-
-  Result<std::vector<std::byte>> compile_unit(const CompileInput& input, const SourceText& unit) const;
-  Status link(const CompileInput& input, const std::vector<std::vector<std::byte>>& objects,
-              std::vector<std::byte>& cubin) const;
 
   const Functions* functions_ = nullptr;  // of a table that lives as long as the process
   std::string version_, identity_;

@@ -39,29 +39,14 @@ struct Compiled {
   std::vector<std::byte> cubin;
 };
 
-/// worker.cu and what it includes, as ccks-gen would write them.
-Result<gpu::JitInput> worker_source(const Options& options, const spec::Program& program, const CodeTarget& target,
-                                    const codegen::PlanImage& plan) {
-  codegen::EmitOptions emit;
-  emit.device = "cuda";
-  emit.allow_inline = options.allow_inline;
-  auto files = codegen::emit_sources(program, plan, emit);
-  if (!files.ok()) return files.status();
-  gpu::JitInput input;
-  input.architecture = target.architecture;
-  for (codegen::GeneratedFile& file : *files) {
-    if (file.path == "worker.cu") input.units.push_back({file.path, std::move(file.text)});
-    if (file.path == "ops.hpp") input.headers.push_back({file.path, std::move(file.text)});
-  }
-  return input;
-}
-
 void fill(CodeReport& report, const gpu::JitImage& image, const std::string& architecture) {
   report.kind = "jit";
   report.architecture = architecture;
   report.compiler = image.compiler;
   report.image_bytes = image.image.size();
   report.hit = image.hit;
+  report.units = image.units;
+  report.units_compiled = image.units_compiled;
   report.total_ms = image.total_ms;
   report.compile_ms = image.compile_ms;
   report.link_ms = image.link_ms;
@@ -78,9 +63,12 @@ Result<Program> jit_program(const Options& options, const spec::Program& program
   CCKS_RETURN_IF_ERROR(codegen::check_plan(program, (*plan)->view()).status());
   auto bodies = codegen::emit_bodies(program, **plan, options.allow_inline);
   if (!bodies.ok()) return bodies.status();
-  auto input = worker_source(options, program, target, **plan);
-  if (!input.ok()) return input.status();
-  auto image = gpu::jit_compile(*input, gpu::jit_options_from_environment());
+  auto units = codegen::emit_worker_units(*bodies);
+  if (!units.ok()) return units.status();
+  gpu::JitInput input;
+  input.architecture = target.architecture;
+  for (codegen::GeneratedFile& unit : *units) input.units.push_back({std::move(unit.path), std::move(unit.text)});
+  auto image = gpu::jit_compile(input, gpu::jit_options_from_environment());
   if (!image.ok()) return image.status();
   fill(report, *image, target.architecture);
   auto compiled = std::make_shared<Compiled>(Compiled{**plan, std::move(image->image)});

@@ -15,6 +15,7 @@ struct CodeReport {
   std::string compiler;      // "NVRTC 13.0, nvJitLink 13.0"
   std::size_t image_bytes = 0;
   bool hit = false;  // from the cache on disk
+  unsigned units = 0, units_compiled = 0;
   double total_ms = 0, compile_ms = 0, link_ms = 0;
   std::string notice;  // why it is not what one might expect; empty: nothing to say
 };

@@ -25,6 +25,7 @@ nlohmann::ordered_json code_json(const CodeReport& code) {
     out["compiler"] = code.compiler;
     out["image_bytes"] = code.image_bytes;
     out["hit"] = code.hit;
+    out["units"] = {{"all", code.units}, {"compiled", code.units_compiled}};
     out["ms"] = {{"total", code.total_ms}, {"compile", code.compile_ms}, {"link", code.link_ms}};
   }
   if (!code.notice.empty()) out["notice"] = code.notice;
@@ -36,7 +37,8 @@ std::string code_text(const CodeReport& code) {
   if (code.kind == "jit") {
     out += fmt::format(" for {}, {} bytes, ", code.architecture, code.image_bytes);
     out += code.hit ? fmt::format("from the cache in {:.1f} ms (made by {})", code.total_ms, code.compiler)
-                    : fmt::format("compiled in {:.0f} ms ({})", code.total_ms, code.compiler);
+                    : fmt::format("{} of {} units compiled in {:.0f} ms ({})", code.units_compiled, code.units,
+                                  code.total_ms, code.compiler);
   }
   if (!code.notice.empty()) out += "; " + code.notice;
   return out + "\n";

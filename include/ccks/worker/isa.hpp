@@ -16,7 +16,7 @@
 #if defined(__CUDACC__)
 #define CCKS_HOST_BODIES 0  // one-lane bodies use vector extensions that device compilers do not know
 #define CCKS_INLINE __host__ __device__ __forceinline__
-#define CCKS_OUTLINE __host__ __device__ __noinline__
+#define CCKS_OUTLINE inline __host__ __device__ __noinline__
 #define CCKS_IVDEP
 #else
 #define CCKS_HOST_BODIES 1

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/wait.h>
 
 #include "tests/unit/gpu/jit_fixture.hpp"
@@ -69,7 +70,7 @@ TEST(JitCompile, WhateverChangesIsAnotherEntry) {
   arch.architecture = "sm_80";
   for (const JitInput& changed : {source, header, own, flags, arch}) EXPECT_FALSE(hit(changed));
   for (const JitInput& known : {base, source, header, own, flags, arch}) EXPECT_TRUE(hit(known));
-  EXPECT_EQ(folder.files(".cubin").size(), 6u);
+  EXPECT_EQ(folder.files(".cubin").size(), 12u);  // an image and its one unit each
 }
 
 TEST(JitCompile, ADamagedEntryIsMadeAgain) {
@@ -78,7 +79,7 @@ TEST(JitCompile, ADamagedEntryIsMadeAgain) {
   const JitOptions options{.cache_folder = folder.path()};
   const auto made = jit_compile(small_input(), options);
   ASSERT_TRUE(made.ok());
-  std::ofstream(folder.files(".cubin").at(0), std::ios::app) << "more";
+  for (const std::string& path : folder.files(".cubin")) std::ofstream(path, std::ios::app) << "more";
   const auto again = jit_compile(small_input(), options);
   ASSERT_TRUE(again.ok());
   EXPECT_FALSE(again->hit);
@@ -139,7 +140,7 @@ TEST(JitCompile, ErrorsCarryTheLog) {
   const auto unlinked = jit_compile(input, options);
   ASSERT_FALSE(unlinked.ok());
   EXPECT_NE(unlinked.status().message().find("elsewhere"), std::string::npos) << unlinked.status().message();
-  EXPECT_TRUE(folder.files(".cubin").empty());
+  EXPECT_FALSE(jit_compile(input, options).ok()) << "a failure was kept";
 }
 
 TEST(JitCompile, ArchitecturesAreChecked) {
@@ -156,16 +157,45 @@ TEST(JitCompile, ArchitecturesAreChecked) {
   EXPECT_FALSE(jit_compile(input, {}).ok());
 }
 
-TEST(JitCompile, UnitsAreLinked) {
+TEST(JitCompile, UnitsAreLinkedAndKeptOneByOne) {
   CCKS_NEED_NVRTC();
+  const TestFolder folder;
+  const JitOptions options{.cache_folder = folder.path()};
   JitInput input = small_input();
   input.units[0].text =
-      "__device__ unsigned elsewhere(unsigned);\n"
+      "extern \"C\" __device__ unsigned elsewhere(unsigned);\n"
       "extern \"C\" __global__ void ccks_worker(unsigned* to) { *to = elsewhere(*to); }\n";
-  input.units.push_back({"second.cu", "__device__ unsigned elsewhere(unsigned x) { return x * x; }\n"});
-  const auto image = jit_compile(input, {});
+  for (int i = 0; i < 5; ++i)
+    input.units.push_back({"f.cu", fmt::format("__device__ unsigned f{}(unsigned x) {{ return x * x; }}\n", i)});
+  input.units.push_back({"e.cu", "extern \"C\" __device__ unsigned elsewhere(unsigned x) { return x + 1; }\n"});
+  const auto image = jit_compile(input, options);
   ASSERT_TRUE(image.ok()) << image.status().to_string();
   EXPECT_TRUE(is_elf(image->image));
+  EXPECT_EQ(image->units, 7u);
+  EXPECT_EQ(image->units_compiled, 7u);
+  input.units.back().text = "extern \"C\" __device__ unsigned elsewhere(unsigned x) { return x + 2; }\n";
+  const auto changed = jit_compile(input, options);
+  ASSERT_TRUE(changed.ok()) << changed.status().to_string();
+  EXPECT_FALSE(changed->hit);
+  EXPECT_EQ(changed->units, 7u);
+  EXPECT_EQ(changed->units_compiled, 1u);
+  EXPECT_NE(changed->image, image->image);
+  // With the units as they were, from scratch and from the cache: the same image.
+  const auto scratch = jit_compile(input, {});
+  ASSERT_TRUE(scratch.ok());
+  EXPECT_EQ(scratch->units_compiled, 7u);
+  EXPECT_EQ(scratch->image, changed->image);
+}
+
+TEST(JitCompile, OfSeveralErrorsTheFirstUnitsIsTold) {
+  CCKS_NEED_NVRTC();
+  JitInput input = small_input();
+  for (int i = 0; i < 4; ++i) input.units.push_back({fmt::format("u{}.cu", i), fmt::format("int a{} = missing;\n", i)});
+  for (int i = 0; i < 5; ++i) {
+    const auto image = jit_compile(input, {});
+    ASSERT_FALSE(image.ok());
+    EXPECT_NE(image.status().message().find("'u0.cu'"), std::string::npos) << image.status().message();
+  }
 }
 
 TEST(JitCompile, NothingIsReadFromTheCurrentFolder) {
@@ -200,7 +230,7 @@ TEST(JitCompile, ManyProcessesAtOnce) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   }
-  EXPECT_EQ(folder.files("").size(), 1u);
+  EXPECT_EQ(folder.files("").size(), 2u);  // the unit and the image
   EXPECT_TRUE(jit_compile(small_input(), {.cache_folder = folder.path()})->hit);
 }
 

@@ -1,0 +1,53 @@
+// emit_worker_units: a worker in pieces, so that each is compiled once for all programs and all at the same time.
+#include <fmt/format.h>
+
+#include "ccks/wire/task.hpp"
+#include "codegen/emit_sources.hpp"
+#include "codegen/emit_text.hpp"
+
+namespace ccks::codegen {
+namespace {
+
+Result<std::string> filled(const char* name, const std::map<std::string, std::string>& holes) {
+  const std::string_view text = template_text(name);
+  if (text.empty()) return Status(ErrorCode::internal, fmt::format("there is no template '{}'", name));
+  return fill_template(text, holes);
+}
+
+/// Named by what it is, so that equal bodies of different programs are equal to the byte.
+std::string body_name(const Bodies::Body& body) { return "ccks_body_" + content_hash(body.type + "\n" + body.custom); }
+
+Result<GeneratedFile> body_unit(const Bodies::Body& body) {
+  const std::string name = body_name(body);
+  std::string custom;
+  if (!body.custom.empty()) custom = std::string(template_text("custom_support.in")) + body.custom + "\n";
+  auto text = filled("unit_body.cu.in", {{"CUSTOM", custom}, {"TYPE", body.type}, {"NAME", name}});
+  if (!text) return text.status();
+  return GeneratedFile{name + ".cu", std::move(*text)};
+}
+
+}  // namespace
+
+Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies) {
+  auto worker = filled("unit_worker.cu.in", {});
+  if (!worker) return worker.status();
+  std::vector<GeneratedFile> units = {{"worker.cu", std::move(*worker)}};
+  std::string declarations, cases;
+  for (std::size_t i = 0; i < bodies.list.size(); ++i) {
+    const std::string name = body_name(bodies.list[i]);
+    declarations +=
+        fmt::format("extern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", name);
+    cases += fmt::format("    case {}: return {}(lanes, frame, op, tile);\n", i, name);
+    auto unit = body_unit(bodies.list[i]);
+    if (!unit) return unit.status();
+    units.push_back(std::move(*unit));
+  }
+  auto text = filled("unit_switch.cu.in", {{"DECLARATIONS", declarations},
+                                           {"CASES", cases},
+                                           {"BAD_OP", fmt::format("{}u", static_cast<unsigned>(wire::FaultCode::bad_op))}});
+  if (!text) return text.status();
+  units.push_back({"switch.cu", std::move(*text)});
+  return units;
+}
+
+}  // namespace ccks::codegen
