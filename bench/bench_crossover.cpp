@@ -95,6 +95,9 @@ class Measurement {
       CCKS_RETURN_IF_ERROR(sample(*engine, i >= kWarmRuns));
     }
     after_ = engine->stats();
+    const auto tasks = engine->tasks_per_run({});
+    if (!tasks.ok()) return tasks.status();
+    tasks_a_run_ = static_cast<double>(*tasks);
     CCKS_RETURN_IF_ERROR(check(plan));
     print();
     last_ = Run();
@@ -136,9 +139,12 @@ class Measurement {
     Line line("crossover", arm_.name);
     line.text("device", info_.name).number("workers", info_.workers).text("program", point_.program);
     line.number("task_us", point_.task_us).number("delay_us", point_.delay_us).number("ideal_us", ideal_us_);
-    line.number("tasks_a_run", a_run(&EngineStats::tasks_sent)).number("records_a_run", a_run(&EngineStats::records_received));
+    line.number("sent_a_run", a_run(&EngineStats::tasks_sent)).number("records_a_run", a_run(&EngineStats::records_received));
     line.number("decisions_a_publication", publications > 0 ? decisions / publications : 0);
     line.number("scheduler_us_a_run", a_run(&EngineStats::scheduler_busy_ns) / 1e3);
+    // One event an op: each task adds to it once, however many tiles it has.
+    const bool lists = std::string_view(arm_.arm) == "static";
+    if (lists || std::string_view(arm_.arm) == "copilot") line.number("atomics_a_run", lists ? tasks_a_run_ : decisions);
     line.number("scheduling_us_a_run", median(us_) - ideal_us_);
     line.samples("us", us_).print();
   }
@@ -150,6 +156,7 @@ class Measurement {
   EngineStats before_, after_;
   Run last_;
   double ideal_us_ = 0;
+  double tasks_a_run_ = 0;
   std::vector<double> us_;
 };
 
