@@ -25,6 +25,7 @@ constexpr std::uint32_t kLayers = 4;
 constexpr std::uint32_t kTaskUs = 10;
 constexpr std::uint32_t kInFlight = 4;
 constexpr std::uint32_t kRateRuns = 2000;
+constexpr std::chrono::seconds kPatience{2};
 
 test::GraphPlan layers(std::uint32_t workers) {
   std::vector<test::GraphOp> ops(kLayers);
@@ -99,7 +100,7 @@ Status hand_off(Engine& engine, const test::GraphPlan& plan, const HandoffOption
   const std::vector<unsigned char> copy(ccks_image_graph_worker, ccks_image_graph_worker_end);
   for (std::uint32_t i = 0; i < options.handoffs; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(options.every_ms));
-    const auto done = engine.handoff(plan.program(i % 2 == 0 ? copy.data() : ccks_image_graph_worker));
+    const auto done = engine.handoff(plan.program(i % 2 == 0 ? copy.data() : ccks_image_graph_worker), kPatience);
     if (!done.ok()) return done.status();
     const auto us = [](std::chrono::nanoseconds t) { return static_cast<double>(t.count()) / 1e3; };
     times.total.push_back(us(done->total()));
@@ -108,7 +109,7 @@ Status hand_off(Engine& engine, const test::GraphPlan& plan, const HandoffOption
     times.relaunch.push_back(us(done->relaunch));
   }
   // The workers go back to code that outlives them.
-  return engine.handoff(plan.program(ccks_image_graph_worker)).status();
+  return engine.handoff(plan.program(ccks_image_graph_worker), kPatience).status();
 }
 
 Status measure(const HandoffOptions& options) {

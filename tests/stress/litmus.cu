@@ -76,23 +76,31 @@ __device__ void consume(const LitmusParams& p, u32 ring) {
   finish(p, ring, counts);
 }
 
+/// All lanes of a warp call it.
 template <class Atoms>
 __device__ void produce(const LitmusParams& p, u32 ring) {
   const RingMemory memory(p, ring);
   wire::RingProducer<wire::Task, Atoms, 1> slots(memory.slots, p.capacity, p.start, p.start);
   LitmusCounts counts;
   Patience patience{p.deadline_ns};
-  while (counts.taken < p.trials && counts.late == 0) {
+  // The lanes of a warp go round together: else each of them would pay for its release alone.
+  for (;;) {
+    const bool active = counts.taken < p.trials && counts.late == 0;
+    const u32 together = __ballot_sync(0xffffffffu, active);
+    if (together == 0) break;
+    if (!active) continue;
     if (slots.room() == 0) slots.credit(Atoms::link_load_acquire(memory.consumed));  // [R4]
-    if (slots.room() == 0) {
+    const bool room = slots.room() != 0;
+    __syncwarp(together);
+    if (room) {
+      memory.payload[slots.position() % p.capacity] = test::litmus_payload(ring, counts.taken);
+      slots.push(test::litmus_task(ring, counts.taken));
+      slots.publish();  // [R1]
+      ++counts.taken;
+      patience.progress();
+    } else {
       counts.late = patience.over() ? 1 : 0;
-      continue;
     }
-    memory.payload[slots.position() % p.capacity] = test::litmus_payload(ring, counts.taken);
-    slots.push(test::litmus_task(ring, counts.taken));
-    slots.publish();  // [R1]
-    ++counts.taken;
-    patience.progress();
   }
   finish(p, ring, counts);
 }

@@ -267,7 +267,7 @@ std::vector<std::vector<std::uint64_t>> GraphPlan::expected(std::uint32_t n, std
     }
     if (op.report >= 0) {
       for (std::uint32_t i = 0; i < op.report_count; ++i)
-        reports[static_cast<std::size_t>(op.report)].push_back(graph_report(out[index][0] >> i));
+        reports[static_cast<std::size_t>(op.report)].push_back(graph_report(out[index][0], i));
     }
   }
   return out;

@@ -17,8 +17,8 @@ CCKS_HD inline wire::u64 graph_mix(wire::u64 a, wire::u64 b) {
   return x ^ x >> 29;
 }
 
-/// What a report publishes: how many rows of its dynamic consumers exist, or whether its guards hold.
-CCKS_HD inline wire::i32 graph_report(wire::u64 hash) { return static_cast<wire::i32>(hash % 4); }
+/// Element `i` of what a report publishes: how many rows of its dynamic consumers exist, or whether its guards hold.
+CCKS_HD inline wire::i32 graph_report(wire::u64 hash, wire::u32 i) { return static_cast<wire::i32>((hash >> i % 64) % 4); }
 
 /// Machine is how a tile spends its time: u64 begin(float us) at its start, void end(begin, us) when its work is done.
 template <class Machine>
@@ -57,7 +57,7 @@ struct GraphOps {
     if (op.report < 0 || tile != 0) return;
     auto* report = reinterpret_cast<wire::i32*>(words(frame, operands[2]));
     const wire::u32 count = op.report_bytes / sizeof(wire::i32);
-    for (wire::u32 i = 0; i < count; ++i) report[i] = graph_report(value >> i);
+    for (wire::u32 i = 0; i < count; ++i) report[i] = graph_report(value, i);
   }
 
   // Dynamic ops: operand 2 points at the report they count with; one row is one tile.
