@@ -82,8 +82,9 @@ class Arm {
     Line out("dispatch", arm);
     out.text("device", info.kind).text("device_name", info.name).text("transport", info.transport);
     out.number("workers", info.workers);
-    out.number("tasks_per_record", static_cast<double>(stats.tasks_sent) / static_cast<double>(stats.records_received));
-    out.number("scheduler_busy_ns_per_task_sent",
+    out.number("messages_per_record",
+               static_cast<double>(stats.tasks_sent) / static_cast<double>(stats.records_received));
+    out.number("scheduler_busy_ns_per_message",
                static_cast<double>(stats.scheduler_busy_ns) / static_cast<double>(stats.tasks_sent));
     return out;
   }
@@ -165,12 +166,14 @@ bool dispatch_device_arms(const DispatchOptions& options) {
 }
 
 std::vector<DispatchArm> dispatch_arms() {
-  std::vector<DispatchArm> arms(3);
+  std::vector<DispatchArm> arms(4);
   arms[0] = {"static", {}, true, false};
   arms[0].engine.policy = "static";
-  arms[1] = {"lookahead", {}, true, true};
-  arms[2] = {"reactive", {}, false, true};
-  arms[2].engine.policy = "reactive";
+  arms[1] = {"copilot", {}, true, true};
+  arms[2] = {"copilot, tiles", {}, true, true};
+  arms[2].engine.spine = "tiles";
+  arms[3] = {"reactive", {}, false, true};
+  arms[3].engine.policy = "reactive";
   for (DispatchArm& arm : arms) arm.engine.slots = kSlots;
   return arms;
 }

@@ -53,10 +53,10 @@ Status StubDevice::fill_zero(std::uint64_t to, std::uint64_t bytes) {
 }
 std::uint64_t StubDevice::clock_pair(std::uint64_t& host_ns) { return host_ns = scheduler::now_ns(); }
 
-StubScheduler::StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind policy, std::uint32_t workers,
-                             std::uint32_t slots)
+StubScheduler::StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind policy, scheduler::Spine spine,
+                             std::uint32_t workers, std::uint32_t slots)
     : device_(workers),
-      tables_(require(scheduler::make_plan_tables(plan, workers, policy == scheduler::PolicyKind::fixed))),
+      tables_(require(scheduler::make_plan_tables(plan, workers, scheduler::spine_of(policy, spine)))),
       submissions_(slots) {
   EngineOptions options;
   options.slots = slots;
@@ -104,11 +104,14 @@ void StubScheduler::submit(scheduler::RunSlot& run) {
   submissions_.push({scheduler::Submission::Kind::run, run.index});
 }
 
+// As a worker does that polls kPolledTasks slots at a time and answers what it found with one record.
 void StubScheduler::answer() {
   for (std::size_t w = 0; w < inboxes_.size(); ++w) {
-    for (wire::Task task; inboxes_[w].poll(task);) {
-      const std::uint32_t answered = inboxes_[w].position();
-      outboxes_[w].put_release({answered, task.epoch, task.op, static_cast<std::uint16_t>(task.slot()), 0});
+    wire::Task tasks[kPolledTasks];
+    while (const std::uint32_t count = inboxes_[w].poll_many(tasks, kPolledTasks)) {
+      const wire::Task& last = tasks[count - 1];
+      outboxes_[w].put_release(
+          {inboxes_[w].position(), last.epoch, last.op, static_cast<std::uint16_t>(last.slot()), 0});
     }
   }
 }
@@ -116,6 +119,7 @@ void StubScheduler::answer() {
 StubResult StubScheduler::run(std::uint32_t runs) {
   const std::uint64_t decisions = stats_.decisions.get();
   const std::uint64_t publications = stats_.publications.get();
+  const std::uint64_t records = stats_.records_received.get();
   StubResult result;
   std::uint32_t submitted = 0;
   ended_ = 0;
@@ -131,10 +135,8 @@ StubResult StubScheduler::run(std::uint32_t runs) {
   }
   result.decisions = stats_.decisions.get() - decisions;
   result.publications = stats_.publications.get() - publications;
-  if (tables_.with_lists) {
-    for (std::uint32_t w = 0; w < tables_.workers; ++w)
-      result.list_tasks += std::uint64_t{runs} * slots_[0].instance.lists()[w].count;
-  }
+  result.records = stats_.records_received.get() - records;
+  result.tasks = std::uint64_t{runs} * slots_[0].instance.tasks();
   return result;
 }
 

@@ -36,13 +36,15 @@ struct StubResult {
   std::uint64_t step_ns = 0;  // inside step()
   std::uint64_t decisions = 0;
   std::uint64_t publications = 0;
-  std::uint64_t list_tasks = 0;  // tasks that the started lists hold
+  std::uint64_t records = 0;
+  std::uint64_t tasks = 0;  // those that started lists hold included
 };
 
 /// StubScheduler runs a plan through the real Copilot over a StubDevice.
 class StubScheduler final : public scheduler::RunEvents {
  public:
-  StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind policy, std::uint32_t workers, std::uint32_t slots);
+  StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind policy, scheduler::Spine spine, std::uint32_t workers,
+                std::uint32_t slots);
   /// Runs `runs` runs, `slots` of them in flight.
   StubResult run(std::uint32_t runs);
 
@@ -55,6 +57,7 @@ class StubScheduler final : public scheduler::RunEvents {
   struct Clock {
     std::uint64_t now_ns() const { return scheduler::now_ns(); }
   };
+  static constexpr std::uint32_t kPolledTasks = 32;  // as a warp does
   void submit(scheduler::RunSlot& run);
   void answer();
 

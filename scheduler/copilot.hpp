@@ -22,7 +22,9 @@ template <class Atoms, class Clock, template <class> class Links = WorkerLinks>
 class Copilot {
  public:
   explicit Copilot(const CopilotSetup& setup, Atoms atoms = {}, Clock clock = {})
-      : setup_(setup), clock_(clock), wants_done_(setup.policy->wants_done()) {
+      : setup_(setup), clock_(clock), wants_done_{setup.policy->wants_done()} {
+    for (RunSlot& run : *setup.slots) slots_.push_back(&run);
+    for (DecisionSink* sink : setup.sinks) has_sinks_ |= sink != nullptr;
     links_.reserve(setup.params, atoms, setup.link_delay_ns);
     loads_.reserve(setup.params.workers, setup.params.inbox_slots);
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
@@ -73,27 +75,36 @@ class Copilot {
   }
 
  private:
-  RunSlot& slot(std::uint32_t index) { return (*setup_.slots)[index]; }
-  std::uint32_t slot_count() const { return static_cast<std::uint32_t>(setup_.slots->size()); }
+  RunSlot& slot(std::uint32_t index) { return *slots_[index]; }
+  RunSlot& slot_of(std::uint16_t slot_flags) { return *slots_[slot_flags & (wire::kMaxSlots - 1)]; }
+  std::uint32_t slot_count() const { return static_cast<std::uint32_t>(slots_.size()); }
   const std::vector<std::uint32_t>& active() const { return const_cast<RunOrder&>(order_).active(); }
 
   // ---- records -----------------------------------------------------------------------------------------------------
 
+  // Workers that owe nothing have only news of themselves, for which a look now and then is enough.
   bool drain_outboxes() {
+    const bool look_at_all = ++steps_ % kStepsPerFullLook == 0;
+    const std::uint32_t workers = links_.workers();
     bool any = false;
-    for (std::uint32_t w = 0; w < links_.workers(); ++w) {
-      wire::Record record;
-      std::uint32_t taken = 0;
-      while (taken < kRecordsPerTurn && links_.poll(w, record)) {
-        on_record(w, record);
-        ++taken;
-      }
-      if (taken == 0) continue;
-      links_.acknowledge(w);
-      setup_.stats->records_received.add(taken);
-      any = true;
+    for (std::uint32_t w = 0; w < workers; ++w) {
+      if (w + kPrefetchWorkers < workers) links_.prefetch(w + kPrefetchWorkers);
+      if (look_at_all || links_.is_busy(w)) any |= drain_outbox(w);
     }
     return any;
+  }
+
+  bool drain_outbox(std::uint32_t worker) {
+    wire::Record record;
+    std::uint32_t taken = 0;
+    while (taken < kRecordsPerTurn && links_.poll(worker, record)) {
+      on_record(worker, record);
+      ++taken;
+    }
+    if (taken == 0) return false;
+    links_.acknowledge(worker);
+    setup_.stats->records_received.add(taken);
+    return true;
   }
 
   void on_record(std::uint32_t worker, const wire::Record& record) {
@@ -113,28 +124,33 @@ class Copilot {
 
   // One record answers all tasks up to its count; what it says besides is that of the last of them.
   void on_done(std::uint32_t worker, const wire::Record& record) {
-    const std::uint32_t count = links_.answered_by(worker, record.value);
-    if (count == 0 || !matches(links_.unanswered(worker, count - 1), record)) {
-      return protocol_error(worker, "a done record that answers no task");
-    }
-    for (std::uint32_t i = 0; i < count; ++i) task_done(worker, links_.take_sent(worker));
+    SentTasks last;
+    const bool answers = links_.take_answered(worker, record.value, last,
+                                              [&](const SentTasks& done) { tasks_done(worker, done); });
+    if (!answers || !matches(last, record)) protocol_error(worker, "a done record that answers no task");
   }
 
-  bool matches(const Decision& sent, const wire::Record& record) {
+  bool matches(const SentTasks& sent, const wire::Record& record) {
     const std::uint32_t slot_index = sent.slot_flags & (wire::kMaxSlots - 1);
-    const std::uint32_t epoch = sent.op == wire::kOpSignal ? sent.amount : slot(slot_index).epoch;
+    const std::uint32_t epoch = sent.op == wire::kOpSignal ? sent.amount : slots_[slot_index]->epoch;
     return sent.op == record.op && slot_index == record.slot() && epoch == record.epoch;
   }
 
-  void task_done(std::uint32_t worker, const Decision& done) {
-    loads_.remove(worker, done.cost);
-    RunSlot& run = slot(done.slot_flags & (wire::kMaxSlots - 1));
-    --run.outstanding;
+  void tasks_done(std::uint32_t worker, const SentTasks& done) {
+    loads_.remove(worker, done.cost, done.tasks);
+    RunSlot& run = slot_of(done.slot_flags);
+    run.outstanding -= done.tasks;
     if (wants_done_) setup_.policy->on_done(run, done);
-    if (done.op == wire::kOpList || done.op == wire::kOpQueue) return;
-    // The op that should have reported is through, and its report would stand before this record: it was skipped.
-    const std::uint32_t report = setup_.tables->op_report[done.target];
-    if (report != plan::kNone) run.progress.report_absent(report);
+    if (done.reports != 0) settle_reports(run, done);
+  }
+
+  // What should have reported is through, and its report would stand before this record: if it is not there it was skipped.
+  void settle_reports(RunSlot& run, const SentTasks& done) {
+    const PlanTables& tables = *setup_.tables;
+    if (done.op != wire::kOpList) return run.progress.report_absent(tables.op_report[done.target]);
+    for (const std::uint32_t report : tables.reports_of(tables.stretches[done.tile / tables.workers])) {
+      if (run.instance.list_of_report(report) == done.tile) run.progress.report_absent(report);
+    }
   }
 
   void on_report(std::uint32_t worker, const wire::Record& record) {
@@ -214,42 +230,68 @@ class Copilot {
 
   // ---- decisions ---------------------------------------------------------------------------------------------------
 
+  // Runs take turns until none can go on, or enough has gone out to look at the outboxes again.
   bool advance_runs(std::uint64_t now) {
     const std::size_t count = active().size();
-    bool any = false;
-    for (std::size_t i = 0; i < count && !failed_; ++i) {
-      RunSlot& run = slot(active()[(turn_ + i) % count]);
-      if (run.all_sent) continue;
-      if (run.cancel.load(std::memory_order_relaxed)) run.progress.skip_rest();  // relaxed: no data comes with it
-      const std::uint32_t budget = std::min(kRunTurn, kBatchDecisions - batch_.count);
-      any |= setup_.policy->advance(run, batch_, loads_, budget) > 0;
-      if (const char* failure = setup_.policy->failure(); failure != nullptr) {
-        fail_all(ErrorCode::invalid_data, failure);
+    if (turn_ >= count) turn_ = 0;
+    std::uint32_t sent = 0;
+    for (bool more = count > 0; more && sent < kStepTasks && !failed_;) {
+      more = false;
+      for (std::size_t i = 0; i < count && !failed_; ++i) {
+        const std::uint32_t tasks = advance_run(slot(active()[turn_]), now);
+        turn_ = turn_ + 1 < count ? turn_ + 1 : 0;
+        sent += tasks;
+        more |= tasks > 0;
       }
-      if (batch_.full()) commit(now);
     }
-    if (count > 0) turn_ = (turn_ + 1) % count;
     commit(now);
-    return any;
+    return sent > 0;
+  }
+
+  std::uint32_t advance_run(RunSlot& run, std::uint64_t now) {
+    if (run.all_sent) return 0;
+    if (run.cancel.load(std::memory_order_relaxed)) run.progress.skip_rest();  // relaxed: no data comes with it
+    const std::uint32_t sent = setup_.policy->advance(run, batch_, loads_, kRunTurn);
+    if (const char* failure = setup_.policy->failure(); failure != nullptr) fail_all(ErrorCode::invalid_data, failure);
+    if (batch_.full()) commit(now);
+    return sent;
   }
 
   void commit(std::uint64_t now) {
     if (batch_.count == 0 || failed_) return;
+    std::uint64_t sent = 0;
     for (std::uint32_t i = 0; i < batch_.count; ++i) {
       const Decision& decision = batch_.items[i];
-      RunSlot& run = slot(decision.slot_flags & (wire::kMaxSlots - 1));
-      links_.send(decision, run.epoch);
-      ++run.outstanding;
-      rung_[decision.worker] = 1;
-      for (DecisionSink* sink : setup_.sinks) {
-        if (sink != nullptr) sink->on_decision(run, decision, now);
-      }
+      RunSlot& run = slot_of(decision.slot_flags);
+      run.outstanding += decision.tasks;
+      sent += decision.tasks;
+      send(run, decision);
+      if (has_sinks_) tell_sinks(run, decision, now);
     }
     if (setup_.doorbells) ring_doorbells();
-    setup_.stats->tasks_sent.add(batch_.count);
-    setup_.stats->decisions.add(batch_.count);
+    setup_.stats->tasks_sent.add(sent);
+    setup_.stats->decisions.add(sent);
     setup_.stats->publications.add(1);
     batch_.count = 0;
+  }
+
+  void send(RunSlot& run, const Decision& decision) {
+    if (decision.op == wire::kOpList) {
+      return for_each_task(decision, run, links_.workers(), [&](const Decision& list) {
+        links_.send(list, run.epoch);
+        rung_[list.worker] = 1;
+      });
+    }
+    links_.send(decision, decision.op == wire::kOpSignal ? decision.amount : run.epoch);
+    rung_[decision.worker] = 1;
+  }
+
+  void tell_sinks(RunSlot& run, const Decision& decision, std::uint64_t now) {
+    for_each_task(decision, run, links_.workers(), [&](const Decision& task) {
+      for (DecisionSink* sink : setup_.sinks) {
+        if (sink != nullptr) sink->on_decision(run, task, now);
+      }
+    });
   }
 
   void ring_doorbells() {
@@ -379,13 +421,13 @@ class Copilot {
     std::array<char, 232> text{};
     std::uint32_t worker = 0;
     while (worker < links_.workers() && links_.unanswered_count(worker) == 0) ++worker;
-    const Decision* oldest = worker < links_.workers() ? &links_.unanswered(worker, 0) : nullptr;
+    const SentTasks* oldest = worker < links_.workers() ? &links_.unanswered(worker, 0) : nullptr;
     describe_device_failure(setup_.tables->plan, message, worker, oldest, text);
     fail_all(ErrorCode::device_fault, text.data());
   }
 
   void on_stuck(std::uint32_t worker) {
-    const Decision& task = links_.unanswered(worker, 0);
+    const SentTasks& task = links_.unanswered(worker, 0);
     const std::uint32_t epoch = slot(task.slot_flags & (wire::kMaxSlots - 1)).epoch;
     std::array<char, 232> text{};
     describe_stuck(setup_.tables->plan, worker, task, epoch, setup_.task_deadline_ns, text);
@@ -395,13 +437,16 @@ class Copilot {
   CopilotSetup setup_;
   Clock clock_;
   bool wants_done_;
+  bool has_sinks_ = false;
+  std::vector<RunSlot*> slots_;  // of setup_.slots, which is a deque
   Links<Atoms> links_;
   WorkerLoads loads_;
   RunOrder order_;
   Batch batch_;
   std::vector<std::uint8_t> rung_;
   TaskWatch watch_;
-  std::size_t turn_ = 0;
+  std::size_t turn_ = 0;  // of the active runs, whose turn it is
+  std::uint32_t steps_ = 0;
   std::uint32_t next_ordinal_ = 0;
   std::uint64_t next_tick_ = 0;
   std::uint64_t moved_ = 0;  // what had moved at moved_at_

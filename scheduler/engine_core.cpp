@@ -36,7 +36,7 @@ Status EngineCore::set_up() {
   const std::uint32_t workers = device_->info().workers;
   CCKS_RETURN_IF_ERROR(set_up_arm());
   CCKS_RETURN_IF_ERROR(set_up_policy());
-  Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, policy_kind_ == PolicyKind::fixed);
+  Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, spine_);
   if (!tables.ok()) return tables.status();
   tables_ = std::move(*tables);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
@@ -48,7 +48,7 @@ Status EngineCore::set_up() {
   weight_bound_.assign(tables_.plan.tensors.size(), false);
   set_up_slots();
   if (!options_.record_path.empty()) {
-    const RecordHeader header = make_record_header(tables_.plan.hash, workers, policy_kind_);
+    const RecordHeader header = make_record_header(tables_.plan.hash, workers, policy_kind_, spine_);
     Result<std::unique_ptr<RecordFile>> record = RecordFile::create(options_.record_path, header);
     if (!record.ok()) return record.status();
     record_ = std::move(*record);
@@ -87,12 +87,16 @@ Status EngineCore::set_up_policy() {
     Result<PolicyKind> kind = parse_policy(options_.policy);
     if (!kind.ok()) return kind.status();
     policy_kind_ = *kind;
+    Result<Spine> asked = parse_spine(options_.spine);
+    if (!asked.ok()) return asked.status();
+    spine_ = spine_of(policy_kind_, *asked);
     return {};
   }
   Result<Record> record = read_record(options_.replay_path);
   if (!record.ok()) return record.status();
   CCKS_RETURN_IF_ERROR(check_record(*record, program_.plan(), device_->info().workers));
   policy_kind_ = record->policy;
+  spine_ = record->spine;
   policy_ = std::make_unique<ReplayPolicy>(tables_, std::move(*record));
   return {};
 }
@@ -288,16 +292,9 @@ Result<std::uint64_t> EngineCore::tasks_per_run(const DimValues& given) const {
   Instance instance;
   instance.reserve(tables_);
   CCKS_RETURN_IF_ERROR(instance.rebuild(tables_, symbols, dims, SlotMemory{}, 0, 0, 0));
+  if (arm_has_workers(arm_)) return instance.tasks();
   std::uint64_t tasks = 0;
-  if (!arm_has_workers(arm_)) {
-    for (const OpInstance& op : instance.ops()) tasks += op.tiles != 0 ? 1 : 0;
-    return tasks;
-  }
-  if (tables_.with_lists) {
-    for (std::uint32_t w = 0; w < tables_.workers; ++w) tasks += instance.lists()[w].count;
-    return tasks;
-  }
-  for (const OpInstance& op : instance.ops()) tasks += (op.tiles + op.chunk - 1) / op.chunk;
+  for (const OpInstance& op : instance.ops()) tasks += op.tiles != 0 ? 1 : 0;
   return tasks;
 }
 

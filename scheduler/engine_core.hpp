@@ -94,6 +94,7 @@ class EngineCore final : public RunEvents {
   EngineOptions options_;
   Arm arm_ = Arm::copilot;
   PolicyKind policy_kind_ = PolicyKind::lookahead;
+  Spine spine_ = Spine::fitting;
   PlanTables tables_;
   MemoryMap memory_;
   QueueMemory queues_;  // arm gpu_queue

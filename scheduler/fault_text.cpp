@@ -46,13 +46,13 @@ void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::Faul
 }
 
 void describe_device_failure(const plan::PlanView& plan, const std::string& message, std::uint32_t worker,
-                             const Decision* oldest, std::span<char> out) {
+                             const SentTasks* oldest, std::span<char> out) {
   if (oldest == nullptr) return write(out, "{}", message);
   if (oldest->op >= plan.ops.size()) return write(out, "{}; under way, among others: the list of worker {}", message, worker);
   write(out, "{}; under way, among others: op '{}' on worker {}", message, plan.ops[oldest->op].name, worker);
 }
 
-void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const Decision& task, std::uint32_t epoch,
+void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const SentTasks& task, std::uint32_t epoch,
                     std::uint64_t limit_ns, std::span<char> out) {
   const double seconds = static_cast<double>(limit_ns) / 1e9;
   const std::uint32_t slot = task.slot_flags & (wire::kMaxSlots - 1);

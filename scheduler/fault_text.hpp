@@ -15,9 +15,9 @@ void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::Faul
                     const wire::WorkerLine& line, std::span<char> out);
 /// A device that has failed as `message` says; `oldest` null: nothing was under way.
 void describe_device_failure(const plan::PlanView& plan, const std::string& message, std::uint32_t worker,
-                             const Decision* oldest, std::span<char> out);
+                             const SentTasks* oldest, std::span<char> out);
 /// A task that has not ended for `limit_ns`.
-void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const Decision& task, std::uint32_t epoch,
+void describe_stuck(const plan::PlanView& plan, std::uint32_t worker, const SentTasks& task, std::uint32_t epoch,
                     std::uint64_t limit_ns, std::span<char> out);
 
 /// What a launch of one op found, for arms without workers.

@@ -45,7 +45,11 @@ void Instance::reserve(const PlanTables& tables) {
   symbols_.assign(tables.plan.symbols.size(), 0);
   dims_.assign(tables.plan.dims.size(), 0);
   ops_.assign(tables.plan.ops.size(), OpInstance{});
-  list_fill_.assign(tables.with_lists ? tables.workers : 0, 0);
+  stretches_.assign(tables.stretch_count(), StretchInstance{});
+  list_fill_.assign(tables.list_count(), 0);
+  list_cost_.assign(tables.list_count(), 0);
+  report_list_.assign(tables.report_count(), plan::kNone);
+  if (tables.stretch_count() > 0) dealer_.reserve(tables);
 }
 
 bool Instance::matches(std::span<const std::int64_t> symbols) const {
@@ -68,7 +72,7 @@ Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t>
   CCKS_RETURN_IF_ERROR(fill_signals(tables.plan));
   for (std::uint32_t i = 0; i < tables.op_count(); ++i) CCKS_RETURN_IF_ERROR(fill_op(tables, i));
   fill_blocks(tables);
-  if (tables.with_lists) CCKS_RETURN_IF_ERROR(fill_lists(tables));
+  CCKS_RETURN_IF_ERROR(fill_lists(tables));
   built_ = true;
   return {};
 }
@@ -94,7 +98,7 @@ void Instance::fill_head(const PlanTables& tables, const SlotMemory& memory, std
   frame.events = memory.events;
   frame.reports = memory.reports;
   frame.op_count = tables.op_count();
-  frame.list_count = tables.with_lists ? tables.workers : 0;
+  frame.list_count = tables.list_count();
   frame.ops = layout.ops;
   frame.operands = layout.operands;
   frame.waits = layout.waits;
@@ -231,6 +235,8 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   op.chunk = choose_chunk(op.tiles, tables.workers);
   op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles);
   op.affinity = static_cast<float>(tables.workers) / static_cast<float>(std::max(op.tiles, 1u));
+  op.stretch = plan::kNone;
+  op.reports = from.report != plan::kNone;
   return {};
 }
 
@@ -251,56 +257,6 @@ void Instance::fill_blocks(const PlanTables& tables) {
     put(signals() + params.signal_first, params.signal_count);
     put(guards() + params.guard_first, params.guard_count);
   }
-}
-
-namespace {
-
-// Calls sink(worker, first, count) for each list task, op by op in plan order, so that every list is in an order in
-// which producers come first. Few tiles go to one worker after the other; a chain of single tiles stays where it is.
-template <class Sink>
-void deal_tiles(const PlanTables& tables, std::span<const OpInstance> ops, Sink&& sink) {
-  const std::uint32_t workers = tables.workers;
-  std::uint32_t turn = 0;
-  for (std::uint32_t index = 0; index < ops.size(); ++index) {
-    const std::uint64_t tiles = ops[index].tiles;
-    const std::uint64_t shares = std::min<std::uint64_t>(tiles, workers);
-    for (std::uint64_t share = 0; share < shares; ++share) {
-      const std::uint32_t worker = static_cast<std::uint32_t>((turn + share) % workers);
-      std::uint32_t first = static_cast<std::uint32_t>(share * tiles / shares);
-      const std::uint32_t end = static_cast<std::uint32_t>((share + 1) * tiles / shares);
-      while (first < end) {
-        const std::uint32_t count = std::min(end - first, wire::kMaxTilesPerTask);
-        sink(index, worker, first, count);
-        first += count;
-      }
-    }
-    if (tiles < workers && tables.predecessors[index] == 0) turn = static_cast<std::uint32_t>((turn + tiles) % workers);
-  }
-}
-
-}  // namespace
-
-Status Instance::fill_lists(const PlanTables& tables) {
-  std::fill(list_fill_.begin(), list_fill_.end(), 0);
-  deal_tiles(tables, ops_, [&](auto, std::uint32_t worker, auto, auto) { ++list_fill_[worker]; });
-  auto* lists = table<wire::ListParams>(head().lists);
-  std::uint32_t total = 0;
-  for (std::uint32_t worker = 0; worker < tables.workers; ++worker) {
-    lists[worker] = {total, list_fill_[worker]};
-    total += list_fill_[worker];
-    list_fill_[worker] = lists[worker].first;
-  }
-  if (total > tables.plan.max_tasks)
-    return {ErrorCode::invalid_data, "the lists hold more tasks than the plan reserves"};
-  auto* tasks = table<wire::Task>(head().list_tasks);
-  deal_tiles(tables, ops_, [&](std::uint32_t op, std::uint32_t worker, std::uint32_t first, std::uint32_t count) {
-    wire::Task task;
-    task.tile = wire::Task::pack_tiles(first, count);
-    task.op = static_cast<std::uint16_t>(op);
-    tasks[list_fill_[worker]++] = task;
-  });
-  head().frame_bytes = head().list_tasks + total * static_cast<std::uint32_t>(sizeof(wire::Task));
-  return {};
 }
 
 }  // namespace ccks::scheduler

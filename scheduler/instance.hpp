@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ccks/result.hpp"
+#include "scheduler/list_dealer.hpp"
 #include "scheduler/plan_tables.hpp"
 
 namespace ccks::scheduler {
@@ -17,6 +18,15 @@ struct OpInstance {
   std::uint32_t chunk = 1;      // tiles of a task
   std::uint32_t tile_cost = 1;  // estimate, about nanoseconds on one worker
   float affinity = 0;           // workers / tiles: which worker holds the neighbourhood of a tile
+  std::uint32_t stretch = plan::kNone;  // whose lists hold its tiles; kNone: they are sent
+  bool reports = false;                 // publishes a report
+};
+
+/// How a stretch goes out at these dims.
+struct StretchInstance {
+  bool listed = false;
+  std::uint32_t lists = 0;  // that hold anything; listed only
+  std::uint64_t tiles = 0;
 };
 
 /// Addresses of a slot's memory, on the device.
@@ -59,6 +69,17 @@ class Instance {
   /// The slot's report area, on the host.
   const std::byte* reports() const { return reinterpret_cast<const std::byte*>(head().reports); }
   const wire::ListParams* lists() const { return table<wire::ListParams>(head().lists); }
+  std::span<const StretchInstance> stretches() const { return stretches_; }
+  /// Estimated time of a list, about nanoseconds.
+  std::uint32_t list_cost(std::uint32_t list) const { return list_cost_[list]; }
+  /// The list that publishes `report`; kNone if a tile of its own does.
+  std::uint32_t list_of_report(std::uint32_t report) const { return report_list_[report]; }
+  /// False if everything goes out as lists.
+  bool has_tiles() const { return has_tiles_; }
+  /// True if lists leave workers idle, so that runs beside each other should begin at different ones.
+  bool has_idle_workers() const { return idle_workers_; }
+  /// Tasks of a run, those of lists included.
+  std::uint64_t tasks() const;
 
  private:
   template <class T>
@@ -84,7 +105,10 @@ class Instance {
   Status fill_grid(const plan::OpDesc& from, wire::OpParams& to) const;
   Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;
   void fill_blocks(const PlanTables& tables);
+  bool fits_lists(const PlanTables& tables, std::uint32_t stretch);
   Status fill_lists(const PlanTables& tables);
+  void count_list_tasks(const PlanTables& tables);
+  void write_list_tasks(const PlanTables& tables);
   std::int64_t dim(plan::DimId id) const { return id == plan::kNone ? 0 : dims_[id]; }
   std::int32_t dim32(plan::DimId id) const { return static_cast<std::int32_t>(dim(id)); }
 
@@ -95,7 +119,13 @@ class Instance {
   std::vector<std::int64_t> symbols_;
   std::vector<std::int64_t> dims_;
   std::vector<OpInstance> ops_;
-  std::vector<std::uint32_t> list_fill_;  // per worker, while lists are built
+  std::vector<StretchInstance> stretches_;
+  std::vector<std::uint32_t> list_fill_;  // per list, while lists are built
+  std::vector<std::uint32_t> list_cost_;  // per list
+  std::vector<std::uint32_t> report_list_;
+  ListDealer dealer_;
+  bool has_tiles_ = true;
+  bool idle_workers_ = false;
   std::uint64_t dims_hash_ = 0;
   bool built_ = false;
 };

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "scheduler/stretches.hpp"
+
 namespace ccks::scheduler {
 namespace {
 
@@ -97,7 +99,8 @@ void build_held(PlanTables& tables) {
   for (std::uint32_t report = 0; report < plan.reports.size(); ++report) {
     for (std::uint32_t i = 0; i < plan.ops.size(); ++i) {
       const plan::OpDesc& op = plan.ops[i];
-      if (!(op.flags & wire::kOpDynamic) || op.dynamic_report != report) continue;
+      const bool held = tables.spine != Spine::whole && (op.flags & wire::kOpDynamic) != 0;
+      if (!held || op.dynamic_report != report) continue;
       tables.held.push_back(i);
       tables.op_held[i] = 1;
     }
@@ -143,8 +146,8 @@ Result<FrameLayout> build_layout(PlanTables& tables) {
   layout.bases = place(plan.event_count, sizeof(std::uint32_t));
   layout.blocks = place(plan.ops.size(), sizeof(wire::BlockRef));
   for (const plan::OpDesc& op : plan.ops) tables.blocks.push_back({place(1, block_bytes(op)), block_bytes(op)});
-  layout.lists = place(tables.with_lists ? tables.workers : 0, sizeof(wire::ListParams));
-  layout.list_tasks = place(tables.with_lists ? plan.max_tasks : 0, sizeof(wire::Task));
+  layout.lists = place(tables.list_count(), sizeof(wire::ListParams));
+  layout.list_tasks = place(tables.list_count() > 0 ? plan.max_tasks : 0, sizeof(wire::Task));
   if (at > 0xffffffffull) return bad_plan(plan, "its run frame would be larger than 4 GiB");
   layout.max_bytes = static_cast<std::uint32_t>((at + 15) / 16 * 16);
   return layout;
@@ -152,19 +155,27 @@ Result<FrameLayout> build_layout(PlanTables& tables) {
 
 }  // namespace
 
-Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, bool with_lists) {
+Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine) {
   CCKS_RETURN_IF_ERROR(check_plan(plan));
   PlanTables tables;
   tables.plan = plan;
   tables.workers = workers;
-  tables.with_lists = with_lists;
+  tables.spine = spine;
   build_graph(tables);
   build_held(tables);
   build_silent(tables);
+  build_stretches(tables);
   Result<FrameLayout> layout = build_layout(tables);
   if (!layout.ok()) return layout.status();
   tables.layout = *layout;
   return tables;
+}
+
+Result<Spine> parse_spine(std::string_view name) {
+  if (name == "auto") return Spine::fitting;
+  if (name == "lists") return Spine::stretches;
+  if (name == "tiles") return Spine::tiles;
+  return {ErrorCode::invalid_argument, fmt::format("no spine '{}': there are auto, lists and tiles", name)};
 }
 
 }  // namespace ccks::scheduler

@@ -1,8 +1,10 @@
-// What the scheduler derives from a plan once, when it is loaded: the op graph and the layout of frames.
+// What the scheduler derives from a plan once, when it is loaded: the op graph, the stretches that need no report, and the
+// layout of frames.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ccks/plan.hpp"
@@ -12,17 +14,34 @@
 
 namespace ccks::scheduler {
 
+/// What of a plan goes out as lists in its frames, one task starting many, and what as tiles.
+enum class Spine : std::uint8_t {
+  tiles,      // everything tile by tile
+  fitting,    // a stretch whose tasks are many and short as lists (Instance decides at the dims), others as tiles
+  stretches,  // every stretch as lists
+  whole,      // the whole plan as one list per worker, held ops too: what the device cannot know it finds empty
+};
+
 /// Byte offsets of a frame's tables: the same for all dims, since only values change.
 struct FrameLayout {
   std::uint32_t ops, operands, waits, signals, guards, code, bases, blocks, lists, list_tasks;
   std::uint32_t max_bytes;
 };
 
+/// A stretch is a set of ops that can be sent in one go, without a report: those that the same held ops stand before. Ops
+/// held by a report belong to none. Stretches are numbered in an order in which they can be sent.
+struct Stretch {
+  std::uint32_t first_op, ops;            // into stretch_ops; in plan order, so producers first
+  std::uint32_t inputs;                   // edges into it from ops outside
+  std::uint32_t first_output, outputs;    // into stretch_outputs: ops outside that consume from it, one per edge
+  std::uint32_t first_report, reports;    // into stretch_reports: reports that its ops publish
+};
+
 /// PlanTables is immutable after make_plan_tables and shared by all threads.
 struct PlanTables {
   plan::PlanView plan;
   std::uint32_t workers = 0;
-  bool with_lists = false;
+  Spine spine = Spine::tiles;
   FrameLayout layout{};
   // Direct successors and number of direct predecessors of each op, from the waits.
   std::vector<std::uint32_t> successor_first;  // ops + 1
@@ -35,19 +54,38 @@ struct PlanTables {
   std::vector<std::uint8_t> op_held;     // per op: waits for a report before it may be sent
   std::vector<std::uint8_t> op_silent;   // per op: neither it nor any op it waits for touches memory (wire::kOpSilent)
   std::vector<wire::BlockRef> blocks;    // per op: its block in a frame
+  // Stretches; none with Spine::tiles.
+  std::vector<Stretch> stretches;
+  std::vector<std::uint32_t> stretch_of;  // per op; kNone
+  std::vector<std::uint32_t> stretch_ops, stretch_outputs, stretch_reports;
 
   std::uint32_t op_count() const { return static_cast<std::uint32_t>(plan.ops.size()); }
   std::uint32_t report_count() const { return static_cast<std::uint32_t>(plan.reports.size()); }
+  std::uint32_t stretch_count() const { return static_cast<std::uint32_t>(stretches.size()); }
+  /// Lists of a frame: list `worker` of stretch s is number s * workers + worker.
+  std::uint32_t list_count() const { return stretch_count() * workers; }
   std::span<const std::uint32_t> successors_of(std::uint32_t op) const {
     return std::span(successors).subspan(successor_first[op], successor_first[op + 1] - successor_first[op]);
   }
   std::span<const std::uint32_t> held_by(std::uint32_t report) const {
     return std::span(held).subspan(held_first[report], held_first[report + 1] - held_first[report]);
   }
+  std::span<const std::uint32_t> ops_of(const Stretch& s) const {
+    return std::span(stretch_ops).subspan(s.first_op, s.ops);
+  }
+  std::span<const std::uint32_t> outputs_of(const Stretch& s) const {
+    return std::span(stretch_outputs).subspan(s.first_output, s.outputs);
+  }
+  std::span<const std::uint32_t> reports_of(const Stretch& s) const {
+    return std::span(stretch_reports).subspan(s.first_report, s.reports);
+  }
 };
 
 /// make_plan_tables refuses a plan whose indices point outside its tables or whose waits do not follow the op order:
 /// plans may come from a file that somebody made.
-Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, bool with_lists);
+Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine);
+
+/// Which spine `name` asks for: auto, lists, tiles; invalid_argument for others.
+Result<Spine> parse_spine(std::string_view name);
 
 }  // namespace ccks::scheduler

@@ -15,6 +15,7 @@ void WorkerLoads::reserve(std::uint32_t workers, std::uint32_t inbox_slots) {
   tasks_.assign(workers, 0);
   cost_.assign(workers, 0);
   inbox_slots_ = inbox_slots;
+  per_worker_ = 1.0 / workers;
 }
 
 std::uint32_t WorkerLoads::choose_other(std::uint32_t preferred, std::uint32_t window) {
@@ -56,6 +57,11 @@ const char* policy_name(PolicyKind kind) {
   return "unknown";
 }
 
+Spine spine_of(PolicyKind kind, Spine asked) {
+  if (kind == PolicyKind::fixed) return Spine::whole;
+  return kind == PolicyKind::lookahead ? asked : Spine::tiles;
+}
+
 std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, std::uint32_t slots) {
   switch (kind) {
     case PolicyKind::fixed:
@@ -70,14 +76,29 @@ std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, s
   return nullptr;
 }
 
-Decision list_start(const RunSlot& run, std::uint32_t worker) {
-  Decision out;
-  out.tile = worker;
-  out.cost = 1;
+bool append_lists(RunSlot& run, const PlanTables& tables, std::uint32_t stretch, Batch& batch, WorkerLoads& loads) {
+  const std::uint32_t workers = tables.workers;
+  const std::uint32_t first = stretch * workers;
+  const wire::ListParams* lists = run.instance.lists() + first;
+  for (std::uint32_t i = 0, worker = run.worker_base; i < workers; ++i) {
+    if (lists[i].count > 0 && !loads.has_room(worker, loads.inbox_slots())) return false;
+    worker = worker + 1 == workers ? 0 : worker + 1;
+  }
+  Decision& out = batch.items[batch.count++];
+  out = {};
+  out.tile = first;
+  out.amount = workers;
+  out.tasks = static_cast<std::uint16_t>(run.instance.stretches()[stretch].lists);
   out.op = wire::kOpList;
-  out.worker = static_cast<std::uint16_t>(worker);
-  out.slot_flags = static_cast<std::uint16_t>(run.index);
-  return out;
+  out.worker = static_cast<std::uint16_t>(run.worker_base);
+  out.slot_flags = static_cast<std::uint16_t>(run.index | (run.progress.skipping() ? wire::kTaskSkip : 0));
+  out.reports = tables.stretches[stretch].reports > 0 ? 1 : 0;
+  for (std::uint32_t i = 0, worker = run.worker_base; i < workers; ++i) {
+    if (lists[i].count > 0) loads.add(worker, run.instance.list_cost(first + i));
+    worker = worker + 1 == workers ? 0 : worker + 1;
+  }
+  run.progress.take_stretch(stretch);
+  return true;
 }
 
 }  // namespace ccks::scheduler

@@ -1,6 +1,7 @@
 // Policy: picks the next task of a run and its worker. Knows nothing of rings, clocks or threads.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -13,16 +14,36 @@
 
 namespace ccks::scheduler {
 
-/// One choice: this task, that worker.
+/// One choice: these tasks, that worker. Tasks of a choice are consecutive tiles of one op, or lists of one stretch, of
+/// which list l goes to worker `worker + l`, round the corner, and empty ones to nobody.
 struct Decision {
-  std::uint32_t tile = 0;    // as Task::tile; kOpSignal: event; kOpList: list
-  std::uint32_t amount = 0;  // kOpSignal: what to add
-  std::uint32_t cost = 0;    // estimate, about nanoseconds
+  std::uint32_t tile = 0;    // of the first task, as Task::tile; kOpSignal: event; kOpList: list
+  std::uint32_t amount = 0;  // tiles in all; kOpSignal: what to add; kOpList: how many lists from `tile` on
+  std::uint32_t cost = 0;    // of each task, an estimate, about nanoseconds; kOpList: see Instance::list_cost
+  std::uint16_t tasks = 1;   // what goes into inboxes: full tasks, the last perhaps less
   std::uint16_t op = 0;      // op or ControlOp
   std::uint16_t target = 0;  // kOpSignal: op whose tiles are credited
   std::uint16_t worker = 0;
   std::uint16_t slot_flags = 0;
+  std::uint16_t reports = 0;  // bool: the op, or one of the lists, publishes a report
 };
+
+/// Tasks of one decision that a worker has in its inbox.
+struct SentTasks {
+  std::uint32_t tile = 0;    // of the first unanswered one; kOpSignal: event; kOpList: list
+  std::uint32_t amount = 0;  // tiles that are left; kOpSignal: what was added
+  std::uint32_t cost = 0;    // of each task
+  std::uint16_t tasks = 0;   // unanswered
+  std::uint16_t chunk = 1;   // tiles of each task
+  std::uint16_t op = 0;
+  std::uint16_t target = 0;
+  std::uint16_t slot_flags = 0;
+  std::uint16_t reports = 0;
+};
+
+/// Calls visit(Decision) for each task of `decision`, in the order of sending.
+template <class Visit>
+void for_each_task(const Decision& decision, const RunSlot& run, std::uint32_t workers, Visit&& visit);
 
 /// Decisions of one publication (C5).
 struct Batch {
@@ -39,28 +60,42 @@ class WorkerLoads {
   std::uint32_t tasks(std::uint32_t worker) const { return tasks_[worker]; }
   std::uint32_t total_tasks() const { return total_tasks_; }
   bool has_room(std::uint32_t worker, std::uint32_t window) const { return tasks_[worker] < window; }
+  /// Tasks that `worker` may still be sent.
+  std::uint32_t room(std::uint32_t worker, std::uint32_t window) const {
+    return tasks_[worker] < window ? window - tasks_[worker] : 0;
+  }
   std::uint32_t inbox_slots() const { return inbox_slots_; }
-  void add(std::uint32_t worker, std::uint32_t cost) {
-    ++tasks_[worker];
-    ++total_tasks_;
-    cost_[worker] += cost;
-    total_cost_ += cost;
+  /// `tasks` tasks that cost `cost` each.
+  void add(std::uint32_t worker, std::uint32_t cost, std::uint32_t tasks = 1) {
+    const std::uint64_t sum = std::uint64_t{cost} * tasks;
+    tasks_[worker] += tasks;
+    total_tasks_ += tasks;
+    cost_[worker] += sum;
+    total_cost_ += sum;
   }
-  void remove(std::uint32_t worker, std::uint32_t cost) {
-    --tasks_[worker];
-    --total_tasks_;
-    cost_[worker] -= cost;
-    total_cost_ -= cost;
+  void remove(std::uint32_t worker, std::uint32_t cost, std::uint32_t tasks = 1) {
+    const std::uint64_t sum = std::uint64_t{cost} * tasks;
+    tasks_[worker] -= tasks;
+    total_tasks_ -= tasks;
+    cost_[worker] -= sum;
+    total_cost_ -= sum;
   }
-  /// choose takes `preferred` unless it is loaded above the average by more than kFairTasks of this cost; then the less
-  /// loaded of two others in turn. kNone: better wait, because nobody has fewer than `window` tasks, or only the
-  /// preferred worker is full while its load is fair, and a task elsewhere would only wait for its neighbours.
-  std::uint32_t choose(std::uint32_t preferred, std::uint32_t cost, std::uint32_t window) {
-    const std::uint64_t count = workers();
-    if (total_tasks_ >= count * window) return plan::kNone;
-    const bool fair = cost_[preferred] * count <= total_cost_ + kFairTasks * count * cost;
-    if (!fair) return choose_other(preferred, window);
+  /// The load up to which a worker is preferred to others for tasks of `cost`: kFairTasks of them above the average.
+  std::uint64_t fair_load(std::uint32_t cost) const {
+    return static_cast<std::uint64_t>(static_cast<double>(static_cast<std::int64_t>(total_cost_)) * per_worker_) +
+           std::uint64_t{kFairTasks} * cost;
+  }
+  bool all_full(std::uint32_t window) const { return total_tasks_ >= workers() * window; }
+  /// choose_fair takes `preferred` unless its load is above `fair`; then the less loaded of two others in turn. kNone:
+  /// better wait, because only the preferred worker is full while its load is fair, and a task elsewhere would only wait
+  /// for its neighbours.
+  std::uint32_t choose_fair(std::uint32_t preferred, std::uint64_t fair, std::uint32_t window) {
+    if (cost_[preferred] > fair) return choose_other(preferred, window);
     return has_room(preferred, window) ? preferred : plan::kNone;
+  }
+  /// The same with the fair load of now; kNone also if nobody has fewer than `window` tasks.
+  std::uint32_t choose(std::uint32_t preferred, std::uint32_t cost, std::uint32_t window) {
+    return all_full(window) ? plan::kNone : choose_fair(preferred, fair_load(cost), window);
   }
 
  private:
@@ -73,6 +108,7 @@ class WorkerLoads {
   std::uint32_t total_tasks_ = 0;
   std::uint32_t inbox_slots_ = 0;
   std::uint32_t turn_ = 0;
+  double per_worker_ = 1;  // 1 / workers: a division would be the dearest part of a decision
 };
 
 /// `queue` belongs to arm gpu_queue and has no name that a user could ask for.
@@ -89,8 +125,8 @@ class Policy {
   virtual std::uint32_t advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) = 0;
   /// Whether on_done() is to be called at all.
   virtual bool wants_done() const { return false; }
-  /// A task of `run` is done.
-  virtual void on_done(RunSlot& /*run*/, const Decision& /*done*/) {}
+  /// Tasks of `run` are done.
+  virtual void on_done(RunSlot& /*run*/, const SentTasks& /*done*/) {}
   /// ok, or why the policy cannot go on (replay that has diverged). Checked after each advance.
   virtual const char* failure() const { return nullptr; }
   /// For the message when runs are stuck.
@@ -100,25 +136,58 @@ class Policy {
 /// Which policy `name` names; invalid_argument for others.
 Result<PolicyKind> parse_policy(std::string_view name);
 const char* policy_name(PolicyKind kind);
+/// What `kind` sends as lists where `asked` is wanted: static has it all, reactive has no use for any.
+Spine spine_of(PolicyKind kind, Spine asked);
 std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, std::uint32_t slots);
 
-/// The decision that starts the list of `worker`.
-Decision list_start(const RunSlot& run, std::uint32_t worker);
+/// append_lists starts all lists of open `stretch`, list l on worker run.worker_base + l. All or nothing: a worker without
+/// room for its list makes it false. Two runs' lists must start in the same order everywhere, or worker A could wait in run
+/// 1 for a tile that worker B only reaches after run 2, which waits for A; nor may a tile get between them.
+bool append_lists(RunSlot& run, const PlanTables& tables, std::uint32_t stretch, Batch& batch, WorkerLoads& loads);
 
-/// append adds one piece of `op` to the batch; shared by policies that send tiles.
+/// append adds one piece of `op` to the batch; shared by policies that send tiles one by one.
 inline void append(RunSlot& run, std::uint32_t op, const Piece& piece, std::uint32_t worker, std::uint32_t cost,
                    Batch& batch, WorkerLoads& loads) {
   Decision& out = batch.items[batch.count++];
   const bool signal = piece.kind == Piece::Kind::signal;
   out.tile = signal ? piece.first : wire::Task::pack_tiles(piece.first, piece.count);
-  out.amount = signal ? piece.count : 0;
+  out.amount = piece.count;
   out.cost = cost;
+  out.tasks = 1;
   out.op = signal ? std::uint16_t{wire::kOpSignal} : static_cast<std::uint16_t>(op);
   out.target = static_cast<std::uint16_t>(op);
   out.worker = static_cast<std::uint16_t>(worker);
   out.slot_flags = static_cast<std::uint16_t>(run.index | (piece.kind == Piece::Kind::skip ? wire::kTaskSkip : 0));
+  out.reports = run.instance.ops()[op].reports ? 1 : 0;
   loads.add(worker, cost);
   run.progress.take(op, piece);
+}
+
+template <class Visit>
+void for_each_task(const Decision& decision, const RunSlot& run, std::uint32_t workers, Visit&& visit) {
+  Decision one = decision;
+  one.tasks = 1;
+  if (decision.op == wire::kOpList) {
+    one.amount = 1;
+    for (std::uint32_t i = 0; i < decision.amount; ++i) {
+      one.tile = decision.tile + i;
+      if (run.instance.lists()[one.tile].count == 0) continue;
+      one.worker = static_cast<std::uint16_t>((decision.worker + i) % workers);
+      one.cost = run.instance.list_cost(one.tile);
+      visit(one);
+    }
+    return;
+  }
+  if (decision.op >= wire::kMaxOps) return visit(one);
+  const wire::Task first{decision.tile, 0, 0, 0, 0};
+  std::uint32_t tile = first.first_tile();
+  for (std::uint32_t left = decision.amount; left > 0;) {
+    one.amount = std::min(left, first.tile_count());
+    one.tile = wire::Task::pack_tiles(tile, one.amount);
+    visit(one);
+    tile += one.amount;
+    left -= one.amount;
+  }
 }
 
 }  // namespace ccks::scheduler

@@ -1,5 +1,6 @@
-// lookahead (default): sends tiles ahead of their producers' completion; the device waits. Ops whose tile count is not
-// yet known, and what depends on them, are held back; everything else goes on.
+// lookahead (default): sends work ahead of its producers' completion; the device waits. Stretches that need no report go
+// out as lists where that pays (Spine), everything else as tiles. Ops whose tile count is not yet known, and what depends
+// on them, are held back; everything else goes on.
 #pragma once
 
 #include <algorithm>
@@ -10,21 +11,36 @@ namespace ccks::scheduler {
 
 class LookaheadPolicy final : public Policy {
  public:
-  explicit LookaheadPolicy(const PlanTables& tables) : workers_(tables.workers) {}
+  explicit LookaheadPolicy(const PlanTables& tables) : tables_(tables), workers_(tables.workers) {}
   void on_start(RunSlot& run) override;
   std::uint32_t advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) override;
 
  private:
+  /// What one call of advance() has sent, and what it may still send.
+  struct Turn {
+    Batch& batch;
+    WorkerLoads& loads;
+    std::uint32_t budget;  // tasks
+    std::uint32_t window;  // tasks on a worker
+    std::uint32_t sent = 0;
+    bool over() const { return sent >= budget || batch.full(); }
+  };
+  bool send_tiles(RunSlot& run, std::uint32_t op, Turn& turn);
+  bool send_credit(RunSlot& run, std::uint32_t op, const Piece& piece, Turn& turn);
+
+  const PlanTables& tables_;
   std::uint32_t workers_;
 };
 
-/// Worker that holds the neighbourhood of a piece: equal fractions of all grids go to the same worker.
-inline std::uint32_t preferred_worker(const RunSlot& run, const OpInstance& op, const Piece& piece,
-                                      std::uint32_t workers) {
-  if (piece.kind == Piece::Kind::signal) return run.worker_base;
-  const auto share = static_cast<std::uint32_t>(static_cast<float>(piece.first) * op.affinity);
+/// Worker that holds the neighbourhood of a tile: equal fractions of all grids go to the same worker.
+inline std::uint32_t tile_worker(const RunSlot& run, const OpInstance& op, std::uint32_t tile, std::uint32_t workers) {
+  const auto share = static_cast<std::uint32_t>(static_cast<float>(tile) * op.affinity);
   const std::uint32_t worker = run.worker_base + std::min(share, workers - 1);
   return worker >= workers ? worker - workers : worker;
+}
+inline std::uint32_t preferred_worker(const RunSlot& run, const OpInstance& op, const Piece& piece,
+                                      std::uint32_t workers) {
+  return piece.kind == Piece::Kind::signal ? run.worker_base : tile_worker(run, op, piece.first, workers);
 }
 
 /// Estimated time of a piece.

@@ -9,8 +9,12 @@ std::uint32_t QueuePolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& load
     if (!loads.has_room(worker, loads.inbox_slots())) break;
     ++run.cursor;
     Decision& join = batch.items[batch.count++];
-    join = list_start(run, worker);
+    join = {};
+    join.tile = worker;
+    join.cost = 1;
     join.op = wire::kOpQueue;
+    join.worker = static_cast<std::uint16_t>(worker);
+    join.slot_flags = static_cast<std::uint16_t>(run.index);
     loads.add(worker, join.cost);
     ++sent;
   }

@@ -84,7 +84,7 @@ std::uint32_t ReactivePolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& l
   return sent;
 }
 
-void ReactivePolicy::on_done(RunSlot& run, const Decision& done) {
+void ReactivePolicy::on_done(RunSlot& run, const SentTasks& done) {
   Mirror& mirror = mirrors_[run.index];
   mirror.changed = true;
   if (done.op == wire::kOpSignal) {
@@ -93,7 +93,7 @@ void ReactivePolicy::on_done(RunSlot& run, const Decision& done) {
   }
   const wire::OpParams& params = run.instance.op(done.op);
   const wire::Task task{done.tile, 0, 0, 0, 0};
-  for (std::uint32_t i = 0; i < task.tile_count(); ++i) {
+  for (std::uint32_t i = 0; i < done.amount; ++i) {
     const wire::TileCoord coord = wire::tile_coord(params.grid, task.first_tile() + i);
     for (std::uint32_t s = 0; s < params.signal_count; ++s) {
       ++mirror.events[wire::signal_event(run.instance.signals()[params.signal_first + s], coord)];

@@ -13,7 +13,7 @@ class ReactivePolicy final : public Policy {
   void on_start(RunSlot& run) override;
   std::uint32_t advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) override;
   bool wants_done() const override { return true; }
-  void on_done(RunSlot& run, const Decision& done) override;
+  void on_done(RunSlot& run, const SentTasks& done) override;
 
  private:
   struct Mirror {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "scheduler/guards.hpp"
 #include "scheduler/policy_lookahead.hpp"
 
@@ -36,16 +38,16 @@ void ReplayPolicy::on_start(RunSlot& run) {
   }
 }
 
-bool ReplayPolicy::is_all_sent(const RunSlot& run) const {
-  if (!tables_.with_lists) return run.progress.all_sent();
-  std::uint32_t worker = run.cursor;
-  while (worker < tables_.workers && run.instance.lists()[worker].count == 0) ++worker;
-  return worker == tables_.workers;
+// Whether no list of `stretch` from the cursor on holds anything.
+bool ReplayPolicy::is_whole(std::uint32_t stretch, const RunSlot& run) const {
+  std::uint32_t list = run.cursor;
+  while (list < (stretch + 1) * tables_.workers && run.instance.lists()[list].count == 0) ++list;
+  return list == (stretch + 1) * tables_.workers;
 }
 
 std::uint32_t ReplayPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) {
   std::uint32_t sent = 0;
-  while (sent < budget && !batch.full() && !failed_ && !(run.all_sent = is_all_sent(run))) {
+  while (sent < budget && !batch.full() && !failed_ && !(run.all_sent = run.progress.all_sent())) {
     if (at_ == record_.entries.size()) {
       diverged(run, "the record ends before the run");
       break;
@@ -60,23 +62,39 @@ std::uint32_t ReplayPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& loa
   return sent;
 }
 
+// Lists of a stretch come in their order, one entry each; run.cursor is the next of those that are partly sent.
 ReplayPolicy::Step ReplayPolicy::replay_list(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads) {
-  const bool known = tables_.with_lists && entry.tile < tables_.workers && entry.worker == entry.tile;
-  bool skipped = false;
-  for (std::uint32_t w = run.cursor; known && w < entry.tile; ++w) skipped |= run.instance.lists()[w].count > 0;
-  if (!known || skipped || entry.tile < run.cursor) return diverged(run, "it starts another list than the run needs");
+  const std::uint32_t stretch = entry.tile / tables_.workers;
+  const bool known = stretch < tables_.stretch_count() && run.instance.stretches()[stretch].listed;
+  if (!known) return diverged(run, "it starts another list than the run needs");
+  if (run.progress.next_stretch() != stretch) return Step::wait;
+  const std::uint32_t first = stretch * tables_.workers;
+  std::uint32_t next = std::max(run.cursor, first);
+  while (next < entry.tile && run.instance.lists()[next].count == 0) ++next;
+  const bool skip = entry.amount != 0;
+  if (next != entry.tile || run.instance.lists()[next].count == 0) return diverged(run, "it starts other lists");
+  if (skip != run.progress.skipping()) return diverged(run, "a run is cancelled that was not, or was and is not");
   if (!loads.has_room(entry.worker, loads.inbox_slots())) return Step::wait;
-  batch.items[batch.count++] = list_start(run, entry.worker);
-  loads.add(entry.worker, batch.items[batch.count - 1].cost);
+  Decision& out = batch.items[batch.count++];
+  out = {};
+  out.tile = entry.tile;
+  out.amount = 1;
+  out.op = wire::kOpList;
+  out.worker = entry.worker;
+  out.slot_flags = static_cast<std::uint16_t>(run.index | (skip ? wire::kTaskSkip : 0));
+  out.reports = tables_.stretches[stretch].reports > 0 ? 1 : 0;
+  loads.add(entry.worker, run.instance.list_cost(entry.tile));
   run.cursor = entry.tile + 1;
+  if (is_whole(stretch, run)) run.progress.take_stretch(stretch);
   return Step::sent;
 }
 
 ReplayPolicy::Step ReplayPolicy::replay_piece(RunSlot& run, const RecordEntry& entry, Batch& batch,
                                               WorkerLoads& loads) {
   Progress& progress = run.progress;
-  if (tables_.with_lists || entry.op >= tables_.op_count()) return diverged(run, "no such op");
+  if (entry.op >= tables_.op_count()) return diverged(run, "no such op");
   const OpInstance& info = run.instance.ops()[entry.op];
+  if (info.stretch != plan::kNone) return diverged(run, "the op goes out in lists");
   if (progress.next_tile(entry.op) == info.tiles) return diverged(run, "all tiles of the op have been sent");
   if (!progress.is_open(entry.op) || !loads.has_room(entry.worker, loads.inbox_slots())) return Step::wait;
   const bool credit = entry.kind != EntryKind::tiles;

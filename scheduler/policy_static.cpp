@@ -2,24 +2,16 @@
 
 namespace ccks::scheduler {
 
-void StaticPolicy::on_start(RunSlot& run) { run.cursor = 0; }
+// Runs whose lists leave workers idle begin at different ones.
+void StaticPolicy::on_start(RunSlot& run) {
+  run.worker_base = run.instance.has_idle_workers() ? run.ordinal % tables_.workers : 0;
+}
 
-std::uint32_t StaticPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) {
-  if (started_ != nullptr && started_ != &run) return 0;
-  std::uint32_t sent = 0;
-  while (run.cursor < tables_.workers && sent < budget && !batch.full()) {
-    const std::uint32_t worker = run.cursor;
-    const bool empty = run.instance.lists()[worker].count == 0;
-    if (!empty && !loads.has_room(worker, loads.inbox_slots())) break;
-    ++run.cursor;
-    if (empty) continue;
-    batch.items[batch.count++] = list_start(run, worker);
-    loads.add(worker, batch.items[batch.count - 1].cost);
-    ++sent;
-  }
-  run.all_sent = run.cursor == tables_.workers;
-  started_ = run.all_sent || run.cursor == 0 ? nullptr : &run;
-  return sent;
+std::uint32_t StaticPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t) {
+  const std::uint32_t stretch = run.progress.next_stretch();
+  const bool sent = stretch != plan::kNone && append_lists(run, tables_, stretch, batch, loads);
+  run.all_sent = run.progress.all_sent();
+  return sent ? 1 : 0;
 }
 
 }  // namespace ccks::scheduler

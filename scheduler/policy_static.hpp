@@ -6,8 +6,7 @@
 
 namespace ccks::scheduler {
 
-/// Lists of one run go out to all workers before those of the next: two runs must start in the same order everywhere,
-/// or worker A could wait in run 1 for a tile that worker B only reaches after run 2, which waits for A.
+/// Its plan tables make the whole plan one stretch (Spine::whole).
 class StaticPolicy final : public Policy {
  public:
   explicit StaticPolicy(const PlanTables& tables) : tables_(tables) {}
@@ -16,7 +15,6 @@ class StaticPolicy final : public Policy {
 
  private:
   const PlanTables& tables_;
-  RunSlot* started_ = nullptr;  // run whose lists are partly sent
 };
 
 }  // namespace ccks::scheduler

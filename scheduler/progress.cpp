@@ -12,6 +12,8 @@ void Progress::reserve(const PlanTables& tables) {
   credited_.assign(ops, 0);
   open_.assign((ops + 63) / 64, 0);
   seen_.assign(tables.report_count(), kUnknown);
+  stretch_waiting_.assign(tables.stretch_count(), 0);
+  stretch_open_.assign(tables.stretch_count(), 0);
 }
 
 void Progress::start(const PlanTables& tables, const Instance& instance) {
@@ -21,15 +23,16 @@ void Progress::start(const PlanTables& tables, const Instance& instance) {
   skipped_tiles_ = 0;
   skip_ = false;
   std::fill(seen_.begin(), seen_.end(), kUnknown);
-  // Lists hold all tiles: nothing is left to open, and nobody asks.
-  if (tables.with_lists) return;
   first_word_ = 0;
-  std::fill(next_tile_.begin(), next_tile_.end(), 0);
-  std::fill(credited_.begin(), credited_.end(), 0);
   std::fill(open_.begin(), open_.end(), 0);
-  for (std::uint32_t op = 0; op < ops_left_; ++op) {
-    existing_[op] = instance.ops()[op].tiles;
-    waiting_[op] = tables.predecessors[op] + tables.op_held[op];
+  for (std::uint32_t i = 0; i < tables.stretch_count(); ++i) stretch_waiting_[i] = tables.stretches[i].inputs;
+  if (instance.has_tiles()) {
+    std::fill(next_tile_.begin(), next_tile_.end(), 0);
+    std::fill(credited_.begin(), credited_.end(), 0);
+    for (std::uint32_t op = 0; op < ops_left_; ++op) {
+      existing_[op] = instance.ops()[op].tiles;
+      waiting_[op] = tables.predecessors[op] + tables.op_held[op];
+    }
   }
   open_ready();
 }
@@ -37,9 +40,36 @@ void Progress::start(const PlanTables& tables, const Instance& instance) {
 // Opens what waits for nothing. An op without tiles closes at once and may release ops behind it, which release() opens
 // itself; those still have waiting_ zero here, so openness is checked before.
 void Progress::open_ready() {
-  for (std::uint32_t op = 0; op < tables_->op_count(); ++op) {
-    if (tables_->predecessors[op] == 0 && tables_->op_held[op] == 0) open(op);
+  open_stretches_ = 0;
+  std::fill(stretch_open_.begin(), stretch_open_.end(), 0);
+  for (std::uint32_t i = 0; i < tables_->stretch_count(); ++i) {
+    if (tables_->stretches[i].inputs == 0 && instance_->stretches()[i].listed) open_stretch(i);
   }
+  if (!instance_->has_tiles()) return;
+  for (std::uint32_t op = 0; op < tables_->op_count(); ++op) {
+    const bool tiled = instance_->ops()[op].stretch == plan::kNone;
+    if (tiled && tables_->predecessors[op] == 0 && tables_->op_held[op] == 0) open(op);
+  }
+}
+
+void Progress::open_stretch(std::uint32_t stretch) {
+  stretch_open_[stretch] = 1;
+  ++open_stretches_;
+  if (instance_->stretches()[stretch].lists == 0) take_stretch(stretch);
+}
+
+std::uint32_t Progress::next_stretch() const {
+  if (open_stretches_ == 0) return plan::kNone;
+  return static_cast<std::uint32_t>(std::find(stretch_open_.begin(), stretch_open_.end(), 1) - stretch_open_.begin());
+}
+
+void Progress::take_stretch(std::uint32_t stretch) {
+  stretch_open_[stretch] = 0;
+  --open_stretches_;
+  const Stretch& taken = tables_->stretches[stretch];
+  ops_left_ -= taken.ops;
+  if (skip_) skipped_tiles_ += instance_->stretches()[stretch].tiles;
+  for (const std::uint32_t next : tables_->outputs_of(taken)) release(next);
 }
 
 // Missing tiles are credited by adding to their events, or by skipped tasks where that takes fewer messages.
@@ -128,7 +158,6 @@ Piece Progress::signal_at(std::uint32_t op, std::uint32_t index) const {
 void Progress::report_arrived(std::uint32_t report) {
   if (seen_[report] != kUnknown) return;
   seen_[report] = kArrived;
-  if (tables_->with_lists) return;
   for (const std::uint32_t op : tables_->held_by(report)) {
     limit_tiles(op, report);
     release(op);
@@ -138,7 +167,6 @@ void Progress::report_arrived(std::uint32_t report) {
 void Progress::report_absent(std::uint32_t report) {
   if (seen_[report] != kUnknown) return;
   seen_[report] = kAbsent;
-  if (tables_->with_lists) return;
   for (const std::uint32_t op : tables_->held_by(report)) release(op);
 }
 

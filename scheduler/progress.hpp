@@ -1,6 +1,7 @@
 // Progress: how far one run has been sent. The part that every policy shares: an op may be sent once all its direct
-// producers have been sent, and its tiles go out in order. That makes the order of sending a linear extension of the
-// waits, so that in-order inboxes cannot deadlock, whoever picks the workers.
+// producers have been sent, and its tiles go out in order; a stretch that goes out as lists may be sent once all producers
+// outside it have been, and then in one go. That makes the order of sending a linear extension of the waits, so that
+// in-order inboxes cannot deadlock, whoever picks the workers.
 #pragma once
 
 #include <algorithm>
@@ -40,6 +41,13 @@ class Progress {
   /// Commits a piece of `op`; closes the op and opens its successors after the last one.
   void take(std::uint32_t op, const Piece& piece);
 
+  /// Lowest stretch whose lists may be sent and are not sent yet; kNone.
+  std::uint32_t next_stretch() const;
+  /// Commits all lists of open `stretch` and opens what comes after.
+  void take_stretch(std::uint32_t stretch);
+  /// Commits `tiles` tiles of open `op`, all of which exist.
+  void take_tiles(std::uint32_t op, std::uint32_t tiles);
+
   /// From now on tiles go out as skipped: the run was cancelled or is late.
   void skip_rest() { skip_ = true; }
   bool skipping() const { return skip_; }
@@ -59,6 +67,7 @@ class Progress {
   enum Seen : std::uint8_t { kUnknown, kArrived, kAbsent };
   void release(std::uint32_t op);
   void open(std::uint32_t op);
+  void open_stretch(std::uint32_t stretch);
   void open_ready();
   void close(std::uint32_t op);
   void limit_tiles(std::uint32_t op, std::uint32_t report);
@@ -75,6 +84,9 @@ class Progress {
   std::vector<std::uint32_t> credited_;   // per op: signals sent for missing tiles
   std::vector<std::uint64_t> open_;       // bitmap of ops
   std::vector<std::uint8_t> seen_;        // per report
+  std::vector<std::uint32_t> stretch_waiting_;  // per stretch: edges from outside whose producers are not sent
+  std::vector<std::uint8_t> stretch_open_;
+  std::uint32_t open_stretches_ = 0;
   mutable std::size_t first_word_ = 0;    // no op is open in the words of open_ before this
   std::uint32_t ops_left_ = 0;
   std::uint64_t skipped_tiles_ = 0;
@@ -84,7 +96,12 @@ class Progress {
 // ---- what every decision goes through: inline ----------------------------------------------------------------------
 
 inline void Progress::release(std::uint32_t op) {
-  if (--waiting_[op] == 0) open(op);
+  const std::uint32_t stretch = instance_->ops()[op].stretch;
+  if (stretch == plan::kNone) {
+    if (--waiting_[op] == 0) open(op);
+  } else if (--stretch_waiting_[stretch] == 0) {
+    open_stretch(stretch);
+  }
 }
 
 inline void Progress::open(std::uint32_t op) {
@@ -128,7 +145,11 @@ inline Piece Progress::peek(std::uint32_t op) const {
 
 inline void Progress::take(std::uint32_t op, const Piece& piece) {
   if (piece.kind != Piece::Kind::tiles) return take_credit(op, piece);
-  next_tile_[op] += piece.count;
+  take_tiles(op, piece.count);
+}
+
+inline void Progress::take_tiles(std::uint32_t op, std::uint32_t tiles) {
+  next_tile_[op] += tiles;
   if (next_tile_[op] == instance_->ops()[op].tiles) close(op);
 }
 

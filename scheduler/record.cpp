@@ -19,6 +19,7 @@ Status check_header(const RecordHeader& header, std::size_t bytes) {
   if (header.header_bytes != sizeof(RecordHeader) || header.entry_bytes != sizeof(RecordEntry))
     return malformed("odd sizes");
   if (header.policy > static_cast<std::uint32_t>(PolicyKind::reactive)) return malformed("an unknown policy");
+  if (header.spine > static_cast<std::uint32_t>(Spine::whole)) return malformed("an unknown spine");
   if (header.flags & kRecordOverflow) return malformed("incomplete: the recorder could not keep up");
   const std::uint64_t room = (bytes - sizeof(RecordHeader)) / sizeof(RecordEntry);
   if (header.count != room || (bytes - sizeof(RecordHeader)) % sizeof(RecordEntry) != 0) {
@@ -37,11 +38,12 @@ Status check_entry(const RecordEntry& entry, const RecordHeader& header) {
 
 }  // namespace
 
-RecordHeader make_record_header(std::uint64_t plan_hash, std::uint32_t workers, PolicyKind policy) {
+RecordHeader make_record_header(std::uint64_t plan_hash, std::uint32_t workers, PolicyKind policy, Spine spine) {
   RecordHeader header;
   header.plan_hash = plan_hash;
   header.workers = workers;
   header.policy = static_cast<std::uint32_t>(policy);
+  header.spine = static_cast<std::uint32_t>(spine);
   return header;
 }
 
@@ -54,6 +56,7 @@ Result<Record> parse_record(std::span<const std::byte> file) {
   record.plan_hash = header.plan_hash;
   record.workers = header.workers;
   record.policy = static_cast<PolicyKind>(header.policy);
+  record.spine = static_cast<Spine>(header.spine);
   record.entries.resize(static_cast<std::size_t>(header.count));
   if (header.count > 0) std::memcpy(record.entries.data(), file.data() + sizeof(header), file.size() - sizeof(header));
   for (const RecordEntry& entry : record.entries) CCKS_RETURN_IF_ERROR(check_entry(entry, header));

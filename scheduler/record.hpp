@@ -29,7 +29,8 @@ struct RecordHeader {
   std::uint64_t count = 0;   // entries
   std::uint32_t flags = 0;
   std::uint32_t entry_bytes = 20;
-  std::uint64_t reserved[2] = {0, 0};
+  std::uint32_t spine = 0;   // Spine
+  std::uint32_t reserved[3] = {0, 0, 0};
 };
 static_assert(sizeof(RecordHeader) == 64);
 
@@ -37,7 +38,7 @@ enum class EntryKind : std::uint16_t {
   tiles = 0,      // tile: as Task::tile
   skip = 1,       // the same with kTaskSkip
   signal = 2,     // tile: event, amount; op: the op credited
-  list = 3,       // tile: list
+  list = 3,       // tile: list; amount: 1 with kTaskSkip
   run_start = 4,  // tile, amount: low and high half of the hash of the run's dims
 };
 
@@ -56,10 +57,11 @@ struct Record {
   std::uint64_t plan_hash = 0;
   std::uint32_t workers = 0;
   PolicyKind policy = PolicyKind::lookahead;
+  Spine spine = Spine::tiles;
   std::vector<RecordEntry> entries;
 };
 
-RecordHeader make_record_header(std::uint64_t plan_hash, std::uint32_t workers, PolicyKind policy);
+RecordHeader make_record_header(std::uint64_t plan_hash, std::uint32_t workers, PolicyKind policy, Spine spine);
 
 /// parse_record reads a whole file in memory; invalid_data for anything that make_record_header and the recorder
 /// would not have written. Never reads past the span, never allocates more than it.

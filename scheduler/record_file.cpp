@@ -18,6 +18,11 @@ EntryKind kind_of(const Decision& decision) {
   return (decision.slot_flags & wire::kTaskSkip) != 0 ? EntryKind::skip : EntryKind::tiles;
 }
 
+std::uint32_t amount_of(const Decision& decision) {
+  if (decision.op == wire::kOpSignal) return decision.amount;
+  return decision.op == wire::kOpList && (decision.slot_flags & wire::kTaskSkip) != 0 ? 1 : 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RecordFile>> RecordFile::create(const std::string& path, const RecordHeader& header) {
@@ -53,7 +58,7 @@ void RecordFile::on_run_start(const RunSlot& run) {
 }
 
 void RecordFile::on_decision(const RunSlot& run, const Decision& decision, std::uint64_t) {
-  put({run.ordinal, decision.tile, decision.amount, decision.target, decision.worker, kind_of(decision), 0});
+  put({run.ordinal, decision.tile, amount_of(decision), decision.target, decision.worker, kind_of(decision), 0});
 }
 
 Status RecordFile::io_error(const char* what) const {

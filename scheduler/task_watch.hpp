@@ -55,22 +55,27 @@ class TaskWatch {
   /// Whether a task is unanswered that the oldest one of `worker` reads from.
   template <class Atoms>
   bool waits_for_another(const WorkerLinks<Atoms>& links, const PlanTables& tables, std::uint32_t worker) const {
-    const Decision& oldest = links.unanswered(worker, 0);
-    if (oldest.op >= wire::kMaxOps) return false;
+    const SentTasks& oldest = links.unanswered(worker, 0);
     for (std::uint32_t w = 0; w < links.workers(); ++w) {
       const std::uint32_t count = links.unanswered_count(w);
       for (std::uint32_t i = 0; i < count; ++i) {
-        const Decision& other = links.unanswered(w, i);
-        if (other.op == wire::kOpList || slot_of(other) != slot_of(oldest)) continue;
-        for (const std::uint32_t next : tables.successors_of(other.target)) {
-          if (next == oldest.op) return true;
-        }
+        const SentTasks& other = links.unanswered(w, i);
+        if (slot_of(other) == slot_of(oldest) && feeds(tables, other, oldest)) return true;
       }
     }
     return false;
   }
 
-  static std::uint32_t slot_of(const Decision& decision) { return decision.slot_flags & (wire::kMaxSlots - 1); }
+  /// Whether ops of `to` wait for ops of `from`. Of two lists of one stretch nobody here can tell which waits for which.
+  static bool feeds(const PlanTables& tables, const SentTasks& from, const SentTasks& to) {
+    const auto outputs = from.op == wire::kOpList ? tables.outputs_of(tables.stretches[from.tile / tables.workers])
+                                                  : tables.successors_of(from.target);
+    return std::any_of(outputs.begin(), outputs.end(), [&](std::uint32_t next) {
+      return to.op == wire::kOpList ? tables.stretch_of[next] == to.tile / tables.workers : next == to.op;
+    });
+  }
+
+  static std::uint32_t slot_of(const SentTasks& sent) { return sent.slot_flags & (wire::kMaxSlots - 1); }
 
   std::vector<Seen> seen_;
   std::uint64_t deadline_ns_ = 0;

@@ -6,6 +6,7 @@
 //   consumed      HostLine::outbox_consumed, stored here [R3], loaded by the worker [R4]
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -26,7 +27,7 @@ class WorkerLinks {
     atoms_ = atoms;
     mask_ = params.inbox_slots - 1;
     workers_.resize(params.workers);
-    sent_.assign(std::size_t{params.workers} * params.inbox_slots, Decision{});
+    sent_.assign(std::size_t{params.workers} * params.inbox_slots, SentTasks{});
     auto* inboxes = reinterpret_cast<wire::Task*>(params.inboxes);
     auto* outboxes = reinterpret_cast<const wire::Record*>(params.outboxes);
     for (std::uint32_t w = 0; w < params.workers; ++w) {
@@ -35,16 +36,24 @@ class WorkerLinks {
     }
   }
 
-  /// Sends one task; the caller has looked after credit (WorkerLoads).
+  /// Sends the tasks of a decision to its worker; the caller has looked after credit (WorkerLoads).
   void send(const Decision& decision, std::uint32_t epoch) {
     Worker& worker = workers_[decision.worker];
-    sent_[index(decision.worker, worker.inbox.position())] = decision;
+    const std::uint32_t chunk = wire::Task{decision.tile, 0, 0, 0, 0}.tile_count();
     wire::Task task;
     task.tile = decision.tile;
-    task.epoch = decision.op == wire::kOpSignal ? decision.amount : epoch;
+    task.epoch = epoch;
     task.op = decision.op;
     task.slot_flags = decision.slot_flags;
+    for (std::uint32_t left = decision.tasks; left > 1; --left) {
+      worker.inbox.put_release(task);  // [R1]
+      task.tile += chunk;              // all but the last are full
+    }
+    if (decision.tasks > 1) task.tile = last_tile(task.tile, decision, chunk);
     worker.inbox.put_release(task);  // [R1]
+    sent_[index(decision.worker, worker.sent_end++)] = {
+        decision.tile,   decision.amount,     decision.cost,  decision.tasks, static_cast<std::uint16_t>(chunk), decision.op,
+        decision.target, decision.slot_flags, decision.reports};
   }
 
   /// DelayedLinks hold things back; here nothing ever is.
@@ -53,28 +62,47 @@ class WorkerLinks {
     return false;
   }
   bool poll(std::uint32_t worker, wire::Record& out) { return workers_[worker].outbox.poll(out); }
+  /// Brings the place of the next record of `worker` nearer.
+  void prefetch(std::uint32_t worker) const { __builtin_prefetch(workers_[worker].outbox.next_slot()); }
   /// Gives the worker back the credit of all records taken so far.
   void acknowledge(std::uint32_t worker) {
     atoms_.link_store_release(&host_line(worker).outbox_consumed, workers_[worker].outbox.position());  // [R3]
   }
-  /// How many tasks a done record answers that says `finished`; 0 if none: it stands still, goes back, or past what was
-  /// sent.
-  std::uint32_t answered_by(std::uint32_t worker, std::uint32_t finished) const {
-    const Worker& state = workers_[worker];
-    const std::uint32_t count = finished - state.done;
-    return count <= state.inbox.position() - state.done ? count : 0;
+  /// Whether `worker` has tasks it has not answered.
+  bool is_busy(std::uint32_t worker) const { return workers_[worker].done != workers_[worker].inbox.position(); }
+
+  /// Takes all tasks that a done record answers which says `finished`, and calls visit(SentTasks) for each decision of
+  /// which tasks are among them; tasks in it are those answered now. False, and nothing is taken, if there are none: the
+  /// count stands still, goes back, or past what was sent. `last` tells of the last task answered.
+  template <class Visit>
+  bool take_answered(std::uint32_t worker_index, std::uint32_t finished, SentTasks& last, Visit&& visit) {
+    Worker& worker = workers_[worker_index];
+    std::uint32_t count = finished - worker.done;
+    if (count == 0 || count > worker.inbox.position() - worker.done) return false;
+    worker.done = finished;
+    while (count > 0) {
+      SentTasks& sent = sent_[index(worker_index, worker.sent_begin)];
+      last = sent;
+      if (sent.tasks <= count) {
+        ++worker.sent_begin;
+        count -= sent.tasks;
+      } else {
+        split(sent, last, static_cast<std::uint16_t>(count));
+        count = 0;
+      }
+      visit(last);
+    }
+    return true;
   }
-  /// The `ahead`-th unanswered decision of `worker`.
-  const Decision& unanswered(std::uint32_t worker, std::uint32_t ahead) const {
-    return sent_[index(worker, workers_[worker].done + ahead)];
-  }
-  /// Tasks that `worker` has answered so far (wraps), and those it has not.
+  /// Tasks that `worker` has answered so far (wraps).
   std::uint32_t answered(std::uint32_t worker) const { return workers_[worker].done; }
+  /// Decisions of which `worker` has tasks it has not answered, and the i-th of them.
   std::uint32_t unanswered_count(std::uint32_t worker) const {
-    return workers_[worker].inbox.position() - workers_[worker].done;
+    return workers_[worker].sent_end - workers_[worker].sent_begin;
   }
-  /// The first unanswered decision of `worker`, which is answered now.
-  const Decision& take_sent(std::uint32_t worker) { return sent_[index(worker, workers_[worker].done++)]; }
+  const SentTasks& unanswered(std::uint32_t worker, std::uint32_t i) const {
+    return sent_[index(worker, workers_[worker].sent_begin + i)];
+  }
 
   /// Whether `worker` has left without a fault. [W2] acquire: pairs with [W1], the worker's state.
   bool is_away(std::uint32_t worker) const {
@@ -92,11 +120,29 @@ class WorkerLinks {
   Atoms& atoms() { return atoms_; }
 
  private:
-  struct Worker {
+  // What a decision or a record touches of a worker: one line.
+  struct alignas(64) Worker {
     wire::RingWriter<wire::Task, Atoms> inbox;
     wire::RingConsumer<wire::Record, Atoms> outbox;
-    std::uint32_t done = 0;  // inbox tasks answered
+    std::uint32_t done = 0;        // inbox tasks answered
+    std::uint32_t sent_begin = 0;  // decisions answered in full
+    std::uint32_t sent_end = 0;    // decisions sent
   };
+
+  static std::uint32_t last_tile(std::uint32_t tile, const Decision& decision, std::uint32_t chunk) {
+    const std::uint32_t count = decision.amount - (decision.tasks - 1u) * chunk;
+    return wire::Task::pack_tiles(wire::Task{tile, 0, 0, 0, 0}.first_tile(), count);
+  }
+  // The first `count` tasks of `sent` go to `answered`, the rest stays. Only tasks of tiles come in more than one, and the
+  // first ones are full.
+  static void split(SentTasks& sent, SentTasks& answered, std::uint16_t count) {
+    const std::uint32_t tiles = std::uint32_t{count} * sent.chunk;
+    answered.tasks = count;
+    answered.amount = tiles;
+    sent.tasks = static_cast<std::uint16_t>(sent.tasks - count);
+    sent.amount -= tiles;
+    sent.tile += tiles;
+  }
   std::size_t index(std::uint32_t worker, std::uint32_t position) const {
     return std::size_t{worker} * params_.inbox_slots + (position & mask_);
   }
@@ -105,7 +151,7 @@ class WorkerLinks {
   Atoms atoms_{};
   std::uint32_t mask_ = 0;
   std::vector<Worker> workers_;
-  std::vector<Decision> sent_;  // per worker a ring like its inbox
+  std::vector<SentTasks> sent_;  // per worker a ring: a decision is at least one task, so it holds what the inbox holds
 };
 
 }  // namespace ccks::scheduler

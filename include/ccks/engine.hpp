@@ -24,6 +24,7 @@ struct EngineOptions {
   /// workers). Which of them a device has is known at start(); recording, replay and traces need workers.
   std::string arm = "copilot";
   std::string policy = "lookahead";     // static, lookahead, reactive
+  std::string spine = "auto";           // lookahead: what needs no report goes out as lists, tiles, or auto: as suits its tasks
   std::uint32_t slots = 8;              // runs in flight, waiting for their state, or held by a handle; each reserves an arena
   std::uint32_t states = 1;             // state instances (sessions); runs of one state instance are executed in order
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few

@@ -97,6 +97,9 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--policy", options.policy, "Who decides what runs next, with --arm copilot")
       ->check(CLI::IsMember({"static", "lookahead", "reactive"}))
       ->capture_default_str();
+  app.add_option("--spine", options.spine, "What lookahead sends as lists instead of tiles")
+      ->check(CLI::IsMember({"auto", "lists", "tiles"}))
+      ->capture_default_str();
   app.add_option("--task-deadline", options.task_deadline_s,
                  "Seconds after which a task that does not end fails the run; 0: the engine's default")
       ->check(CLI::Range(0.0, 1e6));

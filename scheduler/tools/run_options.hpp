@@ -33,6 +33,7 @@ struct Options {
   std::uint32_t iterations = 1;
   std::string arm = "copilot";
   std::string policy = "lookahead";
+  std::string spine = "auto";
   std::uint32_t slots = 1;
   double task_deadline_s = 0;  // 0: the engine's default
   bool verify = false;

@@ -97,6 +97,7 @@ class Session {
     EngineOptions engine;
     engine.arm = options_.arm;
     engine.policy = options_.policy;
+    engine.spine = options_.spine;
     engine.slots = options_.slots;
     if (options_.task_deadline_s > 0)
       engine.task_deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(options_.task_deadline_s * 1e9));

@@ -183,10 +183,11 @@ class FakeWorker {
 // Everything but threads.
 class World final : public RunEvents {
  public:
-  World(const plan::PlanView& plan, PolicyKind policy, std::uint32_t workers, std::uint32_t slots, std::uint32_t seed)
+  World(const plan::PlanView& plan, PolicyKind policy, Spine spine, std::uint32_t workers, std::uint32_t slots,
+        std::uint32_t seed)
       : random_(seed),
         device_(workers),
-        tables_(make_plan_tables(plan, workers, policy == PolicyKind::fixed).value()),
+        tables_(make_plan_tables(plan, workers, spine).value()),
         submissions_(slots) {
     EngineOptions options;
     options.slots = slots;
@@ -321,27 +322,37 @@ std::vector<GraphOp> random_graph(std::mt19937& random) {
   return ops;
 }
 
-class CopilotRandom : public testing::TestWithParam<const char*> {};
+struct Way {
+  const char* name;
+  PolicyKind policy;
+  Spine spine;
+};
+
+class CopilotRandom : public testing::TestWithParam<Way> {};
 
 TEST_P(CopilotRandom, EveryEventGetsItsTotalAndNothingDeadlocks) {
-  const PolicyKind policy = parse_policy(GetParam()).value();
   std::uint64_t skipped = 0;
   for (std::uint32_t seed = 1; seed <= 500; ++seed) {
     std::mt19937 random(seed);
     const GraphPlan plan(random_graph(random));
-    // Now and then more workers than a run's turn has decisions, so that runs take turns in the middle of their lists.
+    // Now and then more workers than a run's turn has decisions, so that runs take turns in the middle of their ops.
     const std::uint32_t workers = seed % 10 == 0 ? kRunTurn + 8 : 1 + seed % 5;
-    World world(plan.view(), policy, workers, 1 + seed % 4, seed);
+    World world(plan.view(), GetParam().policy, GetParam().spine, workers, 1 + seed % 4, seed);
     ASSERT_TRUE(world.run(40)) << "seed " << seed << " stands still";
     if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
     skipped += world.stats().skipped_tiles.get();
   }
-  // Lists hold all tiles and are never skipped; the others must have met dynamic ops, false guards and cancellations.
-  EXPECT_EQ(skipped > 0, policy != PolicyKind::fixed);
+  // A whole plan goes out in one go, before anybody cancels it; the others must have met dynamic ops and cancellations.
+  EXPECT_EQ(skipped > 0, GetParam().spine != Spine::whole);
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, CopilotRandom, testing::Values("static", "lookahead", "reactive"),
-                         [](const auto& policy) { return std::string(policy.param); });
+INSTANTIATE_TEST_SUITE_P(Ways, CopilotRandom,
+                         testing::Values(Way{"static", PolicyKind::fixed, Spine::whole},
+                                         Way{"lookahead_tiles", PolicyKind::lookahead, Spine::tiles},
+                                         Way{"lookahead_lists", PolicyKind::lookahead, Spine::stretches},
+                                         Way{"lookahead_auto", PolicyKind::lookahead, Spine::fitting},
+                                         Way{"reactive", PolicyKind::reactive, Spine::tiles}),
+                         [](const auto& way) { return std::string(way.param.name); });
 
 }  // namespace
 }  // namespace ccks::test

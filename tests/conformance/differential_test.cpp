@@ -11,6 +11,7 @@
 #include "spec/reference.hpp"
 #include "tests/support/engine_runs.hpp"
 #include "tests/support/random_program.hpp"
+#include "tests/support/ways.hpp"
 
 namespace ccks::test {
 namespace {
@@ -84,11 +85,9 @@ class Case {
   spec::TensorMap bound_;
 };
 
-// Policies of the co-pilot, and the other arms that the device has.
+// Those of the co-pilot, and the other arms that the device has.
 std::vector<std::string> ways() {
-  std::vector<std::string> out = {"lookahead", "static", "reactive", "stream"};
-  if (device_kind() == "cuda") out.insert(out.end(), {"graph", "graph_pdl"});
-  return out;
+  return device_kind() == "cuda" ? ways_and({"stream", "graph", "graph_pdl"}) : ways_and({"stream"});
 }
 
 Result<Engine> open_engine(const Case& test, const std::string& way, const std::string& transport) {

@@ -36,7 +36,7 @@ class EngineAllocation : public testing::TestWithParam<std::string> {};
 TEST_P(EngineAllocation, SchedulerThreadAllocatesNothingInFlight) {
   const GraphPlan plan(layered_graph(3));
   EngineOptions options;
-  options.policy = GetParam();
+  set_way(options, GetParam());
   options.trace_records = 1024;
   options.record_path = std::string(CCKS_BINARY_DIR) + "/allocation." + GetParam() + ".record";
   Engine engine = open_graph_engine(plan, options);
@@ -61,7 +61,7 @@ TEST_P(EngineAllocation, SchedulerThreadAllocatesNothingInFlight) {
   std::remove(options.record_path.c_str());
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EngineAllocation, testing::Values("static", "lookahead", "reactive"),
+INSTANTIATE_TEST_SUITE_P(Policies, EngineAllocation, testing::ValuesIn(kWays),
                          [](const auto& policy) { return policy.param; });
 
 }  // namespace

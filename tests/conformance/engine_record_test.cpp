@@ -19,7 +19,7 @@ class EngineRecord : public testing::TestWithParam<std::string> {
   }
   EngineOptions options() const {
     EngineOptions out;
-    out.policy = GetParam();
+    set_way(out, GetParam());
     return out;
   }
   static std::vector<scheduler::RecordEntry> decisions(const std::string& path) {
@@ -95,7 +95,7 @@ TEST_P(EngineRecord, OtherPlansOtherMachinesAndOtherRunsAreRefused) {
   EXPECT_NE(status.message().find("diverged"), std::string::npos) << status.message();
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EngineRecord, testing::Values("static", "lookahead", "reactive"),
+INSTANTIATE_TEST_SUITE_P(Policies, EngineRecord, testing::ValuesIn(kWays),
                          [](const auto& policy) { return policy.param; });
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "scheduler/tools/run_session.hpp"
 #include "spec/parse.hpp"
+#include "tests/support/ways.hpp"
 
 namespace ccks::test {
 namespace {
@@ -41,7 +42,7 @@ struct Place {
   const char* transport;
 };
 
-using Param = std::tuple<std::size_t, Place, const char*>;
+using Param = std::tuple<std::size_t, Place, std::string>;
 
 class Examples : public testing::TestWithParam<Param> {};
 
@@ -53,8 +54,7 @@ TEST_P(Examples, MatchTheReference) {
   options.device = place.device;
   options.transport = place.transport;
   options.workers = options.device == "host" ? 3 : 0;
-  const bool policy = std::string_view(way) == "lookahead" || std::string_view(way) == "reactive";
-  (policy ? options.policy : options.arm) = way;
+  set_way(options, way);
   options.verify = true;
   options.iterations = 3;
   options.slots = 2;
@@ -119,8 +119,7 @@ INSTANTIATE_TEST_SUITE_P(All, Examples,
                          testing::Combine(testing::Range<std::size_t>(0, 7),
                                           testing::Values(Place{"host", "coherent"}, Place{"host", "pinned"},
                                                           Place{"cuda", "auto"}),
-                                          testing::Values("static", "lookahead", "reactive", "stream", "graph",
-                                                          "graph_pdl")),
+                                          testing::ValuesIn(ways_and({"stream", "graph", "graph_pdl"}))),
                          name_of);
 
 }  // namespace

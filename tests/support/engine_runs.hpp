@@ -7,15 +7,16 @@
 
 #include "ccks/engine.hpp"
 #include "tests/support/engine_graph.hpp"
+#include "tests/support/ways.hpp"
 
 namespace ccks::test {
 
 inline std::span<const std::byte> as_bytes(const std::uint64_t& word) { return std::as_bytes(std::span(&word, 1)); }
 
-/// Options for a way to run: a policy of the co-pilot, or the name of another arm.
+/// Options for a way to run (ways.hpp).
 inline EngineOptions options_of(const std::string& way) {
   EngineOptions out;
-  (way == "lookahead" || way == "reactive" ? out.policy : out.arm) = way;
+  set_way(out, way);
   return out;
 }
 

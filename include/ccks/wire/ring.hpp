@@ -106,6 +106,8 @@ class RingConsumer {
     while (count < max && poll(out[count])) ++count;
     return count;
   }
+  /// Where the next slot will appear: for prefetching.
+  CCKS_HD_ANY const T* next_slot() const { return &slots_[position_ & mask_]; }
   /// Slots taken so far: what the consumer stores for the producer's credit [R3].
   CCKS_HD_ANY u32 position() const { return position_; }
 

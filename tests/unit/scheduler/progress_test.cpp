@@ -62,7 +62,7 @@ struct OneOp {
 // Sends everything and returns what each event has been credited with.
 std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int32_t (&counts)[2],
                                                 std::uint32_t& existing) {
-  Result<PlanTables> tables = make_plan_tables(one.view, 2, false);
+  Result<PlanTables> tables = make_plan_tables(one.view, 2, Spine::tiles);
   EXPECT_TRUE(tables.ok());
   std::vector<std::int64_t> values(one.dims.size());
   EXPECT_TRUE(evaluate_plan(one.view, {}, values).ok());

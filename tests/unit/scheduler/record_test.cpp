@@ -26,7 +26,7 @@ RecordEntry entry(std::uint32_t run, std::uint16_t op, std::uint16_t worker) {
 }
 
 TEST(Record, ReadsWhatWasWritten) {
-  const auto file = file_of(make_record_header(7, 3, PolicyKind::reactive), {entry(0, 1, 2), entry(5, 6, 0)});
+  const auto file = file_of(make_record_header(7, 3, PolicyKind::reactive, Spine::tiles), {entry(0, 1, 2), entry(5, 6, 0)});
   Result<Record> record = parse_record(file);
   ASSERT_TRUE(record.ok()) << record.status().to_string();
   EXPECT_EQ(record->plan_hash, 7u);
@@ -38,7 +38,7 @@ TEST(Record, ReadsWhatWasWritten) {
 }
 
 TEST(Record, RefusesWhatTheRecorderWouldNotWrite) {
-  const RecordHeader good = make_record_header(7, 3, PolicyKind::fixed);
+  const RecordHeader good = make_record_header(7, 3, PolicyKind::fixed, Spine::whole);
   const auto code = [](const std::vector<std::byte>& file) { return parse_record(file).status().code(); };
   EXPECT_EQ(code(file_of(good, {})), ErrorCode::ok);
   EXPECT_EQ(code(file_of(good, {entry(0, 0, 3)})), ErrorCode::invalid_data) << "worker outside";
@@ -49,6 +49,9 @@ TEST(Record, RefusesWhatTheRecorderWouldNotWrite) {
   RecordHeader policy = good;
   policy.policy = 9;
   EXPECT_EQ(code(file_of(policy, {})), ErrorCode::invalid_data);
+  RecordHeader spine = good;
+  spine.spine = 4;
+  EXPECT_EQ(code(file_of(spine, {})), ErrorCode::invalid_data);
   RecordHeader version = good;
   version.version = 2;
   EXPECT_EQ(code(file_of(version, {})), ErrorCode::invalid_data);
@@ -64,7 +67,7 @@ TEST(Record, RefusesWhatTheRecorderWouldNotWrite) {
 
 TEST(Record, TruncatedAndFlippedFilesNeverCrash) {
   const auto file =
-      file_of(make_record_header(7, 3, PolicyKind::lookahead), {entry(0, 1, 2), entry(1, 1, 1), entry(2, 0, 0)});
+      file_of(make_record_header(7, 3, PolicyKind::lookahead, Spine::fitting), {entry(0, 1, 2), entry(1, 1, 1), entry(2, 0, 0)});
   for (std::size_t size = 0; size < file.size(); ++size) {
     EXPECT_FALSE(parse_record(std::span(file).first(size)).ok()) << size;
   }

@@ -1,0 +1,99 @@
+#include "scheduler/list_dealer.hpp"
+
+#include <algorithm>
+
+#include "scheduler/instance.hpp"
+#include "scheduler/tuning.hpp"
+
+namespace ccks::scheduler {
+
+void ListDealer::reserve(const PlanTables& tables) {
+  workers_ = tables.workers;
+  free_at_.assign(workers_, 0);
+  finish_.assign(tables.op_count(), 0);
+  home_.assign(std::size_t{tables.op_count()} * workers_, 0);
+  dealt_.reserve(workers_);
+}
+
+void ListDealer::start(const PlanTables& tables) {
+  std::fill(free_at_.begin(), free_at_.end(), 0);
+  std::fill_n(finish_.begin(), tables.op_count(), 0);
+}
+
+// What an op waits for inside its stretch sets when it may start; producers outside are long through.
+void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op,
+                       std::uint32_t stretch) {
+  dealt_.clear();
+  if (ops[op].tiles == 0) return;
+  ready_ = 0;
+  producer_ = plan::kNone;
+  const plan::OpDesc& desc = tables.plan.ops[op];
+  for (std::uint32_t w = 0; w < desc.wait_count; ++w) {
+    const std::uint32_t from = tables.plan.waits[desc.wait_first + w].producer;
+    if (tables.stretch_of[from] != stretch || ops[from].tiles == 0) continue;
+    ready_ = std::max(ready_, finish_[from]);
+    if (producer_ == plan::kNone) producer_ = from;
+  }
+  done_ = ready_;
+  const bool root = producer_ == plan::kNone;
+  if (ops[op].tiles < workers_) {
+    place_narrow(ops, op, root);
+  } else {
+    place_wide(ops[op], op, root);
+  }
+  finish_[op] = done_;
+}
+
+void ListDealer::run_on(std::uint32_t worker, std::uint64_t cost) {
+  free_at_[worker] = std::max(free_at_[worker], ready_) + cost;
+  done_ = std::max(done_, free_at_[worker]);
+}
+
+// At least one tile each. Where the tiles do not come out even, ops that begin a stretch take turns in who gets more; the
+// others keep their fractions, so that a chain of tiles stays where it is.
+void ListDealer::place_wide(const OpInstance& info, std::uint32_t op, bool root) {
+  const std::uint64_t tiles = info.tiles;
+  const std::uint32_t shift = root ? turn_ : 0;
+  const std::uint64_t extra = tiles % workers_;
+  const auto extras_before = [&](std::uint64_t share) { return share * extra / workers_; };
+  std::uint32_t first = 0;
+  for (std::uint32_t worker = 0; worker < workers_; ++worker) {
+    const std::uint32_t share = worker + shift < workers_ ? worker + shift : worker + shift - workers_;
+    const auto count =
+        static_cast<std::uint32_t>(tiles / workers_ + extras_before(share + 1ull) - extras_before(share));
+    dealt_.push_back({op, worker, first, count});
+    first += count;
+    run_on(worker, std::uint64_t{count} * info.tile_cost);
+  }
+  if (root && extra != 0) turn_ = turn_ + 1 == workers_ ? 0 : turn_ + 1;
+}
+
+std::uint32_t ListDealer::preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile,
+                                    bool root) const {
+  if (root) return (turn_ + tile) % workers_;
+  const std::uint64_t tiles = ops[op].tiles;
+  const std::uint64_t others = ops[producer_].tiles;
+  if (others >= workers_) return static_cast<std::uint32_t>(std::uint64_t{tile} * workers_ / tiles);
+  return home_[std::size_t{producer_} * workers_ + std::uint64_t{tile} * others / tiles];
+}
+
+std::uint32_t ListDealer::soonest() const {
+  return static_cast<std::uint32_t>(std::min_element(free_at_.begin(), free_at_.end()) - free_at_.begin());
+}
+
+void ListDealer::place_narrow(std::span<const OpInstance> ops, std::uint32_t op, bool root) {
+  const OpInstance& info = ops[op];
+  for (std::uint32_t tile = 0; tile < info.tiles; ++tile) {
+    std::uint32_t worker = preferred(ops, op, tile, root);
+    if (free_at_[worker] > ready_ + kHopCost) {
+      const std::uint32_t other = soonest();
+      if (std::max(free_at_[other], ready_ + kHopCost) < free_at_[worker]) worker = other;
+    }
+    home_[std::size_t{op} * workers_ + tile] = static_cast<std::uint16_t>(worker);
+    dealt_.push_back({op, worker, tile, 1});
+    run_on(worker, info.tile_cost);
+  }
+  if (root) turn_ = static_cast<std::uint32_t>((std::uint64_t{turn_} + info.tiles) % workers_);
+}
+
+}  // namespace ccks::scheduler

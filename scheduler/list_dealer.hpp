@@ -1,0 +1,61 @@
+// ListDealer: which worker's list gets which tiles of a stretch. Plays the stretch through on a clock of estimates: every
+// tile goes where it would start first, and to the worker that holds its neighbourhood unless another is sooner by more
+// than a hop. Equal fractions of wide ops go to the same worker, as the lookahead policy has it for tiles.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "scheduler/plan_tables.hpp"
+
+namespace ccks::scheduler {
+
+struct OpInstance;
+
+/// Tiles of one op, consecutive, for one list.
+struct DealtTiles {
+  std::uint32_t op;
+  std::uint32_t worker;
+  std::uint32_t first;
+  std::uint32_t count;  // any number; the list cuts it into tasks
+};
+
+/// Belongs to one client at a time; allocates in reserve() only.
+class ListDealer {
+ public:
+  void reserve(const PlanTables& tables);
+
+  /// Calls sink(DealtTiles) for all tiles of `stretch`, op by op in plan order, so that a list holds producers first.
+  /// The same tiles in the same order for the same stretch at the same dims; begin() comes before the first stretch.
+  void begin() { turn_ = 0; }
+  template <class Sink>
+  void deal(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t stretch, Sink&& sink) {
+    start(tables);
+    for (const std::uint32_t op : tables.ops_of(tables.stretches[stretch])) {
+      place(tables, ops, op, stretch);
+      for (const DealtTiles& tiles : dealt_) sink(tiles);
+    }
+  }
+
+ private:
+  void start(const PlanTables& tables);
+  void place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t stretch);
+  void place_wide(const OpInstance& info, std::uint32_t op, bool root);
+  void place_narrow(std::span<const OpInstance> ops, std::uint32_t op, bool root);
+  std::uint32_t preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile, bool root) const;
+  std::uint32_t soonest() const;
+  void run_on(std::uint32_t worker, std::uint64_t cost);
+
+  std::uint32_t workers_ = 0;
+  std::uint32_t turn_ = 0;                // where the next op without producers begins
+  std::vector<std::uint64_t> free_at_;    // per worker
+  std::vector<std::uint64_t> finish_;     // per op
+  std::vector<std::uint16_t> home_;       // per op and tile: worker, for ops of fewer tiles than workers
+  std::vector<DealtTiles> dealt_;
+  std::uint64_t ready_ = 0;               // of the op that is placed: when its producers are through
+  std::uint64_t done_ = 0;                // when the last of its tiles is
+  std::uint32_t producer_ = 0;            // the first of them, whose neighbourhood it keeps; kNone
+};
+
+}  // namespace ccks::scheduler
