@@ -86,6 +86,70 @@ TEST_F(PlayedGpu, TheSchedulerThreadMakesNoCudaCall) {
   EXPECT_EQ(fake_cuda().calls_that_blocked(), 0u);
 }
 
+TEST_F(PlayedGpu, ManyHandoffsKeepFewModules) {
+  const GraphPlan plan(layered_graph(1));
+  static FakeImage images[2] = {graph_image(), graph_image()};
+  Engine engine = start(plan);
+  std::jthread load([&](std::stop_token stop) {
+    while (!stop.stop_requested() && !HasFailure()) expect_runs(engine, plan, 3);
+  });
+  std::uint64_t most = 0;
+  for (int i = 0; i < 200 && !HasFailure(); ++i) {
+    const auto times = engine.handoff(played(plan, images[i % 2]));
+    ASSERT_TRUE(times.ok()) << times.status().to_string();
+    most = std::max(most, fake_cuda().modules_loaded());
+  }
+  load.request_stop();
+  load.join();
+  EXPECT_LE(most, 24u);
+  EXPECT_EQ(engine.stats().relaunches, 200u);
+  EXPECT_EQ(fake_cuda().calls_that_blocked(), 0u) << "a load, unload or free behind resident workers";
+}
+
+TEST_F(PlayedGpu, CodeThatDoesNotLoadLeavesTheOldCodeRunning) {
+  const GraphPlan plan(slow_graph());
+  static const FakeImage image = graph_image();
+  Engine engine = start(plan);
+  Result<ccks::Run> run = submit_graph(engine, 1, 2);
+  set("load_error", 200);
+  const Status status = engine.handoff(played(plan, image)).status();
+  EXPECT_EQ(status.code(), ErrorCode::device_fault);
+  EXPECT_NE(status.message().find("cuModuleLoadData"), std::string::npos) << status.message();
+  EXPECT_TRUE(run->wait_for(seconds(30)).ok());
+  expect_graph_outputs(plan, *run, 1, 2);
+  expect_runs(engine, plan, 3);
+}
+
+TEST_F(PlayedGpu, IdleWorkersLeaveTheGpuAndComeBack) {
+  const GraphPlan plan(layered_graph(1));
+  EngineOptions options;
+  options.idle_limit = milliseconds(20);
+  Engine engine = start(plan, options);
+  for (int i = 0; i < 4; ++i) {
+    expect_runs(engine, plan, 2);
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  EXPECT_GE(engine.stats().relaunches, 2u);
+  EXPECT_EQ(fake_cuda().launches(), engine.stats().relaunches + 1);
+}
+
+TEST_F(PlayedGpu, WorkersThatCannotComeBackAreAMessage) {
+  const GraphPlan plan(layered_graph(1));
+  EngineOptions options;
+  options.idle_limit = milliseconds(10);
+  Engine engine = start(plan, options);
+  expect_runs(engine, plan, 1);
+  std::this_thread::sleep_for(milliseconds(200));
+  set("launch_error", 719);
+  Result<ccks::Run> run = submit_graph(engine, 1, 1);
+  ASSERT_TRUE(run.ok());
+  const Status status = run->wait_for(seconds(30));
+  EXPECT_EQ(status.code(), ErrorCode::device_fault);
+  EXPECT_NE(status.message().find("could not be brought back"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("cuLaunchCooperativeKernel"), std::string::npos) << status.message();
+  EXPECT_FALSE(submit_graph(engine, 2, 1).ok());
+}
+
 TEST_F(PlayedGpu, AStickyErrorEndsRunsAndTheDevice) {
   const GraphPlan plan(slow_graph());
   Engine engine = start(plan);

@@ -245,7 +245,7 @@ TEST_P(OpsThatDoNotEnd, AHandoffGivesUpAndTheOldCodeGoesOn) {
   EXPECT_TRUE(submit_graph(engine, 2, 1)->wait_for(seconds(20)).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, Residency, testing::Values("reactive"),
+INSTANTIATE_TEST_SUITE_P(Policies, Residency, testing::Values("static", "lookahead", "reactive"),
                          [](const auto& policy) { return policy.param; });
 INSTANTIATE_TEST_SUITE_P(Policies, OpsThatDoNotEnd,
                          testing::Values("static", "lookahead_lists", "lookahead_tiles", "reactive"),

@@ -28,6 +28,8 @@ struct alignas(kCacheLineBytes) WorkerLine {
   // Of the inbox task at inbox_position, if it was suspended: where the next launch takes it up. Else both 0.
   u32 resume_list_task;  // tasks of its list that are finished
   u32 resume_tile;       // tiles of the task, or of that task of its list, that are finished
+  u32 answered_position; // tasks that done records have answered; behind inbox_position if the outbox had no room
+  u32 unused;
   u64 busy_ns;         // time in op bodies since launch
   u64 wait_ns;         // time waiting for events
 };

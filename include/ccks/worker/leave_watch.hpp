@@ -46,12 +46,28 @@ class LeaveWatch {
 
   /// Whether the host wants the worker out of a wait inside a task.
   CCKS_HD_ANY bool abandon_requested() { return park_request() == wire::kParkAbandon; }
+  /// The same for a wait that can be taken up again: then a stale heartbeat ends it too. `reason` is set with kParkSuspend.
+  CCKS_HD_ANY wire::ParkRequest asked_inside_task(wire::ParkReason& reason) {
+    const u32 request = park_request();
+    if (request == wire::kParkAbandon) return wire::kParkAbandon;
+    reason = wire::ParkReason::requested;
+    if (request == wire::kParkSuspend) return wire::kParkSuspend;
+    reason = wire::ParkReason::stale_heartbeat;
+    return heartbeat_is_stale(platform_.now_ns()) ? wire::kParkSuspend : wire::kParkNo;
+  }
+  /// Between two tiles of one inbox task: looks for a request every so many tiles.
+  CCKS_HD_ANY bool suspend_between_tiles() {
+    if (++unchecked_tiles_ < kTilesPerLook) return false;
+    unchecked_tiles_ = 0;
+    return park_request() == wire::kParkSuspend;
+  }
   CCKS_HD_ANY u32 park_request() { return platform_.uniform(platform_.atoms().link_load_relaxed(&host_->park)); }
 
   static constexpr u64 kLookNs = 100'000;  // 1 % of the worker's time even if a read took 1 us
 
  private:
   static constexpr u32 kTasksPerLook = 64;
+  static constexpr u32 kTilesPerLook = 16;
 
   CCKS_HD_ANY bool heartbeat_is_stale(u64 now) {
     if (params_.heartbeat_limit_ns == 0) return false;
@@ -66,7 +82,7 @@ class LeaveWatch {
   Platform& platform_;
   const wire::WorkerParams& params_;
   const wire::HostLine* host_;
-  u32 unchecked_tasks_ = 0;
+  u32 unchecked_tasks_ = 0, unchecked_tiles_ = 0;
   u64 unchecked_ns_ = 0;
   u64 heartbeat_ = 0;
   u64 heartbeat_seen_at_ = 0;

@@ -10,15 +10,16 @@
 //   signalled   tiles whose signals are out  signal [P7] -> post, fetch [P8]
 //   posted      tiles the host knows of      post [P7]  -> fetch [P8]
 //   closing     the gate lets nothing more through, ParkReason + 1: gate [P9] -> signal, post, fetch [P10]
-//   leave, abandon, stop: lone words, relaxed; nothing comes with them
+//   resume      where the gate left an inbox task, with closing
+//   leave, abandon, suspend, stop: lone words, relaxed; nothing comes with them
 // Invariants    a slot is written again only after signalled and posted have passed it; an op's copy only after the slots
 //               of all its tiles. At most one body waits behind the one that runs (two barriers, in turn).
 //
 // What a wait need not wait for. Bodies of a block run one after the other, so a tile does not wait for events whose whole
 // count comes from earlier tiles of the same worker; unless it has guards, which the gate reads while bodies run.
 //
-// Leaving. The fetching warp sees that the worker should leave; the gate leaves between two inbox tasks, or with a fault;
-// the post stage says so to the host once everything before it is through.
+// Leaving. The fetching warp sees that the worker should leave; the gate leaves between two inbox tasks, or before any tile
+// if it is to suspend, or with a fault; the post stage says so to the host once everything before it is through.
 #pragma once
 
 #include "ccks/worker/platform_cuda.hpp"
@@ -69,7 +70,8 @@ struct CudaPipelineMemory {
   OwnEvent own[kOwnEvents];
   wire::EventRect rects[kRects];  // of the waits of the tile staged last
   u32 fetched, gated, bodies, signalled, posted;
-  u32 closing, leave, abandon, stop;
+  u32 closing, leave, abandon, suspend, stop;
+  ResumePoint resume;  // where the gate left an inbox task, published with closing
   u32 go[2];  // slot of the body to run, in turn
   alignas(128) u8 blocks[kBlocks][kBlockBytes];
 };
@@ -113,11 +115,18 @@ class CudaPipeline {
   static constexpr u32 kPollsPerLook = 8;  // one read in nine goes to the host's line
   static constexpr u32 kHotSpins = 256;    // of a stage that waits for another warp of the block: then it naps
   static constexpr u32 kNapNs = 32;
+  static constexpr u32 kTilesPerClock = 16;
+  // A busy worker looks at the host's line so often: reading it takes the fetching warp 1 us, and a handoff waits for it.
+  static constexpr u64 kLookNs = 25'000;
 
   /// What gate and outbox ask of the rest of the worker.
   struct Stop {
     Memory& memory;
     __device__ bool abandoned() const { return word(memory.abandon) != 0 || word(memory.stop) != 0; }
+    __device__ wire::ParkRequest asked() const {
+      if (abandoned()) return wire::kParkAbandon;
+      return word(memory.suspend) != 0 ? wire::kParkSuspend : wire::kParkNo;
+    }
     __device__ static void blocked() {}
   };
 
@@ -138,7 +147,8 @@ class CudaPipeline {
 
   __device__ void clear() {
     memory_.fetched = memory_.gated = memory_.bodies = memory_.signalled = memory_.posted = 0;
-    memory_.closing = memory_.leave = memory_.abandon = memory_.stop = 0;
+    memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = 0;
+    memory_.resume = {};
     for (auto& own : memory_.own) own = {0, 0, 0, 0};
   }
 
@@ -147,7 +157,9 @@ class CudaPipeline {
   __device__ void fetch() {
     const wire::WorkerLine* line = reinterpret_cast<const wire::WorkerLine*>(params_.worker_lines) + index_;
     TaskSource<CudaPlatform> source(platform_, params_, index_);
-    source.start(platform_.uniform(CudaAtoms::link_load_relaxed(&line->inbox_position)));
+    source.start(platform_.uniform(CudaAtoms::link_load_relaxed(&line->inbox_position)),
+                 platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_list_task)));
+    finished_tiles_ = platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_tile));
     LeaveWatch<CudaPlatform> watch(platform_, params_, index_);
     watch.start();
     u32 misses = 0;
@@ -183,7 +195,12 @@ class CudaPipeline {
     if (word(memory_.leave) == 0 && watch.should_leave(idle_since, reason)) {
       set_word(memory_.leave, static_cast<u32>(reason) + 1);
     }
-    if (word(memory_.leave) != 0 && watch.abandon_requested()) set_word(memory_.abandon, 1);
+    if (word(memory_.leave) != 0) {
+      const u32 request = watch.park_request();
+      if (request == wire::kParkAbandon) set_word(memory_.abandon, 1);
+      const bool alone = word(memory_.leave) == static_cast<u32>(wire::ParkReason::stale_heartbeat) + 1;
+      if (request == wire::kParkSuspend || alone) set_word(memory_.suspend, 1);
+    }
     __syncwarp();
   }
 
@@ -242,7 +259,8 @@ class CudaPipeline {
     if (platform_.leader()) parsed.task.view = view;
     __syncwarp();
     TileStager stager;
-    stager.begin(parsed.task);
+    stager.begin(parsed.task, finished_tiles_);
+    finished_tiles_ = 0;
     for (bool first = true; !stager.done(); first = false) {
       if (!await_free_slot(watch)) return;
       stage(stager, parsed.task, first);
@@ -276,12 +294,16 @@ class CudaPipeline {
     for (u32 spins = 0;; ++spins) {
       const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
       const u32 posted = ptx::ld_acquire_cta_shared(&memory_.posted);        // [P8] pairs with [P7]
-      if (staged_ - signalled < Memory::kSlots && staged_ - posted < Memory::kSlots) return true;
+      if (staged_ - signalled < Memory::kSlots && staged_ - posted < Memory::kSlots) {
+        if (++unlooked_ % kTilesPerClock == 0 && overdue()) look_at_host(watch, 0);
+        return true;
+      }
       if (gate_closed()) return false;
       rest(spins);
-      if (spins % 64 == 63 && platform_.now_ns() - looked_at_ > LeaveWatch<CudaPlatform>::kLookNs) look_at_host(watch, 0);
+      if (spins % 64 == 63 && overdue()) look_at_host(watch, 0);
     }
   }
+  __device__ bool overdue() const { return platform_.now_ns() - looked_at_ > kLookNs; }
 
   __device__ void stage(TileStager& stager, const OpenTask& task, bool first) {
     Slot& out = slot(staged_);
@@ -389,8 +411,17 @@ class CudaPipeline {
       StagedTile& tile = next.tile;
       if (!inside) closing = word(memory_.leave);
       if (closing != 0) break;
+      const bool suspend = inside && tile.kind != TileKind::fault && word(memory_.suspend) != 0;
+      if (suspend) {
+        closing = suspend_before(tile);
+        break;
+      }
       if (tracing() && platform_.leader()) tile.start_ns = ptx::globaltimer();
       gate.pass(tile, &next.watch, stop);
+      if (tile.kind == TileKind::suspend) {
+        closing = suspend_before(tile);
+        break;
+      }
       if (tile.kind == TileKind::body && !start_body(at, bodies, tile)) break;
       inside = (tile.flags & kTileClosesInbox) == 0;
       const bool last = tile.kind == TileKind::fault || word(memory_.stop) != 0;
@@ -404,6 +435,13 @@ class CudaPipeline {
     if (closing != 0 && platform_.leader()) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
     __syncwarp();
     send_bodies_home(bodies);
+  }
+
+  /// The reason to leave, as in `closing`.
+  __device__ u32 suspend_before(const StagedTile& tile) {
+    if (platform_.leader()) memory_.resume = {tile.list_task, tile.tile - tile.task.first_tile()};
+    __syncwarp();
+    return word(memory_.leave);
   }
 
   /// False: the worker has stopped, or leaves here, then with a reason in `closing`.
@@ -517,7 +555,7 @@ class CudaPipeline {
         continue;
       }
       if (closing != 0 && at == gated) {
-        post.leave_parked(static_cast<wire::ParkReason>(closing - 1));
+        post.leave_parked(static_cast<wire::ParkReason>(closing - 1), memory_.resume);
         break;
       }
       if (spins == kHotSpins) post.flush_counters();
@@ -571,6 +609,8 @@ class CudaPipeline {
   // fetch
   u32 parsed_first_ = 0, parsed_count_ = 0;
   u32 staged_ = 0;
+  u32 finished_tiles_ = 0;  // of the first task, by an earlier launch
+  u32 unlooked_ = 0;        // tiles staged since the last look at the clock
   u64 looked_at_ = 0;
   const wire::RunFrame* copied_frame_ = nullptr;
   u32 copied_epoch_ = 0, copied_op_ = 0, copied_block_ = 0;

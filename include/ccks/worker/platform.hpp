@@ -62,4 +62,22 @@ struct WorkerShared {
   WorkerStep step;
 };
 
+/// Patience is how long a wait has lasted, as far as this worker was there to see it. Of the time between two looks only
+/// kLongestLookNs counts: a process that was stopped, or a GPU that others had, has not waited.
+class Patience {
+ public:
+  CCKS_HD_ANY explicit Patience(u64 now) : looked_at_(now) {}
+  CCKS_HD_ANY bool over(u64 now, u64 limit_ns) {
+    const u64 step = now - looked_at_;
+    looked_at_ = now;
+    spent_ns_ += step < kLongestLookNs ? step : kLongestLookNs;
+    return spent_ns_ > limit_ns;
+  }
+
+ private:
+  static constexpr u64 kLongestLookNs = 100'000'000;
+  u64 looked_at_;
+  u64 spent_ns_ = 0;
+};
+
 }  // namespace ccks::worker

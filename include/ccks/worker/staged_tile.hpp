@@ -29,6 +29,7 @@ enum class TileKind : u32 {
   signal = 2,  // kOpSignal
   empty = 3,   // nothing but an answer: kOpNop, kOpPark, an empty list
   fault = 4,   // the worker leaves; StagedTile::fault says why
+  suspend = 5, // the worker leaves before this tile, of which nothing has been done: the next launch begins with it
 };
 
 enum TileFlags : u32 {
@@ -37,6 +38,11 @@ enum TileFlags : u32 {
   kTileOpensTask = 4,    // first and last tile of a task, which may be one of a list
   kTileClosesTask = 8,
   kTileGuarded = 16,     // its op has guards
+};
+
+/// Where a suspended inbox task is taken up: tasks of its list, then tiles of that task, that are finished.
+struct ResumePoint {
+  u32 list_task = 0, tile = 0;
 };
 
 /// Details of a fault, as they go into the worker's line.
@@ -63,7 +69,7 @@ struct TaskHead {
   wire::Task task;             // with the epoch, slot and flags of its run
   wire::Task inbox;            // the inbox task it came with
   u32 runs = 0;                // of the slot since its bases were written: an event stands at base + runs * total before this run
-  u32 reserved = 0;
+  u32 list_task = 0;           // tasks before this one in its list
 
   /// What an event with `total` signals a run has to stand at, less its base.
   CCKS_HD u32 amount(u32 total) const { return (runs + 1) * total; }

@@ -30,8 +30,11 @@ class TaskSource {
       : platform_(platform), params_(params),
         inbox_(reinterpret_cast<const Task*>(params.inboxes) + static_cast<u64>(index) * params.inbox_slots) {}
 
-  /// `position`: inbox tasks that have been answered.
-  CCKS_HD_ANY void start(u32 position) { fetched_ = position; }
+  /// `position`: inbox tasks that have been finished. The one that follows begins behind `list_tasks` tasks of its list.
+  CCKS_HD_ANY void start(u32 position, u32 list_tasks) {
+    fetched_ = position;
+    resume_list_ = list_tasks;
+  }
 
   /// Whether the next task opens an inbox task.
   CCKS_HD_ANY bool between_inbox_tasks() const { return list_next_ >= list_end_; }
@@ -62,6 +65,7 @@ class TaskSource {
     out.events = nullptr;
     out.open_flags = kTileClosesInbox;
     out.kind = TileKind::empty;
+    out.list_task = 0;
     if (inbox_task_.op == wire::kOpNop || inbox_task_.op == wire::kOpPark) return;
     out.kind = TileKind::fault;
     if (!find_frame()) return;
@@ -69,10 +73,12 @@ class TaskSource {
     if (inbox_task_.op != wire::kOpList) return open(out, wire::BlockRef{}, false);
     if (inbox_task_.tile >= head().list_count) return;
     const wire::ListParams list = frame_at<wire::ListParams>(*frame_, head().lists)[inbox_task_.tile];
-    list_next_ = list.first;
+    list_first_ = list.first;
+    list_next_ = list.first + resume_list_;
     list_end_ = list.first + list.count;
     chunk_first_ = chunk_end_ = list_next_;
-    if (list.count > 0) return take_listed(out);
+    resume_list_ = 0;
+    if (list_next_ < list_end_) return take_listed(out);
     out.kind = TileKind::empty;
   }
 
@@ -106,6 +112,7 @@ class TaskSource {
   /// A list task inherits epoch, slot and flags from the task that started the list; the epoch of a kOpSignal is its own.
   CCKS_HD_ANY void take_listed(OpenTask& out) {
     if (list_next_ >= chunk_end_) load_chunk();
+    out.list_task = list_next_ - list_first_;
     const u32 at = list_next_++ - chunk_first_;
     Task task = platform_.shared().listed[at];
     if (task.op != wire::kOpSignal) task.epoch = inbox_task_.epoch;
@@ -158,7 +165,8 @@ class TaskSource {
   Task inbox_task_;
   u32 fetched_ = 0;  // inbox tasks staged so far
   u32 staged_next_ = 0, staged_count_ = 0;
-  u32 list_next_ = 0, list_end_ = 0;
+  u32 list_first_ = 0, list_next_ = 0, list_end_ = 0;
+  u32 resume_list_ = 0;
   u32 chunk_first_ = 0, chunk_end_ = 0;  // of the list, in shared().listed
 };
 
@@ -166,13 +174,15 @@ class TaskSource {
 class TileStager {
  public:
   /// `task` has its view and must outlive its tiles.
-  CCKS_HD_ANY void begin(const OpenTask& task) {
+  /// The first `finished` tiles are left out: an earlier launch has run them.
+  CCKS_HD_ANY void begin(const OpenTask& task, u32 finished) {
     task_ = &task;
     kind_ = task.kind;
     tile_ = task.task.first_tile();
     tile_end_ = tile_ + task.task.tile_count();
     if (kind_ == TileKind::body && tile_end_ > task.view.op->tile_count) kind_ = TileKind::fault;
     if (kind_ != TileKind::body) tile_end_ = tile_ + 1;
+    if (kind_ == TileKind::body && tile_ + finished < tile_end_) tile_ += finished;
     opens_ = true;
   }
   CCKS_HD_ANY bool done() const { return tile_ >= tile_end_; }

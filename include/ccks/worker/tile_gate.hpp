@@ -17,9 +17,9 @@ class TileGate {
  public:
   CCKS_HD_ANY TileGate(Platform& platform, const wire::WorkerParams& params) : platform_(platform), params_(params) {}
 
-  /// Waits; then kind is body, skip, or fault with its details. `watch` null: events are looked up in the frame.
-  /// Stop has bool abandoned(), looked at now and then, and void blocked(), called once before a wait that does not
-  /// succeed at once.
+  /// Waits; then kind is body, skip, suspend, or fault with its details. `watch` null: events are looked up in the frame.
+  /// Stop has ParkRequest asked(), looked at now and then, of which abandon and suspend end a wait; and void blocked(),
+  /// called once before a wait that does not succeed at once.
   CCKS_ANY_SIDE
   template <class Stop, class Watch>
   CCKS_HD void pass(StagedTile& tile, const Watch* watch, Stop& stop) {
@@ -42,7 +42,7 @@ class TileGate {
   };
 
   CCKS_HD_ANY void set_kind(StagedTile& tile, TileKind kind) {
-    if (platform_.leader()) tile.kind = kind;
+    tile.kind = kind;  // the same from every lane, whether they share the tile or hold a copy each
     platform_.converge();
   }
 
@@ -121,6 +121,8 @@ class TileGate {
     const u32* counter = tile.events + event;
     const u32 target = tile.bases[event] + amount;
     u64 since = 0;
+    Patience patience(0);
+    bool looked = false;
     for (u32 spins = 0;; ++spins) {
       const u32 value = platform_.atoms().event_load_acquire(counter);  // [E2]
       const u32 late = platform_.first_lane(!wire::event_reached(value, target));
@@ -130,9 +132,12 @@ class TileGate {
         if (timed()) since = platform_.now_ns();
       }
       if (spins % kSpinsPerClock == kSpinsPerClock - 1) {
-        if (since == 0) since = platform_.now_ns();
-        const bool abandoned = stop.abandoned();
-        if (abandoned || platform_.now_ns() - since > params_.spin_deadline_ns) {
+        if (!looked) patience = Patience(platform_.now_ns());
+        looked = true;
+        const wire::ParkRequest asked = stop.asked();
+        if (asked == wire::kParkSuspend) return set_kind(tile, TileKind::suspend), false;
+        const bool abandoned = asked == wire::kParkAbandon;
+        if (abandoned || patience.over(platform_.now_ns(), params_.spin_deadline_ns)) {
           fail(tile, abandoned, platform_.from_lane(event, late), platform_.from_lane(value, late),
                platform_.from_lane(target, late));
           return false;

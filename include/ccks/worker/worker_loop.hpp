@@ -11,8 +11,8 @@
 //   static void prefetch(u32 lane, u32 lanes, frame, op, tile)                 optional; on the control lanes, no barrier:
 //                                                                              starts loads that depend on no other op
 //
-// Relaunch. A worker leaves only between two inbox tasks (faults apart). Before it publishes `parked` [W1] it stores its
-// positions in its line; the next launch resumes from them. Tasks it had taken but not begun are read again from the
+// Relaunch. A worker leaves between two inbox tasks; if it is asked to suspend, also before a tile or out of the wait of
+// one. Before it publishes `parked` [W1] it stores its positions in its line; the next launch resumes from them. Tasks it had taken but not begun are read again from the
 // inbox, which keeps them because their done records, the scheduler's credit, were never sent. So nothing is lost and
 // nothing runs twice. After a fault the task under way is neither finished nor untouched: the run is lost, the rings are
 // still sound.
@@ -57,7 +57,9 @@ class WorkerLoop {
   CCKS_HD_ANY void start() {
     if (!platform_.control()) return;
     post_.start();
-    source_.start(post_.consumed_tasks());
+    const ResumePoint resume = post_.resume_point();
+    source_.start(post_.consumed_tasks(), resume.list_task);
+    finished_tiles_ = resume.tile;
     watch_.start();
   }
 
@@ -84,6 +86,7 @@ class WorkerLoop {
   struct Stop {
     WorkerLoop& loop;
     CCKS_HD_ANY bool abandoned() { return loop.watch_.abandon_requested(); }
+    CCKS_HD_ANY wire::ParkRequest asked() { return loop.watch_.asked_inside_task(loop.suspend_reason_); }
     CCKS_HD_ANY void blocked() { loop.signals_.flush(); }  // somebody else may wait for what this task has finished
   };
 
@@ -104,7 +107,8 @@ class WorkerLoop {
       if (source_.between_inbox_tasks() && !between_tasks()) return false;
       source_.take(task_);
       if (task_.kind == TileKind::body) task_.view = view_of_frame(*task_.frame, task_.task.op);
-      stager_.begin(task_);
+      stager_.begin(task_, finished_tiles_);
+      finished_tiles_ = 0;
       prefetched_end_ = task_.task.first_tile();
     }
     stager_.next(tile_);
@@ -140,13 +144,13 @@ class WorkerLoop {
   /// Waits until one record fits. Before a task is begun, so that the worker can leave with nothing half done.
   CCKS_HD_ANY bool wait_for_room() {
     if (post_.has_room()) return true;
-    const u64 since = platform_.now_ns();
+    Patience patience(platform_.now_ns());
     for (u32 spins = 0; !post_.has_room(); ++spins) {
       platform_.relax(spins);
       if (spins % kSpinsPerClock != kSpinsPerClock - 1) continue;
       wire::ParkReason reason;
       if (watch_.should_leave(0, reason)) return leave(reason);
-      if (platform_.now_ns() - since > params_.spin_deadline_ns) return post_.fault({wire::FaultCode::outbox_full});
+      if (patience.over(platform_.now_ns(), params_.spin_deadline_ns)) return post_.fault({wire::FaultCode::outbox_full});
     }
     return true;
   }
@@ -156,6 +160,11 @@ class WorkerLoop {
     if ((tile_.flags & kTileOpensTask) != 0) {
       task_start_ns_ = platform_.now_ns();
       task_wait_ns_ = 0;
+    }
+    const bool inside = (tile_.flags & kTileOpensInbox) == 0;
+    if (inside && tile_.kind != TileKind::fault && watch_.suspend_between_tiles()) {
+      suspend_reason_ = wire::ParkReason::requested;
+      tile_.kind = TileKind::suspend;
     }
     if (tile_.kind == TileKind::body) {
       prefetch(tile_.tile);
@@ -202,6 +211,11 @@ class WorkerLoop {
       post_.fault(tile_.fault);
       return;
     }
+    if (tile_.kind == TileKind::suspend) {
+      signals_.flush();
+      post_.leave_suspended(suspend_reason_, tile_);
+      return;
+    }
     signals_.add(tile_);
     if ((tile_.flags & kTileClosesTask) != 0) end_task();
     if ((tile_.flags & kTileClosesInbox) != 0) end_inbox_task();
@@ -239,6 +253,8 @@ class WorkerLoop {
   OpenTask task_;           // the task under way
   StagedTile tile_;         // the tile under way
   bool in_body_ = false;
+  wire::ParkReason suspend_reason_ = wire::ParkReason::requested;
+  u32 finished_tiles_ = 0;  // of the first task, by an earlier launch
   u32 prefetched_end_ = 0;  // tiles of the task before this one have been prefetched
   u64 task_start_ns_ = 0, task_wait_ns_ = 0;
   u64 task_ns_ = 0;         // time in tasks since the last look at the host's line

@@ -32,6 +32,8 @@ class WorkerPost {
     host_ = reinterpret_cast<const wire::HostLine*>(params_.host_lines) + index_;
     Record* records = reinterpret_cast<Record*>(params_.outboxes) + static_cast<u64>(index_) * params_.outbox_slots;
     consumed_tasks_ = platform_.uniform(atoms_.link_load_relaxed(&line_->inbox_position));
+    answered_tasks_ = platform_.uniform(atoms_.link_load_relaxed(&line_->answered_position));
+    if (answered_tasks_ != consumed_tasks_) owe_last_task();
     const u32 produced = platform_.uniform(atoms_.link_load_relaxed(&line_->outbox_position));
     trace_count_ = platform_.uniform(atoms_.link_load_relaxed(&line_->trace_count));
     outbox_ = wire::RingWriter<Record, Atoms>(records, params_.outbox_slots, produced, atoms_);
@@ -43,6 +45,11 @@ class WorkerPost {
     platform_.posted();
   }
 
+  /// Where the inbox task that follows the finished ones is taken up.
+  CCKS_HD_ANY ResumePoint resume_point() const {
+    return {platform_.uniform(atoms_.link_load_relaxed(&line_->resume_list_task)),
+            platform_.uniform(atoms_.link_load_relaxed(&line_->resume_tile))};
+  }
   /// True once the worker has said that it leaves.
   CCKS_HD_ANY bool left() const { return left_; }
   /// Inbox tasks finished so far, over all launches.
@@ -92,6 +99,7 @@ class WorkerPost {
   CCKS_HD_ANY void answer() {
     const u16 slot_kind = static_cast<u16>(answer_.slot() | static_cast<u32>(wire::RecordKind::done));
     put({consumed_tasks_, answer_.epoch, answer_.op, slot_kind, 0}, owed_release_);
+    answered_tasks_ = consumed_tasks_;
     owed_ = owed_release_ = false;
   }
 
@@ -113,8 +121,17 @@ class WorkerPost {
     return false;
   }
 
-  CCKS_HD_ANY void leave_parked(wire::ParkReason reason) {
+  /// Before `tile`, which the next launch begins with.
+  CCKS_HD_ANY void leave_suspended(wire::ParkReason reason, const StagedTile& tile) {
+    leave_parked(reason, {tile.list_task, tile.tile - tile.task.first_tile()});
+  }
+
+  CCKS_HD_ANY void leave_parked(wire::ParkReason reason, const ResumePoint& resume = {}) {
     if (owed_ && has_room()) answer();
+    if (platform_.leader()) {
+      atoms_.link_store_relaxed(&line_->resume_list_task, resume.list_task);
+      atoms_.link_store_relaxed(&line_->resume_tile, resume.tile);
+    }
     if (platform_.leader()) atoms_.link_store_relaxed(&line_->park_reason, static_cast<u32>(reason));
     leave(wire::WorkerState::parked,
           {static_cast<u32>(reason), 0, wire::kOpPark, static_cast<u16>(wire::RecordKind::parked), 0});
@@ -150,6 +167,14 @@ class WorkerPost {
  private:
   static constexpr u32 kSpinsPerClock = 64;
 
+  /// An earlier launch left without room for its last answer. The task is still in the inbox, whose slots are not used
+  /// again before they are answered.
+  CCKS_HD_ANY void owe_last_task() {
+    const wire::Task* inbox = reinterpret_cast<const wire::Task*>(params_.inboxes) + static_cast<u64>(index_) * params_.inbox_slots;
+    answer_ = wire::from_words<wire::Task>(atoms_.load_slot_acquire(&inbox[(consumed_tasks_ - 1) & (params_.inbox_slots - 1)]));  // [R2]
+    owed_ = owed_release_ = true;
+  }
+
   CCKS_HD_ANY void put(const Record& record, bool release) {
     if (platform_.leader()) {
       if (release) {
@@ -166,12 +191,12 @@ class WorkerPost {
   CCKS_ANY_SIDE
   template <class Stop>
   CCKS_HD bool wait_for_room(const Record& record, Stop& stop) {
-    const u64 since = platform_.now_ns();
+    Patience patience(platform_.now_ns());
     for (u32 spins = 0; !has_room(); ++spins) {
       platform_.relax(spins);
       if (spins % kSpinsPerClock != kSpinsPerClock - 1) continue;
       const bool abandoned = stop.abandoned();
-      if (!abandoned && platform_.now_ns() - since <= params_.spin_deadline_ns) continue;
+      if (!abandoned && !patience.over(platform_.now_ns(), params_.spin_deadline_ns)) continue;
       return fault({abandoned ? wire::FaultCode::abandoned : wire::FaultCode::outbox_full, record.op, record.slot(),
                     record.epoch, record.value});
     }
@@ -186,6 +211,7 @@ class WorkerPost {
     const bool room = has_room();
     if (platform_.leader()) {
       atoms_.link_store_relaxed(&line_->inbox_position, consumed_tasks_);
+      atoms_.link_store_relaxed(&line_->answered_position, answered_tasks_);
       atoms_.link_store_relaxed(&line_->outbox_position, outbox_.position() + (room ? 1 : 0));
       atoms_.link_store_release(&line_->state, static_cast<u32>(state));  // [W1]
     }
@@ -205,6 +231,7 @@ class WorkerPost {
   bool owed_release_ = false;
   bool left_ = false;
   u32 consumed_tasks_ = 0;   // position in the inbox
+  u32 answered_tasks_ = 0;   // of them, those that the host knows of
   u32 outbox_consumed_ = 0;  // last value read of HostLine::outbox_consumed; re-read only when the outbox looks full
   u32 trace_count_ = 0;
   u64 busy_ns_ = 0;
