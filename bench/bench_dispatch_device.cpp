@@ -99,9 +99,11 @@ bool complain(const std::string& arm, const Status& status) {
   return false;
 }
 
-// `layers` layers of a task per worker; every task of a layer waits for all tasks of the layer before.
-test::GraphPlan layer_chain(std::uint32_t layers, std::uint32_t width) {
+// `layers` layers of a task per worker; every task of a layer waits for all tasks of the layer before. Bare ops have no
+// operands, as an empty kernel of a graph has none; others may have stored something, which their signals must release.
+test::GraphPlan layer_chain(std::uint32_t layers, std::uint32_t width, bool bare) {
   std::vector<test::GraphOp> ops(layers);
+  for (test::GraphOp& op : ops) op.bare = bare;
   for (std::uint32_t i = 0; i < layers; ++i) {
     ops[i].tiles = width;
     if (i > 0) ops[i].edges = {{i - 1, test::Reads::all}};
@@ -111,11 +113,14 @@ test::GraphPlan layer_chain(std::uint32_t layers, std::uint32_t width) {
 
 test::GraphPlan independent_ops(std::uint32_t count, std::uint32_t width) {
   std::vector<test::GraphOp> ops(count);
-  for (test::GraphOp& op : ops) op.tiles = width;
+  for (test::GraphOp& op : ops) {
+    op.tiles = width;
+    op.bare = true;
+  }
   return test::GraphPlan(ops, 1);
 }
 
-bool chain_arm(const DispatchOptions& options, const test::GraphPlan& plan, const DispatchArm& arm) {
+bool chain_arm(const DispatchOptions& options, const test::GraphPlan& plan, const DispatchArm& arm, const char* shape) {
   Result<Arm> opened = Arm::open(options, plan, arm.engine);
   if (!opened.ok()) return complain(arm.name, opened.status());
   for (const std::uint32_t runs : {1u, kSlots}) {
@@ -123,7 +128,7 @@ bool chain_arm(const DispatchOptions& options, const test::GraphPlan& plan, cons
     if (!samples.ok()) return complain(arm.name, samples.status());
     for (double& ns : *samples) ns /= double{kLayers} * runs;
     const char* how = runs == 1 ? "one run at a time" : "runs back to back";
-    opened->line(fmt::format("chain, {}, {}", arm.name, how)).samples("ns_per_layer", *samples).print();
+    opened->line(fmt::format("{}, {}, {}", shape, arm.name, how)).samples("ns_per_layer", *samples).print();
   }
   return true;
 }
@@ -152,9 +157,11 @@ bool dispatch_device_arms(const DispatchOptions& options) {
     workers = (*device)->info().workers;
   }
   bool ok = true;
-  const test::GraphPlan chain = layer_chain(kLayers, workers);
-  for (const DispatchArm& arm : dispatch_arms()) {
-    if (arm.chain) ok = chain_arm(options, chain, arm) && ok;
+  for (const bool bare : {true, false}) {
+    const test::GraphPlan chain = layer_chain(kLayers, workers, bare);
+    for (const DispatchArm& arm : dispatch_arms()) {
+      if (arm.chain) ok = chain_arm(options, chain, arm, bare ? "chain" : "chain of ops with operands") && ok;
+    }
   }
   const test::GraphPlan wide = independent_ops(64, 4 * workers);
   const test::GraphPlan single = independent_ops(1024, 1);

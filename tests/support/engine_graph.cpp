@@ -146,6 +146,14 @@ void GraphPlan::add_op(std::uint32_t index, std::uint32_t max_n) {
   desc.bytes_read = desc.bytes_written = desc.operations = constant(64);
   desc.scalars[0] = static_cast<float>(op.spin_us);
   desc.operand_first = static_cast<std::uint32_t>(operands_.size());
+  if (!op.bare) add_operands(index, offset, desc);
+  add_guard(op, desc);
+  op_descs_.push_back(desc);
+  add_waits(index);
+}
+
+void GraphPlan::add_operands(std::uint32_t index, std::uint64_t offset, plan::OpDesc& desc) {
+  const GraphOp& op = ops_[index];
   add_operand(wire::Space::arena, 0, constant(1));
   add_operand(wire::Space::arena, offset, tile_dims_[index]);
   add_report_operand(index, desc);
@@ -158,9 +166,6 @@ void GraphPlan::add_op(std::uint32_t index, std::uint32_t max_n) {
     if (op.edges[e].reads == Reads::all) desc.dims[2 + e] = tile_dims_[producer];
   }
   desc.input_count = static_cast<std::uint16_t>(operands_.size() - desc.operand_first);
-  add_guard(op, desc);
-  op_descs_.push_back(desc);
-  add_waits(index);
 }
 
 void GraphPlan::add_waits(std::uint32_t index) {

@@ -33,6 +33,7 @@ struct GraphOp {
   std::uint32_t report_count = 1;
   std::uint32_t spin_us = 0;  // every tile takes at least this long
   bool state = false;         // adds to the state word 's', so that runs must be in order
+  bool bare = false;          // has no operands: for workers whose ops do nothing
 };
 
 class GraphPlan {
@@ -54,6 +55,7 @@ class GraphPlan {
   plan::DimId scaled(const GraphOp& op);
   const plan::TensorDesc& add_tensor(std::uint32_t index, std::uint32_t max_n);
   void add_operand(wire::Space space, std::uint64_t offset, plan::DimId count);
+  void add_operands(std::uint32_t index, std::uint64_t offset, plan::OpDesc& desc);
   void add_report_operand(std::uint32_t index, plan::OpDesc& desc);
   void add_guard(const GraphOp& op, plan::OpDesc& desc);
   void add_op(std::uint32_t index, std::uint32_t max_n);

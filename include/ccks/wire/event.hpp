@@ -28,17 +28,22 @@ struct EventRect {
 
 inline namespace CCKS_ISA {
 
-/// Row-major in the grid, last coordinate fastest.
+/// Row-major in the grid, last coordinate fastest. A division costs a GPU as much as a load, so it is done where it is needed.
 CCKS_HD constexpr TileCoord tile_coord(const i32 (&grid)[4], u32 tile) {
   TileCoord out;
   u32 rest = tile;
   for (int axis = 3; axis > 0; --axis) {
     const u32 extent = static_cast<u32>(grid[axis]);
-    out.c[axis] = static_cast<i32>(rest % extent);
-    rest /= extent;
+    const u32 next = rest < extent ? 0 : rest / extent;
+    out.c[axis] = static_cast<i32>(rest - next * extent);
+    rest = next;
   }
   out.c[0] = static_cast<i32>(rest);
   return out;
+}
+/// Coordinate `axis`, 0 to 3. Without an index, so that coordinates can stay in registers.
+CCKS_HD constexpr i32 coord_at(const TileCoord& coord, i32 axis) {
+  return axis == 0 ? coord.c[0] : axis == 1 ? coord.c[1] : axis == 2 ? coord.c[2] : coord.c[3];
 }
 
 /// Count at which an event is complete for the run of `epoch`. All arithmetic wraps.
@@ -52,7 +57,7 @@ CCKS_HD constexpr EventSpan wait_span(const WaitAxis& axis, const TileCoord& coo
   i64 from = 0;
   i64 to = axis.extent;
   if (axis.grid_axis >= 0) {
-    from = static_cast<i64>(coord.c[axis.grid_axis]) * axis.step + axis.offset;
+    from = static_cast<i64>(coord_at(coord, axis.grid_axis)) * axis.step + axis.offset;
     to = from + axis.length;
     from = from < 0 ? 0 : from;
     to = to > axis.extent ? axis.extent : to;
@@ -60,6 +65,7 @@ CCKS_HD constexpr EventSpan wait_span(const WaitAxis& axis, const TileCoord& coo
   if (from >= to) return {};
   // Both lie in [0, 2^31), so 32 bits do, and a GPU divides 64 bits ten times slower.
   const u32 block = static_cast<u32>(axis.block);
+  if (static_cast<u32>(axis.extent) <= block) return {0, 1};
   return {static_cast<u32>(from) / block, (static_cast<u32>(to) + (block - 1)) / block};
 }
 
@@ -88,7 +94,7 @@ CCKS_HD constexpr bool rect_covers(const EventRect& outer, const EventRect& inne
 CCKS_HD constexpr u32 signal_event(const SignalParams& signal, const TileCoord& coord) {
   u32 event = signal.event_first;
   for (int i = 0; i < 2; ++i) {
-    if (signal.grid_axis[i] >= 0) event += static_cast<u32>(coord.c[signal.grid_axis[i]] * signal.stride[i]);
+    if (signal.grid_axis[i] >= 0) event += static_cast<u32>(coord_at(coord, signal.grid_axis[i]) * signal.stride[i]);
   }
   return event;
 }

@@ -37,7 +37,6 @@ struct CudaPipelineMemory {
   static constexpr u32 kBlocks = kSlots + kParsed;
   static constexpr u32 kBlockBytes = 1024; // an op of six operands and four waits; larger ones are read where they lie
   static constexpr u32 kOwnEvents = 64;
-  static constexpr u32 kRects = 4;         // waits of an op remembered from tile to tile
 
   static constexpr u32 kSignals = 4;       // signals of a tile that are found ahead of time; more are looked up
 
@@ -68,7 +67,6 @@ struct CudaPipelineMemory {
   Slot slots[kSlots];
   Parsed parsed[kParsed];
   OwnEvent own[kOwnEvents];
-  wire::EventRect rects[kRects];  // of the waits of the tile staged last
   u32 fetched, gated, bodies, signalled, posted;
   u32 closing, leave, abandon, suspend, stop;
   ResumePoint resume;  // where the gate left an inbox task, published with closing
@@ -248,25 +246,49 @@ class CudaPipeline {
     __syncwarp();
   }
 
+  /// What staging the tiles of a task needs of it, in registers. Lane i holds wait i and signal i of the op.
+  struct Staging {
+    OpView view;
+    u32* events;
+    u32 slot, epoch, runs;
+    u32 wait_count, signal_count, silent;
+    wire::WaitParams wait;
+    wire::SignalParams signal;
+    wire::EventRect rect;  // of the wait, for the tile staged last
+  };
+
   /// Stages all tiles of the oldest task taken.
   __device__ void emit(LeaveWatch<CudaPlatform>& watch) {
     await_copy();
     Parsed& parsed = memory_.parsed[parsed_first_];
-    OpView view;
-    if (parsed.task.kind == TileKind::body) {
-      view = parsed.block < Memory::kBlocks ? open_block(parsed) : view_of_frame(*parsed.task.frame, parsed.task.task.op);
-    }
-    if (platform_.leader()) parsed.task.view = view;
-    __syncwarp();
+    Staging staging{};
+    if (parsed.task.kind == TileKind::body) open_op(parsed, staging);
     TileStager stager;
     stager.begin(parsed.task, finished_tiles_);
     finished_tiles_ = 0;
     for (bool first = true; !stager.done(); first = false) {
       if (!await_free_slot(watch)) return;
-      stage(stager, parsed.task, first);
+      stage(stager, parsed.task, staging, first);
     }
     parsed_first_ = (parsed_first_ + 1) % Memory::kParsed;
     --parsed_count_;
+  }
+
+  __device__ void open_op(Parsed& parsed, Staging& out) {
+    out.view = parsed.block < Memory::kBlocks ? open_block(parsed) : view_of_frame(*parsed.task.frame, parsed.task.task.op);
+    if (platform_.leader()) parsed.task.view = out.view;
+    const wire::OpParams& op = *out.view.op;
+    out.wait_count = op.wait_count;
+    out.signal_count = op.signal_count;
+    out.silent = op.flags & wire::kOpSilent;
+    out.events = parsed.task.events;
+    out.slot = parsed.task.task.slot();
+    out.epoch = parsed.task.task.epoch;
+    out.runs = parsed.task.runs;
+    const u32 lane = platform_.control_lane();
+    if (lane < out.wait_count) out.wait = out.view.waits[lane];
+    if (lane < out.signal_count) out.signal = out.view.signals[lane];
+    __syncwarp();
   }
 
   /// Lays out the copy of an op; operands get addresses.
@@ -305,28 +327,30 @@ class CudaPipeline {
   }
   __device__ bool overdue() const { return platform_.now_ns() - looked_at_ > kLookNs; }
 
-  __device__ void stage(TileStager& stager, const OpenTask& task, bool first) {
+  __device__ void stage(TileStager& stager, const OpenTask& task, Staging& staging, bool first) {
     Slot& out = slot(staged_);
+    const TileKind kind = stager.kind();
+    const u32 tile = stager.next_tile();
     copy_head(out.tile, task);
-    stager.next_of_task(out.tile);
-    __syncwarp();
-    const StagedTile& tile = out.tile;
-    const bool body = tile.kind == TileKind::body;
-    u32 watched = Watch::kMany;
-    if (body) watched = list_events(out, first);
-    if (body || tile.kind == TileKind::skip) {
-      list_signals(out);
-    } else if (platform_.leader()) {
-      out.signal_count = Watch::kMany;
+    stager.next_of_task(out.tile, staging.view.op);
+    u32 watched = Watch::kMany, signals = Watch::kMany;
+    if (kind == TileKind::body || kind == TileKind::skip) {
+      const wire::TileCoord coord = wire::tile_coord(staging.view.op->grid, tile);
+      if (kind == TileKind::body) watched = list_events(out, staging, coord, first);
+      signals = list_signals(out, staging, coord);
     }
     if (platform_.leader()) {
       out.body_fault = 0;
       out.watch.count = watched;
+      out.signal_count = signals;
+      out.silent = staging.silent;
     }
     __syncwarp();
     ++staged_;
     if (platform_.leader()) ptx::st_release_cta_shared(&memory_.fetched, staged_);  // [P1] pairs with [P2]
-    if (body) prefetch_operands<Ops>(platform_.control_lane(), kWarpLanes, *tile.frame, *tile.view.op, tile.tile);
+    if (kind == TileKind::body) {
+      prefetch_operands<Ops>(platform_.control_lane(), kWarpLanes, *task.frame, *staging.view.op, tile);
+    }
   }
 
   /// All lanes copy a word each.
@@ -334,69 +358,67 @@ class CudaPipeline {
     static_assert(sizeof(TaskHead) % sizeof(u32) == 0 && sizeof(TaskHead) / sizeof(u32) <= kWarpLanes);
     const u32 lane = platform_.control_lane();
     if (lane < sizeof(TaskHead) / sizeof(u32)) reinterpret_cast<u32*>(&to)[lane] = reinterpret_cast<const u32*>(&from)[lane];
-    __syncwarp();
   }
 
   // ---- fetch: which events a tile waits for, and which it adds to ----
 
-  /// Lane i finds the i-th event over all waits of the tile; what this worker completes itself is left out. Returns how many
-  /// are listed.
-  __device__ u32 list_events(Slot& out, bool first) {
-    const StagedTile& tile = out.tile;
+  /// Lane w finds the events of wait w that no earlier tile of the task has waited for; then lane i takes the i-th of all,
+  /// and what this worker completes itself is left out. Returns how many are listed.
+  __device__ u32 list_events(Slot& out, Staging& staging, const wire::TileCoord& coord, bool first) {
     const u32 lane = platform_.control_lane();
-    const u32 wait_count = tile.view.op->wait_count;
+    if (staging.wait_count == 0) return 0;
+    if (staging.wait_count > kWarpLanes) return Watch::kMany;
+    u32 events = 0;
+    if (lane < staging.wait_count) {
+      const wire::EventRect rect = wire::wait_rect(staging.wait, coord);
+      if (first || !wire::rect_covers(staging.rect, rect)) events = wire::rect_count(rect);
+      staging.rect = rect;
+    }
     u32 count = 0, event = 0, total = 0;
     bool mine = false;
-    for (u32 w = 0; w < wait_count; ++w) {
-      const wire::WaitParams& wait = tile.view.waits[w];
-      const wire::EventRect rect = wire::wait_rect(wait, tile.coord);
-      const u32 events = wire::rect_count(rect);
-      if (w < Memory::kRects) {
-        const bool covered = !first && wire::rect_covers(memory_.rects[w], rect);
-        __syncwarp();
-        if (covered) continue;  // an earlier tile of the task waits for them
-        if (lane == 0) memory_.rects[w] = rect;
-      }
-      if (lane >= count && lane < count + events) {
-        event = wire::rect_event(wait, rect, lane - count);
-        total = wait.total;
+    for (u32 w = 0; w < staging.wait_count; ++w) {
+      const u32 here = platform_.from_lane(events, w);
+      if (here == 0) continue;
+      const u32 lo = platform_.from_lane(staging.rect.span[0].lo, w), from = platform_.from_lane(staging.rect.span[1].lo, w);
+      const u32 width = platform_.from_lane(staging.rect.span[1].hi, w) - from;
+      const u32 event_first = platform_.from_lane(staging.wait.event_first, w);
+      const u32 stride0 = platform_.from_lane(static_cast<u32>(staging.wait.axis[0].stride), w);
+      const u32 stride1 = platform_.from_lane(static_cast<u32>(staging.wait.axis[1].stride), w);
+      const u32 all = platform_.from_lane(staging.wait.total, w);
+      if (lane >= count && lane < count + here) {
+        const u32 i = lane - count, row = i < width ? 0 : i / width;
+        event = event_first + (lo + row) * stride0 + (from + i - row * width) * stride1;
+        total = all;
         mine = true;
       }
-      count += events;
+      count += here;
     }
     if (count > kWarpLanes) return Watch::kMany;
-    if (mine && (tile.flags & kTileGuarded) == 0) mine = own_count(tile, event) != total;
+    const bool guarded = staging.view.op->guard_count > 0;
+    if (mine && !guarded) mine = own_count(staging, event) != total;
     const u32 kept = __ballot_sync(kFullWarp, mine);
     if (mine) {
       const u32 at = static_cast<u32>(__popc(static_cast<int>(kept & ((1u << lane) - 1))));
       out.watch.event[at] = event;
-      out.watch.amount[at] = tile.amount(total);
+      out.watch.amount[at] = (staging.runs + 1) * total;
     }
     return static_cast<u32>(__popc(static_cast<int>(kept)));
   }
 
-  __device__ u32 own_count(const StagedTile& tile, u32 event) const {
-    const auto& own = memory_.own[event % Memory::kOwnEvents];
-    const bool same = own.event == event && own.slot == tile.task.slot() && own.epoch == tile.task.epoch;
-    return same ? own.count : 0;
+  __device__ u32 own_count(const Staging& staging, u32 event) const {
+    const auto own = memory_.own[event % Memory::kOwnEvents];
+    return own.event == event && own.slot == staging.slot && own.epoch == staging.epoch ? own.count : 0;
   }
 
-  /// A lane a signal.
-  __device__ void list_signals(Slot& out) {
-    const StagedTile& tile = out.tile;
-    const wire::OpParams& op = *tile.view.op;
-    const u32 count = op.signal_count;
-    for (u32 s = platform_.control_lane(); s < count; s += kWarpLanes) {
-      const u32 event = wire::signal_event(tile.view.signals[s], tile.coord);
-      if (s < Memory::kSignals) out.signals[s] = {tile.events + event, 1};
-      auto& own = memory_.own[event % Memory::kOwnEvents];
-      const bool same = own.event == event && own.slot == tile.task.slot() && own.epoch == tile.task.epoch;
-      own = {event, tile.task.slot(), tile.task.epoch, same ? own.count + 1 : 1};
+  /// A lane a signal. Returns how many are listed.
+  __device__ u32 list_signals(Slot& out, const Staging& staging, const wire::TileCoord& coord) {
+    const u32 lane = platform_.control_lane();
+    if (lane < staging.signal_count) {
+      const u32 event = wire::signal_event(staging.signal, coord);
+      if (lane < Memory::kSignals) out.signals[lane] = {staging.events + event, 1};
+      memory_.own[event % Memory::kOwnEvents] = {event, staging.slot, staging.epoch, own_count(staging, event) + 1};
     }
-    if (platform_.leader()) {
-      out.signal_count = count <= Memory::kSignals ? count : Watch::kMany;
-      out.silent = op.flags & wire::kOpSilent;
-    }
+    return staging.signal_count <= Memory::kSignals ? staging.signal_count : Watch::kMany;
   }
 
   // ---- gate -----------------------------------------------------------------------------------------------------------
@@ -512,23 +534,27 @@ class CudaPipeline {
       spins = 0;
       for (; at != gated; ++at) {
         const Slot& next = slot(at);
-        if (next.tile.kind == TileKind::body && !body_ended(next.tile.body)) {
+        // Read before the body has ended: between its end and the signal every cycle counts.
+        const TileKind kind = next.tile.kind;
+        const u32 body = next.tile.body, count = next.signal_count;
+        const Memory::Signal mine = next.signals[platform_.control_lane() % Memory::kSignals];
+        const bool silent = next.silent != 0;
+        if (kind == TileKind::body && !body_ended(body)) {
           if (at != sent) send(signals, sent = at);  // others may wait for what is collected
-          for (u32 naps = 0; !body_ended(next.tile.body); ++naps) rest(naps);
+          for (u32 naps = 0; !body_ended(body); ++naps) rest(naps);
         }
         // After a fault nothing is signalled any more: the run is lost.
-        halted = halted || next.tile.kind == TileKind::fault || (next.tile.kind == TileKind::body && next.body_fault != 0);
-        if (!halted) collect(signals, next);
+        halted = halted || kind == TileKind::fault || (kind == TileKind::body && next.body_fault != 0);
+        if (!halted) collect(signals, next, count, mine, silent);
       }
       send(signals, sent = at);
     }
   }
 
-  __device__ void collect(TileSignals<CudaPlatform>& signals, const Slot& next) const {
-    const u32 count = next.signal_count;
+  __device__ void collect(TileSignals<CudaPlatform>& signals, const Slot& next, u32 count, const Memory::Signal& mine,
+                          bool silent) const {
     if (count == Watch::kMany) return signals.add(next.tile);
-    const Memory::Signal mine = next.signals[platform_.control_lane() % Memory::kSignals];
-    signals.add_listed(count, mine.word, mine.count, next.silent != 0);
+    signals.add_listed(count, mine.word, mine.count, silent);
   }
 
   __device__ void send(TileSignals<CudaPlatform>& signals, u32 at) {

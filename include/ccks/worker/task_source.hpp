@@ -178,39 +178,43 @@ class TileStager {
   CCKS_HD_ANY void begin(const OpenTask& task, u32 finished) {
     task_ = &task;
     kind_ = task.kind;
+    open_flags_ = task.open_flags;
     tile_ = task.task.first_tile();
     tile_end_ = tile_ + task.task.tile_count();
     if (kind_ == TileKind::body && tile_end_ > task.view.op->tile_count) kind_ = TileKind::fault;
     if (kind_ != TileKind::body) tile_end_ = tile_ + 1;
     if (kind_ == TileKind::body && tile_ + finished < tile_end_) tile_ += finished;
+    if (kind_ == TileKind::body && (task.task.slot_flags & wire::kTaskSkip) != 0) kind_ = TileKind::skip;
     opens_ = true;
   }
   CCKS_HD_ANY bool done() const { return tile_ >= tile_end_; }
   /// Whether another tile of the same op follows.
   CCKS_HD_ANY bool follows() const { return tile_ < tile_end_ && kind_ == TileKind::body; }
   CCKS_HD_ANY u32 next_tile() const { return tile_; }
+  CCKS_HD_ANY TileKind kind() const { return kind_; }
 
   /// The next tile; only where done() is false.
   CCKS_HD_ANY void next(StagedTile& out) {
     static_cast<TaskHead&>(out) = *task_;
     next_of_task(out);
   }
-  /// The same for a tile that has its TaskHead already.
-  CCKS_HD_ANY void next_of_task(StagedTile& out) {
-    out.tile = tile_++;
+  /// The same for a tile that has its TaskHead already. The grid may be given by a copy of it.
+  CCKS_HD_ANY void next_of_task(StagedTile& out) { next_of_task(out, task_->view.op); }
+  CCKS_HD_ANY void next_of_task(StagedTile& out, const wire::OpParams* op) {
+    const u32 tile = tile_++;
+    const bool closes = tile_ >= tile_end_;
+    u32 flags = (opens_ ? (open_flags_ & kTileOpensInbox) | kTileOpensTask : 0) |
+                (closes ? (open_flags_ & kTileClosesInbox) | kTileClosesTask : 0);
+    opens_ = false;
+    out.tile = tile;
     out.kind = kind_;
     out.start_ns = out.wait_ns = 0;
-    const bool closes = tile_ >= tile_end_;
-    u32 flags = (opens_ ? (task_->open_flags & kTileOpensInbox) | kTileOpensTask : 0) |
-                (closes ? (task_->open_flags & kTileClosesInbox) | kTileClosesTask : 0);
-    opens_ = false;
     if (kind_ == TileKind::fault) {
       const wire::Task& task = task_->task;
       out.fault = {wire::FaultCode::bad_op, task.op, task.slot(), task.epoch, task.tile};
-    } else if (kind_ == TileKind::body) {
-      out.coord = wire::tile_coord(task_->view.op->grid, out.tile);
-      if (task_->view.op->guard_count > 0) flags |= kTileGuarded;
-      if ((task_->task.slot_flags & wire::kTaskSkip) != 0) out.kind = TileKind::skip;
+    } else if (op != nullptr && (kind_ == TileKind::body || kind_ == TileKind::skip)) {
+      out.coord = wire::tile_coord(op->grid, tile);
+      if (op->guard_count > 0) flags |= kTileGuarded;
     }
     out.flags = flags;
   }
@@ -218,6 +222,7 @@ class TileStager {
  private:
   const OpenTask* task_ = nullptr;
   TileKind kind_ = TileKind::empty;
+  u32 open_flags_ = 0;
   u32 tile_ = 0, tile_end_ = 0;
   bool opens_ = false;
 };
