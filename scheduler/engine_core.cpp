@@ -64,7 +64,6 @@ Status EngineCore::set_up_arm() {
   Result<Arm> arm = parse_arm(options_.arm);
   if (!arm.ok()) return arm.status();
   arm_ = *arm;
-  if (arm_ == Arm::gpu_queue) return {ErrorCode::unsupported, "arm gpu_queue: workers of this build take no queues"};
   const bool records = !options_.record_path.empty() || !options_.replay_path.empty();
   if (records && arm_ != Arm::copilot && arm_ != Arm::fixed) {
     return {ErrorCode::invalid_argument,
@@ -280,6 +279,7 @@ EngineStats EngineCore::stats() const {
   out.records_received = stats_.records_received.get();
   out.skipped_tiles = stats_.skipped_tiles.get();
   out.scheduler_busy_ns = stats_.busy_ns.get();
+  if (arm_ == Arm::gpu_queue) queues_.add_cost(memory_.params, out);
   out.relaunches = keeper_->relaunches();
   return out;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ccks/wire/atoms.hpp"
 #include "scheduler/dims.hpp"
 
 namespace ccks::scheduler {
@@ -40,6 +41,17 @@ Status QueueMemory::place(Device& device, const PlanTables& tables, std::uint32_
   CCKS_RETURN_IF_ERROR(device.fill_zero(block.address + queue->fixed.size(), queue->counter_bytes));
   instance.set_queue(block.address);
   return {};
+}
+
+// Relaxed: each word stands for itself; done records that the scheduler has taken came after.
+void QueueMemory::add_cost(const wire::WorkerParams& params, EngineStats& stats) const {
+  const auto* lines = reinterpret_cast<const wire::WorkerLine*>(params.worker_lines);
+  const auto word = [](const wire::u64& of) { return wire::HostAtoms::link_load_relaxed(&of); };
+  for (std::uint32_t w = 0; w < params.workers; ++w) {
+    stats.queue_atomics += word(lines[w].queue_take_atomics) + word(lines[w].queue_push_atomics);
+    stats.queue_polls += word(lines[w].queue_polls);
+    stats.queue_ns += word(lines[w].queue_push_ns);
+  }
 }
 
 }  // namespace ccks::scheduler

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ccks/device.hpp"
+#include "ccks/engine.hpp"
 #include "scheduler/queue_tables.hpp"
 
 namespace ccks::scheduler {
@@ -17,6 +18,8 @@ class QueueMemory {
   /// Writes the queue of `instance`, which has just been rebuilt, and enters it in its frame. A queue that is larger than at
   /// the upper bounds gets new memory: grids need not be largest where the symbols are.
   Status place(Device& device, const PlanTables& tables, std::uint32_t slot, Instance& instance);
+  /// What the workers' lines say of their queues.
+  void add_cost(const wire::WorkerParams& params, EngineStats& stats) const;
 
  private:
   struct Block {

@@ -22,6 +22,7 @@ void add_events(const Instance& instance, const wire::OpParams& op, std::uint32_
   const auto begin = static_cast<std::ptrdiff_t>(events.size());
   for (std::uint32_t w = 0; w < op.wait_count; ++w) {
     const wire::WaitParams& wait = instance.waits()[op.wait_first + w];
+    if (wait.total == 0) continue;  // its op has no tiles: nobody will signal, and nobody needs to
     wire::EventRect covered;
     for (std::uint32_t tile = first; tile < first + count; ++tile) {
       const wire::EventRect rect = wire::wait_rect(wait, wire::tile_coord(op.grid, tile));
@@ -81,7 +82,7 @@ wire::QueueHead lay_out(const PlanTables& tables, const Waits& waits, std::uint3
   head.ready_count = ready;
   head.workers = tables.workers;
   head.event_count = tables.plan.event_count;
-  head.tasks = place(tasks * sizeof(wire::Task), 16);
+  head.tasks = place(tasks * sizeof(std::uint64_t), 16);
   head.waiter_first = place((tables.plan.event_count + 1ull) * sizeof(std::uint32_t), 16);
   head.waiters = place(waits.events.size() * sizeof(wire::QueueWaiter), 16);
   head.counters = place(sizeof(wire::QueueCounters), wire::kCacheLineBytes);
@@ -100,7 +101,9 @@ void fill_waiters(const Waits& waits, const std::vector<std::uint32_t>& place, s
   std::vector<std::uint32_t> next(first, first + events);
   std::size_t at = 0;
   for (std::size_t i = 0; i < waits.tasks.size(); ++i) {
-    for (std::uint32_t n = 0; n < waits.need[i]; ++n) waiters[next[waits.events[at++]]++] = {place[i], waits.need[i]};
+    const wire::Task& task = waits.tasks[i];
+    for (std::uint32_t n = 0; n < waits.need[i]; ++n)
+      waiters[next[waits.events[at++]]++] = {place[i], waits.need[i], task.tile, task.op};
   }
 }
 
@@ -118,8 +121,9 @@ Result<QueueTables> make_queue_tables(const PlanTables& tables, const Instance& 
   out.counter_bytes = end - head.counters;
   std::memcpy(out.fixed.data(), &head, sizeof(head));
   const auto part = [&out](std::uint32_t offset) { return static_cast<void*>(out.fixed.data() + offset); };
-  auto* tasks = static_cast<wire::Task*>(part(head.tasks));
-  for (std::size_t i = 0; i < waits.tasks.size(); ++i) tasks[place[i]] = waits.tasks[i];
+  auto* tasks = static_cast<std::uint64_t*>(part(head.tasks));
+  for (std::size_t i = 0; i < waits.tasks.size(); ++i)
+    tasks[place[i]] = wire::queue_entry(0, waits.tasks[i].op, waits.tasks[i].tile);
   fill_waiters(waits, place, static_cast<std::uint32_t*>(part(head.waiter_first)),
                static_cast<wire::QueueWaiter*>(part(head.waiters)), head.event_count);
   return out;

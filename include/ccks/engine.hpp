@@ -106,6 +106,10 @@ struct EngineStats {
   std::uint64_t records_received = 0;
   std::uint64_t skipped_tiles = 0;     // tiles that did not exist or were cancelled
   std::uint64_t scheduler_busy_ns = 0; // thread time spent deciding and sending
+  // What workers spend on scheduling themselves (C9); zero but for arm gpu_queue, complete once drained:
+  std::uint64_t queue_atomics = 0;     // read-modify-writes in device memory
+  std::uint64_t queue_polls = 0;       // looks at places of the queue that were still empty
+  std::uint64_t queue_ns = 0;          // time of all workers spent adding to events and pushing what is ready
   std::uint64_t relaunches = 0;        // times that workers came back: after they had left, or with new code
 };
 

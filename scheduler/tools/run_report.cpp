@@ -78,6 +78,11 @@ std::string to_json(const Options& options, const Outcome& outcome) {
                       {"publications", outcome.stats.publications},
                       {"skipped_tiles", outcome.stats.skipped_tiles},
                       {"busy_us", static_cast<double>(outcome.stats.scheduler_busy_ns) / 1e3}};
+  if (options.arm == "gpu_queue") {
+    out["queue"] = {{"atomics", outcome.stats.queue_atomics},
+                    {"polls", outcome.stats.queue_polls},
+                    {"us", static_cast<double>(outcome.stats.queue_ns) / 1e3}};
+  }
   return out.dump() + "\n";
 }
 

@@ -87,7 +87,7 @@ class Case {
 
 // Those of the co-pilot, and the other arms that the device has.
 std::vector<std::string> ways() {
-  return device_kind() == "cuda" ? ways_and({"stream", "graph", "graph_pdl"}) : ways_and({"stream"});
+  return device_kind() == "cuda" ? ways_and({"stream", "gpu_queue", "graph", "graph_pdl"}) : ways_and({"stream", "gpu_queue"});
 }
 
 Result<Engine> open_engine(const Case& test, const std::string& way, const std::string& transport) {

@@ -80,7 +80,7 @@ TEST_P(EngineGraph, MoreTilesThanInboxes) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EngineGraph, testing::ValuesIn(ways_and({"stream"})),
+INSTANTIATE_TEST_SUITE_P(Policies, EngineGraph, testing::ValuesIn(ways_and({"stream", "gpu_queue"})),
                          [](const auto& policy) { return policy.param; });
 
 }  // namespace

@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(All, Examples,
                          testing::Combine(testing::Range<std::size_t>(0, 7),
                                           testing::Values(Place{"host", "coherent"}, Place{"host", "pinned"},
                                                           Place{"cuda", "auto"}),
-                                          testing::ValuesIn(ways_and({"stream", "graph", "graph_pdl"}))),
+                                          testing::ValuesIn(ways_and({"stream", "gpu_queue", "graph", "graph_pdl"}))),
                          name_of);
 
 }  // namespace

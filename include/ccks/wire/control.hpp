@@ -32,6 +32,11 @@ struct alignas(kCacheLineBytes) WorkerLine {
   u32 unused;
   u64 busy_ns;         // time in op bodies since launch
   u64 wait_ns;         // time waiting for events
+  // What ready queues have cost since launch (worker/ready_queue.hpp):
+  u64 queue_take_atomics;  // claiming places
+  u64 queue_polls;         // looks at places that were still empty
+  u64 queue_push_atomics;  // events, counts and places of tasks that became ready
+  u64 queue_push_ns;       // time in those
 };
 static_assert(sizeof(WorkerLine) == kCacheLineBytes);
 

@@ -9,18 +9,30 @@
 //   places claimed before     r * (task_count + workers)     each worker claims one place past the end, and leaves
 //   places pushed before      r * (task_count - ready_count)
 //   count of task t           from r * need to (r + 1) * need
-//   entry of a place          holds a task of this run if its tag is r + 1
+//   entry of a place          holds a task of this run if its tag is the low half of r + 1: the entry before is of the last run
 #pragma once
 
 #include "ccks/wire/base.hpp"
 
 namespace ccks::wire {
 
-/// A task that waits for an event, and for how many events in all.
-struct QueueWaiter {
+/// A task that waits for an event, for how many events in all, and what its entry says.
+struct alignas(16) QueueWaiter {
   u32 task;
   u32 need;
+  u32 tile;  // as Task::tile
+  u32 op;
 };
+
+/// What a worker needs of a task stands in the entry itself, so that one load finds and fetches it.
+inline namespace CCKS_ISA {
+CCKS_HD constexpr u64 queue_entry(u32 tag, u32 op, u32 tile) {
+  return static_cast<u64>(tag & 0xffff) << 48 | static_cast<u64>(op & 0xffff) << 32 | tile;
+}
+CCKS_HD constexpr bool queue_entry_is_of(u64 entry, u32 tag) { return entry >> 48 == (tag & 0xffff); }
+CCKS_HD constexpr u32 queue_entry_op(u64 entry) { return static_cast<u32>(entry >> 32 & 0xffff); }
+CCKS_HD constexpr u32 queue_entry_tile(u64 entry) { return static_cast<u32>(entry); }
+}  // namespace CCKS_ISA
 
 /// The fixed part begins with this. Offsets are bytes from here.
 struct alignas(16) QueueHead {
@@ -28,12 +40,12 @@ struct alignas(16) QueueHead {
   u32 ready_count;   // tasks [0, ready_count) wait for nothing
   u32 workers;       // that join every run
   u32 event_count;
-  u32 tasks;         // Task[task_count]
+  u32 tasks;         // u64[task_count]: entries of all tasks with tag 0; read for those that wait for nothing
   u32 waiter_first;  // u32[event_count + 1]: range of each event in `waiters`
   u32 waiters;       // QueueWaiter[]
   u32 counters;      // QueueCounters: where the zeroed part begins
   u32 counts;        // u32[task_count]: events that have completed for the task
-  u32 entries;       // u64[task_count]: tag << 32 | task
+  u32 entries;       // u64[task_count]
   u32 bytes;
   u32 reserved;
 };

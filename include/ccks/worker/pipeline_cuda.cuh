@@ -168,6 +168,8 @@ class CudaPipeline {
         emit(watch);
         misses = 0;
         idle_since = 0;
+      } else if (source.queued()) {
+        await_queue(source, watch);
       } else if (word(memory_.leave) == 0 && source.poll()) {
         continue;
       } else {
@@ -200,6 +202,27 @@ class CudaPipeline {
       if (request == wire::kParkSuspend || alone) set_word(memory_.suspend, 1);
     }
     __syncwarp();
+  }
+
+  /// Waits until the queue has a task, is drained, or is given up. The worker takes one only once its last body has ended:
+  /// others are there to run what it would hold. It neither leaves nor suspends in between, see WorkerLoop::await_queue.
+  __device__ void await_queue(TaskSource<CudaPlatform>& source, LeaveWatch<CudaPlatform>& watch) {
+    for (u32 spins = 0; !bodies_idle() && !gate_closed(); ++spins) rest(spins);
+    Patience patience(platform_.now_ns());
+    for (u32 spins = 0; !source.has_task() && !source.poll() && !gate_closed(); ++spins) {
+      platform_.relax(spins);
+      if (spins % 64 != 63) continue;
+      if (overdue()) look_at_host(watch, 0);
+      if (word(memory_.abandon) != 0) return source.fail(wire::FaultCode::abandoned);
+      if (patience.over(platform_.now_ns(), params_.spin_deadline_ns)) return source.fail(wire::FaultCode::wait_deadline);
+    }
+  }
+  /// Whether everything staged has been let through and the last body has ended.
+  __device__ bool bodies_idle() {
+    if (ptx::ld_acquire_cta_shared(&memory_.gated) != staged_) return false;  // [P4] pairs with [P3]
+    if (staged_ == 0) return true;
+    const StagedTile& last = slot(staged_ - 1).tile;
+    return last.kind != TileKind::body || body_ended(last.body);
   }
 
   /// Takes a task and starts to copy what its op says into shared memory.
@@ -334,7 +357,9 @@ class CudaPipeline {
     copy_head(out.tile, task);
     stager.next_of_task(out.tile, staging.view.op);
     u32 watched = Watch::kMany, signals = Watch::kMany;
-    if (kind == TileKind::body || kind == TileKind::skip) {
+    if (task.inbox.op == wire::kOpQueue) {
+      watched = 0;  // a queue has waited already
+    } else if (kind == TileKind::body || kind == TileKind::skip) {
       const wire::TileCoord coord = wire::tile_coord(staging.view.op->grid, tile);
       if (kind == TileKind::body) watched = list_events(out, staging, coord, first);
       signals = list_signals(out, staging, coord);
@@ -433,7 +458,7 @@ class CudaPipeline {
       StagedTile& tile = next.tile;
       if (!inside) closing = word(memory_.leave);
       if (closing != 0) break;
-      const bool suspend = inside && tile.kind != TileKind::fault && word(memory_.suspend) != 0;
+      const bool suspend = inside && !is_queued(tile) && tile.kind != TileKind::fault && word(memory_.suspend) != 0;
       if (suspend) {
         closing = suspend_before(tile);
         break;
@@ -521,6 +546,7 @@ class CudaPipeline {
 
   __device__ void signal() {
     TileSignals<CudaPlatform> signals(platform_);
+    QueueSignals<CudaPlatform> queue(platform_);
     u32 at = 0, sent = 0;
     bool halted = false;
     for (u32 spins = 0;; ++spins) {
@@ -545,16 +571,23 @@ class CudaPipeline {
         }
         // After a fault nothing is signalled any more: the run is lost.
         halted = halted || kind == TileKind::fault || (kind == TileKind::body && next.body_fault != 0);
-        if (!halted) collect(signals, next, count, mine, silent);
+        if (!halted) collect(signals, queue, next, count, mine, silent);
       }
       send(signals, sent = at);
     }
   }
 
-  __device__ void collect(TileSignals<CudaPlatform>& signals, const Slot& next, u32 count, const Memory::Signal& mine,
-                          bool silent) const {
+  __device__ void collect(TileSignals<CudaPlatform>& signals, QueueSignals<CudaPlatform>& queue, const Slot& next, u32 count,
+                          const Memory::Signal& mine, bool silent) const {
+    if (count == Watch::kMany && is_queued(next.tile)) return collect_queued(queue, next.tile);
     if (count == Watch::kMany) return signals.add(next.tile);
     signals.add_listed(count, mine.word, mine.count, silent);
+  }
+
+  __device__ void collect_queued(QueueSignals<CudaPlatform>& queue, const StagedTile& tile) const {
+    add_queued(queue, tile);
+    if ((tile.flags & kTileClosesInbox) == 0) return;
+    queue.publish(reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_);
   }
 
   __device__ void send(TileSignals<CudaPlatform>& signals, u32 at) {

@@ -18,6 +18,7 @@
 #include "ccks/wire/queue.hpp"
 #include "ccks/wire/task.hpp"
 #include "ccks/worker/platform.hpp"
+#include "ccks/worker/staged_tile.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -41,7 +42,7 @@ enum class QueueLook : u32 {
   drained = 2,  // every task of the run has been claimed
 };
 
-/// What scheduling has cost this worker (C9). Kept by one lane alike on all control lanes.
+/// What scheduling has cost this end (C9), alike on all control lanes. publish() writes it to the worker's line.
 struct QueueCost {
   u64 atomics = 0;  // read-modify-writes
   u64 polls = 0;    // looks at a place that was still empty
@@ -66,23 +67,30 @@ class QueueSource {
     const wire::QueueHead& head = *queue_.head;
     if (!claimed_) claim(head);
     if (place_ >= head.task_count) return QueueLook::drained;
-    u32 index = place_;
-    if (place_ >= head.ready_count) {
-      const u64* entry = queue_.at<u64>(head.entries) + place_;
-      const u64 seen = platform_.uniform(platform_.atoms().queue_load_acquire(entry));  // [QE4] pairs with [QE3]
-      if (static_cast<u32>(seen >> 32) != queue_.tag()) {
+    u64 entry = 0;
+    if (place_ < head.ready_count) {
+      entry = queue_.template at<u64>(head.tasks)[place_];
+    } else {
+      const u64* word = queue_.template at<u64>(head.entries) + place_;
+      entry = platform_.uniform(platform_.atoms().queue_load_acquire(word));  // [QE4] pairs with [QE3]
+      if (!wire::queue_entry_is_of(entry, queue_.tag())) {
         ++cost_.polls;
         return QueueLook::nothing;
       }
-      index = static_cast<u32>(seen);
       platform_.converge();  // what the leader has acquired, all control lanes have
     }
     claimed_ = false;
-    task = queue_.at<wire::Task>(head.tasks)[index];
+    task.tile = wire::queue_entry_tile(entry);
+    task.op = static_cast<u16>(wire::queue_entry_op(entry));
     return QueueLook::task;
   }
 
-  CCKS_HD_ANY const QueueCost& cost() const { return cost_; }
+  /// For people: relaxed.
+  CCKS_HD_ANY void publish(wire::WorkerLine* line) {
+    if (!platform_.leader()) return;
+    platform_.atoms().link_store_relaxed(&line->queue_take_atomics, cost_.atomics);
+    platform_.atoms().link_store_relaxed(&line->queue_polls, cost_.polls);
+  }
 
  private:
   CCKS_HD_ANY void claim(const wire::QueueHead& head) {
@@ -144,7 +152,7 @@ class QueueSignals {
     }
     platform_.converge();
     for (u32 lane = platform_.first_lane(complete); lane != platform_.control_lanes(); lane = platform_.first_lane(complete)) {
-      wake(platform_.from_lane(mine_.event, lane), platform_.from_lane(mine_.silent ? 1 : 0, lane) != 0);
+      wake(platform_.from_lane(mine_.event, lane), platform_.from_lane(mine_.silent ? 1u : 0u, lane) != 0);
       if (platform_.control_lane() == lane) complete = false;
     }
     mine_.count = 0;
@@ -152,7 +160,12 @@ class QueueSignals {
     cost_.ns += platform_.now_ns() - since;
   }
 
-  CCKS_HD_ANY const QueueCost& cost() const { return cost_; }
+  /// For people: relaxed.
+  CCKS_HD_ANY void publish(wire::WorkerLine* line) {
+    if (!platform_.leader()) return;
+    platform_.atoms().link_store_relaxed(&line->queue_push_atomics, cost_.atomics);
+    platform_.atoms().link_store_relaxed(&line->queue_push_ns, cost_.ns);
+  }
 
  private:
   /// A task a lane: those whose last event this was are pushed.
@@ -162,12 +175,12 @@ class QueueSignals {
     const wire::QueueWaiter* waiters = queue_.template at<wire::QueueWaiter>(head.waiters);
     const u32 end = first[event + 1];
     for (u32 i = first[event]; i < end; i += platform_.control_lanes()) {
-      wire::QueueWaiter waiter{0, 0};
+      wire::QueueWaiter waiter{0, 0, 0, 0};
       if (i + platform_.control_lane() < end) waiter = waiters[i + platform_.control_lane()];
       u32 rank = 0;
       cost_.atomics += platform_.count_lanes(waiter.need > 1, rank);
       const bool ready = waiter.need == 1 || (waiter.need > 1 && count_event(head, waiter));
-      push(head, ready, waiter.task, silent && waiter.need == 1);
+      push(head, ready, waiter, silent && waiter.need == 1);
     }
   }
 
@@ -177,7 +190,7 @@ class QueueSignals {
     return platform_.atoms().queue_add_acq_rel(count, 1) + 1 == queue_.tag() * waiter.need;  // [QE2]
   }
 
-  CCKS_HD_ANY void push(const wire::QueueHead& head, bool ready, u32 task, bool silent) {
+  CCKS_HD_ANY void push(const wire::QueueHead& head, bool ready, const wire::QueueWaiter& waiter, bool silent) {
     u32 rank = 0;
     const u32 pushed = platform_.count_lanes(ready, rank);
     if (pushed == 0) return;
@@ -188,7 +201,7 @@ class QueueSignals {
     const u32 place = platform_.uniform(before) - queue_.run * (head.task_count - head.ready_count) + head.ready_count + rank;
     if (!ready) return;
     u64* entry = queue_.template at<u64>(head.entries) + place;
-    const u64 words = static_cast<u64>(queue_.tag()) << 32 | task;
+    const u64 words = wire::queue_entry(queue_.tag(), waiter.op, waiter.tile);
     if (silent) {
       platform_.atoms().queue_store_relaxed(entry, words);
     } else {
@@ -202,6 +215,26 @@ class QueueSignals {
   u32 used_ = 0;      // lanes that hold one
   QueueCost cost_;
 };
+
+/// Whether `tile` came from a ready queue, or opens or closes a worker's part in one.
+CCKS_HD inline bool is_queued(const TaskHead& tile) { return tile.inbox.op == wire::kOpQueue; }
+
+/// What a queued tile that has run, or was skipped, adds to its events; sent once its task is closed.
+CCKS_ANY_SIDE
+template <class Platform>
+CCKS_HD inline void add_queued(QueueSignals<Platform>& signals, const StagedTile& tile) {
+  if (tile.kind != TileKind::body && tile.kind != TileKind::skip) return;
+  const QueueView queue{reinterpret_cast<const wire::QueueHead*>(tile.frame->queue), tile.runs};
+  const wire::OpParams& op = *tile.view.op;
+  const u32 count = op.signal_count;
+  for (u32 i = 0; i < count; ++i) {
+    const wire::SignalParams& signal = tile.view.signals[i];
+    const u32 event = wire::signal_event(signal, tile.coord);
+    signals.add(queue, {tile.events + event, event, 1, tile.bases[event] + tile.amount(signal.total),
+                        (op.flags & wire::kOpSilent) != 0});
+  }
+  if ((tile.flags & kTileClosesTask) != 0) signals.flush();
+}
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

@@ -1,4 +1,4 @@
-// TaskSource: the tasks of a worker, in order: inbox tasks, and the tasks of the lists they start. TileStager: the tiles of
+// TaskSource: the tasks of a worker, in order: inbox tasks, and the tasks of the lists and queues they start. TileStager: the tiles of
 // a task. Both run on the control lanes that fetch; what they hold is replicated there.
 //
 // Memory ordering
@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ccks/worker/platform.hpp"
+#include "ccks/worker/ready_queue.hpp"
 #include "ccks/worker/staged_tile.hpp"
 
 namespace ccks::worker {
@@ -18,6 +19,7 @@ struct OpenTask : TaskHead {
   wire::BlockRef block;                // Platforms that stage ops: where the op's copy lies in the frame
   TileKind kind = TileKind::empty;     // body stands for "tiles of an op"
   u32 open_flags = 0;                  // TileFlags of an inbox task's ends
+  wire::FaultCode fault = wire::FaultCode::bad_op;  // if kind is fault
 };
 
 template <class Platform>
@@ -27,7 +29,7 @@ class TaskSource {
 
   /// Both must outlive the source.
   CCKS_HD_ANY TaskSource(Platform& platform, const wire::WorkerParams& params, u32 index)
-      : platform_(platform), params_(params),
+      : platform_(platform), params_(params), index_(index), queue_(platform),
         inbox_(reinterpret_cast<const Task*>(params.inboxes) + static_cast<u64>(index) * params.inbox_slots) {}
 
   /// `position`: inbox tasks that have been finished. The one that follows begins behind `list_tasks` tasks of its list.
@@ -37,11 +39,21 @@ class TaskSource {
   }
 
   /// Whether the next task opens an inbox task.
-  CCKS_HD_ANY bool between_inbox_tasks() const { return list_next_ >= list_end_; }
+  CCKS_HD_ANY bool between_inbox_tasks() const { return list_next_ >= list_end_ && !queued(); }
+  /// Whether the worker helps with a queue: then poll() looks there, once all tasks taken before have run.
+  CCKS_HD_ANY bool queued() const { return queue_.joined(); }
+  /// Gives up on the queue: the next task is a fault.
+  CCKS_HD_ANY void fail(wire::FaultCode code) {
+    queue_fault_ = code;
+    queue_ready_ = true;
+  }
   /// Whether a task can be taken without a look at the inbox.
-  CCKS_HD_ANY bool has_task() const { return list_next_ < list_end_ || staged_next_ < staged_count_; }
+  CCKS_HD_ANY bool has_task() const {
+    return list_next_ < list_end_ || (queued() ? queue_ready_ : staged_next_ < staged_count_);
+  }
   /// Looks at the inbox; true if tasks have arrived. Only where has_task() is false.
   CCKS_HD_ANY bool poll() {
+    if (queued()) return look_into_queue();
     staged_next_ = 0;
     staged_count_ = platform_.poll(inbox_, params_.inbox_slots - 1, fetched_);
     return staged_count_ > 0;
@@ -50,7 +62,9 @@ class TaskSource {
   /// Takes the next task. Only where has_task() is true.
   CCKS_HD_ANY void take(OpenTask& out) {
     out.open_flags = 0;
+    out.fault = wire::FaultCode::bad_op;
     if (list_next_ < list_end_) return take_listed(out);
+    if (queued()) return take_queued(out);
     take_inbox(out);
     out.open_flags |= kTileOpensInbox;
   }
@@ -70,6 +84,7 @@ class TaskSource {
     out.kind = TileKind::fault;
     if (!find_frame()) return;
     name_frame(out);
+    if (inbox_task_.op == wire::kOpQueue) return join_queue(out);
     if (inbox_task_.op != wire::kOpList) return open(out, wire::BlockRef{}, false);
     if (inbox_task_.tile >= head().list_count) return;
     const wire::ListParams list = frame_at<wire::ListParams>(*frame_, head().lists)[inbox_task_.tile];
@@ -83,6 +98,39 @@ class TaskSource {
   }
 
   CCKS_HD_ANY const wire::RunFrame& head() const { return platform_.shared().head; }
+
+  /// The worker's part in a queue is one inbox task: an empty tile opens it, another closes it.
+  CCKS_HD_ANY void join_queue(OpenTask& out) {
+    if (head().queue == 0) return;
+    out.kind = TileKind::empty;
+    out.open_flags = 0;
+    queue_.join({reinterpret_cast<const wire::QueueHead*>(head().queue), out.runs});
+    queue_ready_ = queue_drained_ = false;
+    queue_fault_ = wire::FaultCode::none;
+  }
+
+  CCKS_HD_ANY bool look_into_queue() {
+    const QueueLook look = queue_.look(queue_task_);
+    queue_drained_ = look == QueueLook::drained;
+    return queue_ready_ = look != QueueLook::nothing;
+  }
+
+  CCKS_HD_ANY void take_queued(OpenTask& out) {
+    queue_ready_ = false;
+    out.task = inbox_task_;
+    out.inbox = inbox_task_;
+    name_frame(out);
+    if (queue_drained_ || queue_fault_ != wire::FaultCode::none) {
+      out.kind = queue_drained_ ? TileKind::empty : TileKind::fault;
+      out.fault = queue_fault_;
+      out.open_flags = kTileClosesInbox;
+      queue_.publish(reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_);
+      return queue_.leave();
+    }
+    out.task.tile = queue_task_.tile;
+    out.task.op = queue_task_.op;
+    open(out, wire::BlockRef{}, false);
+  }
 
   /// The head is read once a run: it stays as it is while tasks of the run are in flight.
   CCKS_HD_ANY bool find_frame() {
@@ -159,6 +207,8 @@ class TaskSource {
 
   Platform& platform_;
   const wire::WorkerParams& params_;
+  u32 index_;
+  QueueSource<Platform> queue_;
   const Task* inbox_;
   const wire::RunFrame* frame_ = nullptr;
   u32 head_slot_ = 0, head_epoch_ = 0;
@@ -168,6 +218,9 @@ class TaskSource {
   u32 list_first_ = 0, list_next_ = 0, list_end_ = 0;
   u32 resume_list_ = 0;
   u32 chunk_first_ = 0, chunk_end_ = 0;  // of the list, in shared().listed
+  Task queue_task_;
+  bool queue_ready_ = false, queue_drained_ = false;
+  wire::FaultCode queue_fault_ = wire::FaultCode::none;
 };
 
 /// TileStager hands out the tiles of one task after the other.
@@ -211,7 +264,7 @@ class TileStager {
     out.start_ns = out.wait_ns = 0;
     if (kind_ == TileKind::fault) {
       const wire::Task& task = task_->task;
-      out.fault = {wire::FaultCode::bad_op, task.op, task.slot(), task.epoch, task.tile};
+      out.fault = {task_->kind == kind_ ? task_->fault : wire::FaultCode::bad_op, task.op, task.slot(), task.epoch, task.tile};
     } else if (op != nullptr && (kind_ == TileKind::body || kind_ == TileKind::skip)) {
       out.coord = wire::tile_coord(op->grid, tile);
       if (op->guard_count > 0) flags |= kTileGuarded;

@@ -44,8 +44,8 @@ class WorkerLoop {
  public:
   /// Both must outlive the loop.
   CCKS_HD_ANY WorkerLoop(Platform& platform, const wire::WorkerParams& params, u32 index)
-      : platform_(platform), params_(params), watch_(platform, params, index), source_(platform, params, index),
-        gate_(platform, params), signals_(platform), post_(platform, params, index) {}
+      : platform_(platform), params_(params), index_(index), watch_(platform, params, index), source_(platform, params, index),
+        gate_(platform, params), signals_(platform), queue_signals_(platform), post_(platform, params, index) {}
 
   /// Runs until the worker leaves. Every lane calls it.
   CCKS_HD_ANY void run() {
@@ -105,6 +105,7 @@ class WorkerLoop {
   CCKS_HD_ANY bool next_tile() {
     if (stager_.done()) {
       if (source_.between_inbox_tasks() && !between_tasks()) return false;
+      if (source_.queued()) await_queue();
       source_.take(task_);
       if (task_.kind == TileKind::body) task_.view = view_of_frame(*task_.frame, task_.task.op);
       stager_.begin(task_, finished_tiles_);
@@ -121,6 +122,18 @@ class WorkerLoop {
     if (watch_.asked_between_tasks(task_ns_)) return leave(wire::ParkReason::requested);
     task_ns_ = 0;
     return wait_for_room();
+  }
+
+  /// Waits until the queue has a task, is drained, or is given up. A worker neither leaves nor suspends in between: what it has
+  /// claimed is its to run, and the run ends whoever is away.
+  CCKS_HD_ANY void await_queue() {
+    Patience patience(platform_.now_ns());
+    for (u32 spins = 0; !source_.has_task() && !source_.poll(); ++spins) {
+      platform_.relax(spins);
+      if (spins % kSpinsPerClock != kSpinsPerClock - 1) continue;
+      if (watch_.abandon_requested()) return source_.fail(wire::FaultCode::abandoned);
+      if (patience.over(platform_.now_ns(), params_.spin_deadline_ns)) return source_.fail(wire::FaultCode::wait_deadline);
+    }
   }
 
   CCKS_HD_ANY bool leave(wire::ParkReason reason) {
@@ -161,7 +174,7 @@ class WorkerLoop {
       task_start_ns_ = platform_.now_ns();
       task_wait_ns_ = 0;
     }
-    const bool inside = (tile_.flags & kTileOpensInbox) == 0;
+    const bool inside = (tile_.flags & kTileOpensInbox) == 0 && !is_queued(tile_);
     if (inside && tile_.kind != TileKind::fault && watch_.suspend_between_tiles()) {
       suspend_reason_ = wire::ParkReason::requested;
       tile_.kind = TileKind::suspend;
@@ -216,7 +229,11 @@ class WorkerLoop {
       post_.leave_suspended(suspend_reason_, tile_);
       return;
     }
-    signals_.add(tile_);
+    if (is_queued(tile_)) {
+      add_queued(queue_signals_, tile_);
+    } else {
+      signals_.add(tile_);
+    }
     if ((tile_.flags & kTileClosesTask) != 0) end_task();
     if ((tile_.flags & kTileClosesInbox) != 0) end_inbox_task();
   }
@@ -231,6 +248,7 @@ class WorkerLoop {
   }
 
   CCKS_HD_ANY void end_inbox_task() {
+    if (is_queued(tile_)) queue_signals_.publish(reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_);
     post_.finish_inbox_task(tile_);
     if (!post_.has_room()) {  // reports have filled what was free when the task was begun
       Stop stop{*this};
@@ -242,6 +260,7 @@ class WorkerLoop {
 
   Platform& platform_;
   const wire::WorkerParams& params_;
+  u32 index_;
   LeaveWatch<Platform> watch_;
 
   // Replicated in the control lanes; other lanes never look.
@@ -249,6 +268,7 @@ class WorkerLoop {
   TileStager stager_;
   TileGate<Platform> gate_;
   TileSignals<Platform> signals_;
+  QueueSignals<Platform> queue_signals_;
   WorkerPost<Platform> post_;
   OpenTask task_;           // the task under way
   StagedTile tile_;         // the tile under way

@@ -77,6 +77,7 @@ class FakePlatform {
   static T uniform(T v) { return v; }
   static u32 first_lane(bool here) { return here ? 0 : 1; }
   static u32 from_lane(u32 v, u32) { return v; }
+  static u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
   static void converge() {}
   u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
     wire::RingConsumer<wire::Task, Atoms> ring(inbox, mask + 1, position, atoms());
@@ -153,6 +154,17 @@ class LanePlatform {
     while (first < LaneGroup::kControl && group_.exchange[first] == 0) ++first;
     converge();
     return first;
+  }
+  u32 count_lanes(bool here, u32& rank) {
+    group_.exchange[lane_] = here;
+    converge();
+    u32 count = rank = 0;
+    for (u32 lane = 0; lane < LaneGroup::kControl; ++lane) {
+      if (lane == lane_) rank = count;
+      count += group_.exchange[lane] != 0 ? 1 : 0;
+    }
+    converge();
+    return count;
   }
   void converge() { group_.control.arrive_and_wait(); }
   u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
