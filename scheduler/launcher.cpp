@@ -164,7 +164,7 @@ bool Launcher::look_at(RunSlot& run, std::uint64_t now) {
     std::array<char, 232> text{};
     fmt::format_to_n(text.begin(), text.size() - 1, "the ops of slot {} have not ended within {} ms", run.index,
                      own_.patience_ns / 1'000'000);
-    fail_all(ErrorCode::device_fault, text.data());
+    fail_all(ErrorCode::deadline_exceeded, text.data());
   }
   return false;
 }
