@@ -78,8 +78,9 @@ Status EngineCore::set_up_arm() {
 
 // A replay is a policy of its own; what it replays decides whether the frames hold lists.
 Status EngineCore::set_up_policy() {
-  if (arm_ == Arm::gpu_queue) {
-    policy_kind_ = PolicyKind::queue;
+  if (arm_ != Arm::copilot && arm_ != Arm::fixed) {  // nobody on the host decides
+    if (arm_ == Arm::gpu_queue) policy_kind_ = PolicyKind::queue;
+    spine_ = Spine::tiles;
     return {};
   }
   if (options_.replay_path.empty()) {

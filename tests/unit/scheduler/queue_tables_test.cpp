@@ -91,7 +91,7 @@ struct Rig {
   wire::QueueHead* head = nullptr;
 
   explicit Rig(u32 seed) : plan(seed) {
-    tables = make_plan_tables(plan.view, kWorkers, false).value();
+    tables = make_plan_tables(plan.view, kWorkers, Spine::tiles).value();
     instance.reserve(tables);
     std::vector<std::int64_t> dims;
     for (const plan::DimNode& node : plan.dims) dims.push_back(node.value);
