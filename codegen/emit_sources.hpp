@@ -40,8 +40,8 @@ struct Bodies {
 /// Files in the order of their names; the manifest lists the others.
 Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, const PlanImage& image,
                                                 const EmitOptions& options);
-/// The CUDA worker in units that are compiled apart and linked (ccks/worker/linked_ops.cuh): the loop, each body, and the
-/// switch between them. Only the switch belongs to this program; the others are the same wherever they occur.
+/// The CUDA worker in units that are compiled apart and linked (ccks/worker/linked_ops.cuh): the loop, what it prefetches, each
+/// body, and the switch between them. Only the switch belongs to this program; the others are the same wherever they occur.
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies);
 /// Every file name that any version of emit_sources may return.
 std::vector<std::string> generated_names();

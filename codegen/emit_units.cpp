@@ -31,7 +31,9 @@ Result<GeneratedFile> body_unit(const Bodies::Body& body) {
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies) {
   auto worker = filled("unit_worker.cu.in", {});
   if (!worker) return worker.status();
-  std::vector<GeneratedFile> units = {{"worker.cu", std::move(*worker)}};
+  auto prefetch = filled("unit_prefetch.cu.in", {});
+  if (!prefetch) return prefetch.status();
+  std::vector<GeneratedFile> units = {{"worker.cu", std::move(*worker)}, {"prefetch.cu", std::move(*prefetch)}};
   std::string declarations, cases;
   for (std::size_t i = 0; i < bodies.list.size(); ++i) {
     const std::string name = body_name(bodies.list[i]);

@@ -16,6 +16,7 @@ namespace ccks::gpu {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+constexpr unsigned kCompileThreadsMax = 16;  // each takes some 100 MB
 constexpr const char* kDamaged = "a damaged entry of the cache was removed";
 
 double ms_since(Clock::time_point start) {
@@ -140,7 +141,8 @@ class Maker {
         results[i] = compile_one(units[i]);
     };
     std::vector<std::thread> threads;
-    const std::size_t wanted = std::min<std::size_t>(units.size(), std::max(1u, std::thread::hardware_concurrency()));
+    const std::size_t wanted = std::min<std::size_t>(
+        units.size(), std::clamp(std::thread::hardware_concurrency(), 1u, kCompileThreadsMax));
     for (std::size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
     work();
     for (std::thread& thread : threads) thread.join();

@@ -82,3 +82,16 @@ cmake -S "$work/generated" -B "$work/generated/build" -G Ninja -DCMAKE_CXX_COMPI
 cmake --build "$work/generated/build"
 [[ "$("$work/generated/build/linked")" == "mlp: 4 ops" ]]
 "$prefix/bin/ccks-run" "$spec" --module "$work/generated/build/mlp/libmlp_module.so" --device host --verify
+
+echo "== an installed program compiles workers at run time"
+jit() { (cd / && CCKS_CACHE_DIR="$work/cache" "$prefix/bin/ccks-run" "$spec" --jit-only sm_90a); }
+if said="$(jit 2>&1)"; then
+  echo "$said"
+  [[ "$said" == *"units compiled in"* ]]
+  said="$(jit)"
+  echo "$said"
+  [[ "$said" == *"from the cache in"* ]]
+else
+  echo "$said"
+  [[ "$said" == *"libnvrtc"* ]]  # no compiler here, and it says so
+fi

@@ -2,6 +2,7 @@
 // is the same for every program, and a body for every program with such an op, so each is compiled once, side by side.
 //
 //   one unit          CCKS_CUDA_WORKER(ccks::worker::LinkedOps)     the loop
+//   one unit          CCKS_CUDA_LINKED_PREFETCH()                   the same for all bodies, as large as many
 //   one for each body CCKS_CUDA_LINKED_BODY(name, TypedOp<...>)     extern "C" function `name`
 //   one unit          ccks_linked_body(...)                         the switch from body numbers to names
 //
@@ -15,6 +16,9 @@
 /// Runs body `body` on a tile: a FaultCode. `lanes` is a CudaLanes, `frame` a RunFrame, `op` an OpParams.
 extern "C" __device__ ccks::wire::u32 ccks_linked_body(ccks::wire::u32 body, void* lanes, const void* frame, const void* op,
                                                        ccks::wire::u32 tile);
+/// GenericOps::prefetch.
+extern "C" __device__ void ccks_linked_prefetch(ccks::wire::u32 lane, ccks::wire::u32 lanes, const void* frame, const void* op,
+                                                ccks::wire::u32 tile);
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -24,12 +28,19 @@ struct LinkedOps {
     return static_cast<FaultCode>(ccks_linked_body(op.body, &lanes, &frame, &op, tile));
   }
   static __device__ void prefetch(u32 lane, u32 lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
-    GenericOps::prefetch(lane, lanes, frame, op, tile);
+    ccks_linked_prefetch(lane, lanes, &frame, &op, tile);
   }
 };
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker
+
+#define CCKS_CUDA_LINKED_PREFETCH()                                                                              \
+  extern "C" __device__ void ccks_linked_prefetch(ccks::wire::u32 lane, ccks::wire::u32 lanes, const void* frame,    \
+                                                  const void* op, ccks::wire::u32 tile) {                            \
+    ccks::worker::GenericOps::prefetch(lane, lanes, *static_cast<const ccks::wire::RunFrame*>(frame),            \
+                                       *static_cast<const ccks::wire::OpParams*>(op), tile);                     \
+  }
 
 #define CCKS_CUDA_LINKED_BODY(name, Op)                                                                          \
   extern "C" __device__ ccks::wire::u32 name(void* lanes, const void* frame, const void* op, ccks::wire::u32 tile) { \

@@ -1,0 +1,63 @@
+// Workers in units: bodies are named by what they are, so that programs share them.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "codegen/emit_sources.hpp"
+
+namespace ccks::codegen {
+namespace {
+
+Bodies::Body typed(const std::string& type) { return {type, ""}; }
+
+std::vector<GeneratedFile> units_of(std::vector<Bodies::Body> list) {
+  Bodies bodies;
+  bodies.count = list.size();
+  bodies.list = std::move(list);
+  const auto units = emit_worker_units(bodies);
+  EXPECT_TRUE(units.ok()) << units.status().to_string();
+  return units.ok() ? *units : std::vector<GeneratedFile>();
+}
+
+TEST(EmitUnits, TheLoopEachBodyAndTheSwitch) {
+  const auto units = units_of({typed("TypedOp<A>"), typed("TypedOp<B>")});
+  ASSERT_EQ(units.size(), 5u);
+  EXPECT_EQ(units.front().path, "worker.cu");
+  EXPECT_NE(units.front().text.find("CCKS_CUDA_WORKER("), std::string::npos);
+  EXPECT_EQ(units.back().path, "switch.cu");
+  std::set<std::string> paths;
+  for (const GeneratedFile& unit : units) {
+    EXPECT_TRUE(paths.insert(unit.path).second) << unit.path;
+    EXPECT_EQ(unit.text.find('@'), std::string::npos) << unit.text;
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::string name = units[2 + i].path.substr(0, units[2 + i].path.size() - 3);
+    EXPECT_NE(units[2 + i].text.find("CCKS_CUDA_LINKED_BODY(" + name + ","), std::string::npos);
+    EXPECT_NE(units.back().text.find("case " + std::to_string(i) + ": return " + name + "("), std::string::npos);
+  }
+  EXPECT_NE(units[2].text.find("using Body = TypedOp<A>;"), std::string::npos);
+}
+
+TEST(EmitUnits, ProgramsShareAllButTheSwitch) {
+  const auto one = units_of({typed("TypedOp<A>"), typed("TypedOp<B>")});
+  const auto other = units_of({typed("TypedOp<C>"), typed("TypedOp<A>")});
+  EXPECT_EQ(one[0].text, other[0].text);
+  EXPECT_EQ(one[1].text, other[1].text);
+  EXPECT_EQ(one[2].path, other[3].path);
+  EXPECT_EQ(one[2].text, other[3].text);
+  EXPECT_NE(one.back().text, other.back().text);
+}
+
+TEST(EmitUnits, CodeOfASpecStandsInItsOwnUnit) {
+  const auto units = units_of({typed("TypedOp<A>"), {"Custom1", "struct Custom1 { /* twice */ };\n"}});
+  ASSERT_EQ(units.size(), 5u);
+  EXPECT_NE(units[3].text.find("struct Custom1 { /* twice */ };"), std::string::npos);
+  EXPECT_NE(units[3].text.find("custom_for_each"), std::string::npos);
+  EXPECT_LT(units[3].text.find("custom_for_each"), units[3].text.find("struct Custom1"));
+  for (const std::size_t i : {0u, 1u, 2u, 4u}) EXPECT_EQ(units[i].text.find("Custom1"), std::string::npos);
+  const auto changed = units_of({{"Custom1", "struct Custom1 { /* thrice */ };\n"}});
+  EXPECT_NE(changed[2].path, units[3].path);
+}
+
+}  // namespace
+}  // namespace ccks::codegen
