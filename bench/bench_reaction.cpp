@@ -36,6 +36,14 @@ int failed(const Status& status) {
   return status.code() == ErrorCode::unavailable ? kNoGpu : 4;
 }
 
+Status gave_up(test::CudaKernels& kernels, const PingPongParams& p, std::uint32_t round) {
+  PingPongOutcome outcome{};
+  CCKS_RETURN_IF_ERROR(kernels.device().read(&outcome, p.outcome, sizeof(outcome)));
+  return {ErrorCode::deadline_exceeded,
+          fmt::format("the ping-pong ended while the host waited for round {}; GPU in round {}: {}", round, outcome.round,
+                      outcome.silent != 0 ? "no answer" : fmt::format("answer {}", outcome.answer))};
+}
+
 /// The host's side: launches the kernel and answers record after record until all rounds are made or it has ended.
 Status answer(test::CudaKernels& kernels, PingPongParams& p) {
   wire::RingConsumer<wire::Record, wire::HostAtoms> outbox(reinterpret_cast<const wire::Record*>(p.outbox), p.slots, 0);
@@ -47,13 +55,16 @@ Status answer(test::CudaKernels& kernels, PingPongParams& p) {
     if (outbox.poll(record)) {  // [R2]
       // Relaxed: published by the record.
       const std::uint32_t value = wire::HostAtoms::link_load_relaxed(reinterpret_cast<const wire::u32*>(p.value));
+      if (value != record.value) {
+        return {ErrorCode::invalid_data, fmt::format("record {} came before its value, which was still {}", record.value, value)};
+      }
       inbox.put_release({value, 0, 0, 0, 0});  // [R1]
       ++round;
     } else if (++polls % kPollsPerQuery == 0) {
       // The kernel gives up by itself when the host is silent, so this ends.
       const Result<bool> over = kernels.ended();
       if (!over.ok()) return over.status();
-      if (over.value()) return {ErrorCode::deadline_exceeded, fmt::format("the ping-pong ended in round {} of {}", round, p.rounds)};
+      if (over.value()) return gave_up(kernels, p, round);
     }
   }
   return kernels.wait(std::chrono::seconds(5));
@@ -78,7 +89,8 @@ Result<std::vector<double>> ping_pong() {
   p.rounds = kRounds;
   p.deadline_ns = 2'000'000'000;
   const std::pair<wire::u64*, MemoryKind> memory[] = {
-      {&p.value, MemoryKind::link}, {&p.outbox, MemoryKind::link}, {&p.inbox, MemoryKind::link}, {&p.samples, MemoryKind::device}};
+      {&p.value, MemoryKind::link}, {&p.outbox, MemoryKind::link}, {&p.inbox, MemoryKind::link}, {&p.samples, MemoryKind::device},
+      {&p.outcome, MemoryKind::device}};
   for (const auto& [address, kind] : memory) {
     auto block = device.allocate(kRounds * sizeof(std::uint32_t), kind);
     if (!block.ok()) return block.status();

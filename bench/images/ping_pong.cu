@@ -12,15 +12,21 @@ extern "C" __global__ void ccks_ping_pong(const ccks::bench::PingPongParams p) {
   using namespace ccks;
   wire::RingWriter<wire::Record, CudaAtoms> outbox(reinterpret_cast<wire::Record*>(p.outbox), p.slots, 0);
   wire::RingConsumer<wire::Task, CudaAtoms> inbox(reinterpret_cast<const wire::Task*>(p.inbox), p.slots, 0);
+  auto* outcome = reinterpret_cast<bench::PingPongOutcome*>(p.outcome);
   for (u32 round = 0; round < p.rounds; ++round) {
     const u64 since = ptx::globaltimer();
     ptx::st_relaxed_sys(reinterpret_cast<u32*>(p.value), round);  // published by the record's [R1]
     outbox.put_release({round, 0, 0, 0, 0});                      // [R1]
     wire::Task task;
     while (!inbox.poll(task)) {  // [R2]
-      if (ptx::globaltimer() - since > p.deadline_ns) return;
+      if (ptx::globaltimer() - since <= p.deadline_ns) continue;
+      *outcome = {1, 0, round, 0};
+      return;
     }
-    if (task.tile != round) return;
+    if (task.tile != round) {
+      *outcome = {0, 1, round, task.tile};
+      return;
+    }
     reinterpret_cast<u32*>(p.samples)[round] = static_cast<u32>(ptx::globaltimer() - since);
   }
 }

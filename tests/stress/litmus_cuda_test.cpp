@@ -261,7 +261,7 @@ TEST_F(LitmusCuda, RingsFromHostToGpuAcrossTheSequenceWrap) {
 TEST_F(LitmusCuda, RingsFromGpuToHostAcrossTheSequenceWrap) {
   const u32 blocks = kernels_->processors();
   const u32 rings = blocks * kLanes;
-  LitmusParams p = make_rings(rings, 2, before_the_wrap(hand_overs() / rings), hand_overs(), MemoryKind::link);
+  LitmusParams p = make_rings(rings, 1, before_the_wrap(hand_overs() / rings), hand_overs(), MemoryKind::link);
   launch("litmus_produce", blocks, kLanes, p);
   const LitmusCounts host = host_consumes(p);
   expect_clean(gpu_counts(p, p.rings), total_of(p));

@@ -117,7 +117,7 @@ void GraphPlan::add_report_operand(std::uint32_t index, plan::OpDesc& desc) {
   report.max_bytes = op.report_count * 4;
   desc.report = static_cast<std::uint32_t>(reports_.size());
   add_operand(wire::Space::arena, arena_, report.elements);
-  arena_ += 256;
+  arena_ += (report.max_bytes + 255) / 256 * 256;
   reports_.push_back(report);
 }
 
