@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <thread>
 
@@ -41,7 +42,10 @@ std::string machine_name() {
   return fmt::format("{}{}{}c", name, name.ends_with('-') ? "" : "-", std::thread::hardware_concurrency());
 }
 
-const char* commit() { return CCKS_COMMIT; }
+const char* commit() {
+  const char* named = std::getenv("CCKS_COMMIT");
+  return named != nullptr && *named != '\0' ? named : CCKS_COMMIT;
+}
 
 std::uint64_t now_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();

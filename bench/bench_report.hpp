@@ -24,6 +24,7 @@ class Line {
 double median(std::vector<double> values);
 /// Model of the CPU and usable cores, fit for a file name, e.g. "amd-epyc-9654-2c".
 std::string machine_name();
+/// Of the sources: CCKS_COMMIT of the environment, else as it was when the build was configured.
 const char* commit();
 std::uint64_t now_ns();
 /// Resident memory of this process.
