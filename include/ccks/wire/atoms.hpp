@@ -46,6 +46,8 @@ struct HostAtoms {
 
   /// [E2] acquire: pairs with [E1].
   static u32 event_load_acquire(const u32* event) { return ref(event).load(std::memory_order_acquire); }
+  /// Relaxed: looks that an acquiring one follows.
+  static u32 event_load_relaxed(const u32* event) { return ref(event).load(std::memory_order_relaxed); }
   /// [E1] release: the tile's stores are visible to whoever sees the count in [E2]. Adds of several tiles form one
   /// release sequence, so a waiter that sees the target has acquired all of them.
   static void event_add_release(u32* event, u32 count) { ref(event).fetch_add(count, std::memory_order_release); }

@@ -28,6 +28,7 @@ struct CudaAtoms {
   __device__ static void link_store_relaxed(u32* p, u32 v) { ptx::st_relaxed_sys(p, v); }
   __device__ static void link_store_relaxed(u64* p, u64 v) { ptx::st_relaxed_sys(p, v); }
   __device__ static u32 event_load_acquire(const u32* p) { return ptx::ld_acquire_gpu(p); }  // [E2]
+  __device__ static u32 event_load_relaxed(const u32* p) { return ptx::ld_relaxed_gpu(p); }
   __device__ static void event_add_release(u32* p, u32 v) { ptx::red_release_gpu_add(p, v); }  // [E1]
   __device__ static void event_add_relaxed(u32* p, u32 v) { ptx::red_relaxed_gpu_add(p, v); }
   __device__ static u32 queue_add_relaxed(u32* p, u32 v) { return ptx::atom_relaxed_gpu_add(p, v); }

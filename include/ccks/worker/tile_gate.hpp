@@ -124,9 +124,15 @@ class TileGate {
     Patience patience(0);
     bool looked = false;
     for (u32 spins = 0;; ++spins) {
-      const u32 value = platform_.atoms().event_load_acquire(counter);  // [E2]
+      // The first look acquires [E2]. The others need not, and an acquire costs a GPU its L1, which slows all its warps.
+      const u32 value = spins == 0 ? platform_.atoms().event_load_acquire(counter)
+                                   : platform_.atoms().event_load_relaxed(counter);
       const u32 late = platform_.first_lane(!wire::event_reached(value, target));
-      if (late == platform_.control_lanes()) break;
+      if (late == platform_.control_lanes()) {
+        // [E2] Reads what the last look saw, or later: its value needs no look.
+        if (spins > 0) (void)platform_.atoms().event_load_acquire(counter);
+        break;
+      }
       if (spins == 0) {
         stop.blocked();
         if (timed()) since = platform_.now_ns();
