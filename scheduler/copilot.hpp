@@ -283,7 +283,7 @@ class Copilot {
       });
     }
     links_.send(decision, decision.op == wire::kOpSignal ? decision.amount : run.epoch);
-    rung_[decision.worker] = 1;
+    if (setup_.doorbells) rung_[decision.worker] = 1;
   }
 
   void tell_sinks(RunSlot& run, const Decision& decision, std::uint64_t now) {

@@ -45,6 +45,9 @@ void Instance::reserve(const PlanTables& tables) {
   symbols_.assign(tables.plan.symbols.size(), 0);
   dims_.assign(tables.plan.dims.size(), 0);
   ops_.assign(tables.plan.ops.size(), OpInstance{});
+  first_tiles_.assign(ops_.size(), 0);
+  first_waiting_.assign(ops_.size(), 0);
+  first_open_.assign((ops_.size() + 63) / 64, 0);
   stretches_.assign(tables.stretch_count(), StretchInstance{});
   list_fill_.assign(tables.list_count(), 0);
   list_cost_.assign(tables.list_count(), 0);
@@ -73,6 +76,7 @@ Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t>
   for (std::uint32_t i = 0; i < tables.op_count(); ++i) CCKS_RETURN_IF_ERROR(fill_op(tables, i));
   fill_blocks(tables);
   CCKS_RETURN_IF_ERROR(fill_lists(tables));
+  fill_beginning(tables);
   built_ = true;
   return {};
 }
@@ -235,9 +239,21 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   op.chunk = choose_chunk(op.tiles, tables.workers);
   op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles);
   op.affinity = static_cast<float>(tables.workers) / static_cast<float>(std::max(op.tiles, 1u));
+  op.tasks_each = static_cast<float>((op.tiles + op.chunk - 1) / op.chunk) / static_cast<float>(tables.workers);
   op.stretch = plan::kNone;
   op.reports = from.report != plan::kNone;
   return {};
+}
+
+void Instance::fill_beginning(const PlanTables& tables) {
+  std::fill(first_open_.begin(), first_open_.end(), 0);
+  has_empty_ops_ = false;
+  for (std::uint32_t i = 0; i < tables.op_count(); ++i) {
+    first_tiles_[i] = ops_[i].tiles;
+    first_waiting_[i] = tables.predecessors[i] + tables.op_held[i];
+    has_empty_ops_ |= ops_[i].tiles == 0;
+    if (first_waiting_[i] == 0 && ops_[i].stretch == plan::kNone) first_open_[i / 64] |= std::uint64_t{1} << (i % 64);
+  }
 }
 
 // Copies of what stands in the tables.

@@ -20,6 +20,7 @@ struct OpInstance {
   float affinity = 0;           // workers / tiles: which worker holds the neighbourhood of a tile
   std::uint32_t stretch = plan::kNone;  // whose lists hold its tiles; kNone: they are sent
   bool reports = false;                 // publishes a report
+  float tasks_each = 1;                 // tasks that prefer one worker, on average
 };
 
 /// How a stretch goes out at these dims.
@@ -76,6 +77,12 @@ class Instance {
   std::uint32_t list_of_report(std::uint32_t report) const { return report_list_[report]; }
   /// False if everything goes out as lists.
   bool has_tiles() const { return has_tiles_; }
+  /// What a run begins with, per op: tiles, and what it waits for to be sent; and the ops that wait for nothing. Valid
+  /// where no op is without tiles, which would release others at once.
+  std::span<const std::uint32_t> first_tiles() const { return first_tiles_; }
+  std::span<const std::uint32_t> first_waiting() const { return first_waiting_; }
+  std::span<const std::uint64_t> first_open() const { return first_open_; }
+  bool has_empty_ops() const { return has_empty_ops_; }
   /// True if lists leave workers idle, so that runs beside each other should begin at different ones.
   bool has_idle_workers() const { return idle_workers_; }
   /// Tasks of a run, those of lists included.
@@ -106,6 +113,7 @@ class Instance {
   Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;
   void fill_blocks(const PlanTables& tables);
   bool fits_lists(const PlanTables& tables, std::uint32_t stretch);
+  void fill_beginning(const PlanTables& tables);
   Status fill_lists(const PlanTables& tables);
   void count_list_tasks(const PlanTables& tables);
   void write_list_tasks(const PlanTables& tables);
@@ -124,6 +132,9 @@ class Instance {
   std::vector<std::uint32_t> list_cost_;  // per list
   std::vector<std::uint32_t> report_list_;
   ListDealer dealer_;
+  std::vector<std::uint32_t> first_tiles_, first_waiting_;  // per op
+  std::vector<std::uint64_t> first_open_;                   // bitmap of ops
+  bool has_empty_ops_ = false;
   bool has_tiles_ = true;
   bool idle_workers_ = false;
   std::uint64_t dims_hash_ = 0;

@@ -13,7 +13,7 @@ namespace ccks::scheduler {
 
 void WorkerLoads::reserve(std::uint32_t workers, std::uint32_t inbox_slots) {
   tasks_.assign(workers, 0);
-  cost_.assign(workers, 0);
+  cost_.assign(workers, 0.0);
   inbox_slots_ = inbox_slots;
   per_worker_ = 1.0 / workers;
 }

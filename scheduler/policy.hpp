@@ -29,7 +29,7 @@ struct Decision {
 };
 
 /// Tasks of one decision that a worker has in its inbox.
-struct SentTasks {
+struct alignas(32) SentTasks {
   std::uint32_t tile = 0;    // of the first unanswered one; kOpSignal: event; kOpList: list
   std::uint32_t amount = 0;  // tiles that are left; kOpSignal: what was added
   std::uint32_t cost = 0;    // of each task
@@ -67,29 +67,28 @@ class WorkerLoads {
   std::uint32_t inbox_slots() const { return inbox_slots_; }
   /// `tasks` tasks that cost `cost` each.
   void add(std::uint32_t worker, std::uint32_t cost, std::uint32_t tasks = 1) {
-    const std::uint64_t sum = std::uint64_t{cost} * tasks;
+    const double sum = static_cast<double>(cost) * tasks;
     tasks_[worker] += tasks;
     total_tasks_ += tasks;
     cost_[worker] += sum;
     total_cost_ += sum;
   }
   void remove(std::uint32_t worker, std::uint32_t cost, std::uint32_t tasks = 1) {
-    const std::uint64_t sum = std::uint64_t{cost} * tasks;
+    const double sum = static_cast<double>(cost) * tasks;
     tasks_[worker] -= tasks;
     total_tasks_ -= tasks;
     cost_[worker] -= sum;
     total_cost_ -= sum;
   }
   /// The load up to which a worker is preferred to others for tasks of `cost`: kFairTasks of them above the average.
-  std::uint64_t fair_load(std::uint32_t cost) const {
-    return static_cast<std::uint64_t>(static_cast<double>(static_cast<std::int64_t>(total_cost_)) * per_worker_) +
-           std::uint64_t{kFairTasks} * cost;
+  double fair_load(std::uint32_t cost) const {
+    return total_cost_ * per_worker_ + static_cast<double>(cost) * kFairTasks;
   }
   bool all_full(std::uint32_t window) const { return total_tasks_ >= workers() * window; }
   /// choose_fair takes `preferred` unless its load is above `fair`; then the less loaded of two others in turn. kNone:
   /// better wait, because only the preferred worker is full while its load is fair, and a task elsewhere would only wait
   /// for its neighbours.
-  std::uint32_t choose_fair(std::uint32_t preferred, std::uint64_t fair, std::uint32_t window) {
+  std::uint32_t choose_fair(std::uint32_t preferred, double fair, std::uint32_t window) {
     if (cost_[preferred] > fair) return choose_other(preferred, window);
     return has_room(preferred, window) ? preferred : plan::kNone;
   }
@@ -103,8 +102,9 @@ class WorkerLoads {
   std::uint32_t least_loaded(std::uint32_t window) const;
 
   std::vector<std::uint32_t> tasks_;
-  std::vector<std::uint64_t> cost_;
-  std::uint64_t total_cost_ = 0;
+  // Sums of whole numbers far below 2^53, so they are exact, and compare with an average without a division.
+  std::vector<double> cost_;
+  double total_cost_ = 0;
   std::uint32_t total_tasks_ = 0;
   std::uint32_t inbox_slots_ = 0;
   std::uint32_t turn_ = 0;

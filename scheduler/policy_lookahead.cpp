@@ -22,50 +22,71 @@ std::uint32_t LookaheadPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& 
       continue;
     }
     const std::uint32_t op = progress.next_open(0);
-    if (op == plan::kNone || loads.all_full(turn.window)) break;
-    const Piece piece = progress.peek(op);
-    const bool moved = piece.kind == Piece::Kind::tiles ? send_tiles(run, op, turn) : send_credit(run, op, piece, turn);
-    if (!moved) break;
+    if (op == plan::kNone || loads.all_full(turn.window) || !send_op(run, op, turn)) break;
   }
   run.all_sent = progress.all_sent();
   return turn.sent;
 }
 
+inline void LookaheadPolicy::decide(const RunSlot& run, std::uint32_t op, const OpInstance& info, const Share& share,
+                                    Turn& turn) {
+  Decision& out = turn.batch.items[turn.batch.count++];
+  out.tile = wire::Task::pack_tiles(share.first, std::min(info.chunk, share.tiles));
+  out.amount = share.tiles;
+  out.cost = share.cost;
+  out.tasks = static_cast<std::uint16_t>(share.tasks);
+  out.op = static_cast<std::uint16_t>(op);
+  out.target = static_cast<std::uint16_t>(op);
+  out.worker = static_cast<std::uint16_t>(share.worker);
+  out.slot_flags = static_cast<std::uint16_t>(run.index);
+  out.reports = info.reports ? 1 : 0;
+  turn.loads.add(share.worker, share.cost, share.tasks);
+  turn.sent += share.tasks;
+}
+
+bool LookaheadPolicy::send_op(RunSlot& run, std::uint32_t op, Turn& turn) {
+  const Progress& progress = run.progress;
+  const bool exists = progress.next_tile(op) < progress.existing_tiles(op);
+  if (!exists || progress.skipping()) return send_credit(run, op, progress.peek(op), turn);
+  const OpInstance& info = run.instance.ops()[op];
+  if (info.tiles > info.chunk || progress.existing_tiles(op) < info.tiles) return send_tiles(run, op, info, turn);
+  const std::uint32_t cost = info.tiles * info.tile_cost;
+  const std::uint32_t worker = turn.loads.choose_fair(run.worker_base, turn.loads.fair_load(cost), turn.window);
+  if (worker == plan::kNone) return false;
+  // An op of one task leads the run to its new worker: what follows would otherwise wait across workers each time.
+  run.worker_base = worker;
+  decide(run, op, info, {0, info.tiles, 1, cost, worker}, turn);
+  run.progress.take_tiles(op, info.tiles);
+  return true;
+}
+
 // As many tiles of `op` as the turn and the workers have room for: those that prefer the same worker are one decision.
 // False: a worker would have to be waited for.
-bool LookaheadPolicy::send_tiles(RunSlot& run, std::uint32_t op, Turn& turn) {
-  const OpInstance info = run.instance.ops()[op];
+bool LookaheadPolicy::send_tiles(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn) {
   const std::uint32_t end = run.progress.existing_tiles(op);
   const std::uint32_t begin = run.progress.next_tile(op);
   const std::uint32_t cost = info.chunk * info.tile_cost;
-  const std::uint64_t fair = turn.loads.fair_load(cost);
+  const double fair = turn.loads.fair_load(cost);
   std::uint32_t first = begin;
+  std::uint32_t task = begin / info.chunk;
   bool waits = false;
   while (first < end && !turn.over()) {
     const std::uint32_t preferred = tile_worker(run, info, first, workers_);
     const std::uint32_t worker = turn.loads.choose_fair(preferred, fair, turn.window);
     waits = worker == plan::kNone;
     if (waits) break;
+    const std::uint32_t share = preferred >= run.worker_base ? preferred - run.worker_base
+                                                             : preferred + workers_ - run.worker_base;
+    const auto share_end = static_cast<std::uint32_t>(static_cast<float>(share + 1) * info.tasks_each);
+    const std::uint32_t wanted = share_end > task + 1 ? share_end - task : 1;
     const std::uint32_t most = std::min(turn.loads.room(worker, turn.window), turn.budget - turn.sent);
-    std::uint32_t tasks = 1;
-    std::uint32_t next = first + info.chunk;
-    while (next < end && tasks < most && tile_worker(run, info, next, workers_) == preferred) next += info.chunk, ++tasks;
-    next = std::min(next, end);
-    // An op of one task leads the run to its new worker: what follows would otherwise wait across workers each time.
-    if (worker != preferred && next - first == info.tiles) run.worker_base = worker;
-    Decision& out = turn.batch.items[turn.batch.count++];
-    out.tile = wire::Task::pack_tiles(first, std::min(info.chunk, next - first));
-    out.amount = next - first;
-    out.cost = cost;
-    out.tasks = static_cast<std::uint16_t>(tasks);
-    out.op = static_cast<std::uint16_t>(op);
-    out.target = static_cast<std::uint16_t>(op);
-    out.worker = static_cast<std::uint16_t>(worker);
-    out.slot_flags = static_cast<std::uint16_t>(run.index);
-    out.reports = info.reports ? 1 : 0;
-    turn.loads.add(worker, cost, tasks);
-    turn.sent += tasks;
-    first = next;
+    const std::uint32_t left = end - first;
+    std::uint32_t tasks = std::min(wanted, most);
+    if (tasks * info.chunk > left) tasks = (left + info.chunk - 1) / info.chunk;
+    const std::uint32_t tiles = std::min(tasks * info.chunk, left);
+    decide(run, op, info, {first, tiles, tasks, cost, worker}, turn);
+    first += tiles;
+    task += tasks;
   }
   if (first > begin) run.progress.take_tiles(op, first - begin);
   return !waits;

@@ -25,7 +25,15 @@ class LookaheadPolicy final : public Policy {
     std::uint32_t sent = 0;
     bool over() const { return sent >= budget || batch.full(); }
   };
-  bool send_tiles(RunSlot& run, std::uint32_t op, Turn& turn);
+  /// Consecutive tiles of one op for one worker.
+  struct Share {
+    std::uint32_t first, tiles, tasks;
+    std::uint32_t cost;  // of each task
+    std::uint32_t worker;
+  };
+  bool send_op(RunSlot& run, std::uint32_t op, Turn& turn);
+  bool send_tiles(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn);
+  void decide(const RunSlot& run, std::uint32_t op, const OpInstance& info, const Share& share, Turn& turn);
   bool send_credit(RunSlot& run, std::uint32_t op, const Piece& piece, Turn& turn);
 
   const PlanTables& tables_;

@@ -29,16 +29,14 @@ void Progress::start(const PlanTables& tables, const Instance& instance) {
   if (instance.has_tiles()) {
     std::fill(next_tile_.begin(), next_tile_.end(), 0);
     std::fill(credited_.begin(), credited_.end(), 0);
-    for (std::uint32_t op = 0; op < ops_left_; ++op) {
-      existing_[op] = instance.ops()[op].tiles;
-      waiting_[op] = tables.predecessors[op] + tables.op_held[op];
-    }
+    std::copy(instance.first_tiles().begin(), instance.first_tiles().end(), existing_.begin());
+    std::copy(instance.first_waiting().begin(), instance.first_waiting().end(), waiting_.begin());
   }
   open_ready();
 }
 
 // Opens what waits for nothing. An op without tiles closes at once and may release ops behind it, which release() opens
-// itself; those still have waiting_ zero here, so openness is checked before.
+// itself; what is to be opened here is what stood at zero before any of that.
 void Progress::open_ready() {
   open_stretches_ = 0;
   std::fill(stretch_open_.begin(), stretch_open_.end(), 0);
@@ -46,9 +44,14 @@ void Progress::open_ready() {
     if (tables_->stretches[i].inputs == 0 && instance_->stretches()[i].listed) open_stretch(i);
   }
   if (!instance_->has_tiles()) return;
-  for (std::uint32_t op = 0; op < tables_->op_count(); ++op) {
-    const bool tiled = instance_->ops()[op].stretch == plan::kNone;
-    if (tiled && tables_->predecessors[op] == 0 && tables_->op_held[op] == 0) open(op);
+  const std::span<const std::uint64_t> first = instance_->first_open();
+  for (std::size_t word = 0; word < first.size(); ++word) {
+    if (!instance_->has_empty_ops()) {
+      open_[word] |= first[word];
+      continue;
+    }
+    for (std::uint64_t bits = first[word]; bits != 0; bits &= bits - 1)
+      open(static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits))));
   }
 }
 
@@ -58,8 +61,7 @@ void Progress::open_stretch(std::uint32_t stretch) {
   if (instance_->stretches()[stretch].lists == 0) take_stretch(stretch);
 }
 
-std::uint32_t Progress::next_stretch() const {
-  if (open_stretches_ == 0) return plan::kNone;
+std::uint32_t Progress::first_stretch() const {
   return static_cast<std::uint32_t>(std::find(stretch_open_.begin(), stretch_open_.end(), 1) - stretch_open_.begin());
 }
 

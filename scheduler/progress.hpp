@@ -42,7 +42,7 @@ class Progress {
   void take(std::uint32_t op, const Piece& piece);
 
   /// Lowest stretch whose lists may be sent and are not sent yet; kNone.
-  std::uint32_t next_stretch() const;
+  std::uint32_t next_stretch() const { return open_stretches_ == 0 ? plan::kNone : first_stretch(); }
   /// Commits all lists of open `stretch` and opens what comes after.
   void take_stretch(std::uint32_t stretch);
   /// Commits `tiles` tiles of open `op`, all of which exist.
@@ -67,6 +67,7 @@ class Progress {
   enum Seen : std::uint8_t { kUnknown, kArrived, kAbsent };
   void release(std::uint32_t op);
   void open(std::uint32_t op);
+  std::uint32_t first_stretch() const;
   void open_stretch(std::uint32_t stretch);
   void open_ready();
   void close(std::uint32_t op);
@@ -113,7 +114,8 @@ inline void Progress::open(std::uint32_t op) {
 inline void Progress::close(std::uint32_t op) {
   open_[op / 64] &= ~(std::uint64_t{1} << (op % 64));
   --ops_left_;
-  for (const std::uint32_t next : tables_->successors_of(op)) release(next);
+  const std::uint32_t* first = tables_->successor_first.data() + op;
+  for (std::uint32_t i = first[0]; i < first[1]; ++i) release(tables_->successors[i]);
 }
 
 inline std::uint32_t Progress::next_open(std::uint32_t from) const {

@@ -27,11 +27,13 @@ inline constexpr std::uint64_t kSpineTaskNs = 20'000;
 /// 0.6 us on an H200, one between cores 0.1 to 0.2 us.
 inline constexpr std::uint64_t kHopCost = 500;
 
-/// Slots of an inbox: the credit a worker grants. The reactive and static policies never come near it.
-inline constexpr std::uint32_t kInboxSlots = 256;
+/// Slots of an inbox: the credit a worker grants, twice the lookahead window. All inboxes, outboxes and what was sent of a
+/// GPU's 132 workers should stay in the scheduler's L2.
+inline constexpr std::uint32_t kInboxSlots = 128;
 
-/// Slots of an outbox: every inbox task may bring one record and its ops a report each; lists bring more reports.
-inline constexpr std::uint32_t kOutboxSlots = 1024;
+/// Slots of an outbox: every inbox task may bring one record and its ops a report each; lists bring more reports, for which
+/// their workers wait if the scheduler is late.
+inline constexpr std::uint32_t kOutboxSlots = 256;
 
 /// Decisions of one publication. Larger batches keep other runs and done records waiting.
 inline constexpr std::uint32_t kBatchDecisions = 128;

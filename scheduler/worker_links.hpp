@@ -45,11 +45,11 @@ class WorkerLinks {
     task.epoch = epoch;
     task.op = decision.op;
     task.slot_flags = decision.slot_flags;
-    for (std::uint32_t left = decision.tasks; left > 1; --left) {
-      worker.inbox.put_release(task);  // [R1]
-      task.tile += chunk;              // all but the last are full
-    }
-    if (decision.tasks > 1) task.tile = last_tile(task.tile, decision, chunk);
+    // All but the last are full.
+    const std::uint32_t full = decision.tasks - 1u;
+    worker.inbox.put_run_release(task, full, chunk);  // [R1]
+    task.tile += full * chunk;
+    if (full > 0) task.tile = last_tile(task.tile, decision, chunk);
     worker.inbox.put_release(task);  // [R1]
     sent_[index(decision.worker, worker.sent_end++)] = {
         decision.tile,   decision.amount,     decision.cost,  decision.tasks, static_cast<std::uint16_t>(chunk), decision.op,
@@ -64,9 +64,14 @@ class WorkerLinks {
   bool poll(std::uint32_t worker, wire::Record& out) { return workers_[worker].outbox.poll(out); }
   /// Brings the place of the next record of `worker` nearer.
   void prefetch(std::uint32_t worker) const { __builtin_prefetch(workers_[worker].outbox.next_slot()); }
-  /// Gives the worker back the credit of all records taken so far.
+  /// Gives the worker back the credit of the records taken so far once they are a quarter of its outbox: one with little to
+  /// say costs the link nothing, and one with much always has three quarters.
   void acknowledge(std::uint32_t worker) {
-    atoms_.link_store_release(&host_line(worker).outbox_consumed, workers_[worker].outbox.position());  // [R3]
+    Worker& state = workers_[worker];
+    const std::uint32_t taken = state.outbox.position();
+    if (4 * (taken - state.acknowledged) < params_.outbox_slots) return;
+    state.acknowledged = taken;
+    atoms_.link_store_release(&host_line(worker).outbox_consumed, taken);  // [R3]
   }
   /// Whether `worker` has tasks it has not answered.
   bool is_busy(std::uint32_t worker) const { return workers_[worker].done != workers_[worker].inbox.position(); }
@@ -80,17 +85,22 @@ class WorkerLinks {
     std::uint32_t count = finished - worker.done;
     if (count == 0 || count > worker.inbox.position() - worker.done) return false;
     worker.done = finished;
-    while (count > 0) {
+    for (;;) {
       SentTasks& sent = sent_[index(worker_index, worker.sent_begin)];
-      last = sent;
-      if (sent.tasks <= count) {
-        ++worker.sent_begin;
-        count -= sent.tasks;
-      } else {
+      if (sent.tasks > count) {
+        last = sent;
         split(sent, last, static_cast<std::uint16_t>(count));
-        count = 0;
+        visit(last);
+        break;
       }
-      visit(last);
+      ++worker.sent_begin;
+      count -= sent.tasks;
+      visit(sent);
+      if (count > 0) continue;
+      last = sent;
+      // Begin again at the front, which is in the cache.
+      if (worker.sent_begin == worker.sent_end) worker.sent_begin = worker.sent_end = 0;
+      break;
     }
     return true;
   }
@@ -127,6 +137,7 @@ class WorkerLinks {
     std::uint32_t done = 0;        // inbox tasks answered
     std::uint32_t sent_begin = 0;  // decisions answered in full
     std::uint32_t sent_end = 0;    // decisions sent
+    std::uint32_t acknowledged = 0;  // records whose credit the worker has back
   };
 
   static std::uint32_t last_tile(std::uint32_t tile, const Decision& decision, std::uint32_t chunk) {
