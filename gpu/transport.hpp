@@ -29,6 +29,7 @@ class Transport {
 };
 
 /// Transports in system memory, for workers that are threads or reach it coherently. `name` is "coherent" or "pinned".
-Result<std::unique_ptr<Transport>> make_system_transport(const std::string& name);
+/// Blocks lie on NUMA node `node`, the CPU node next to the GPU; negative: on that of the thread that allocates.
+Result<std::unique_ptr<Transport>> make_system_transport(const std::string& name, int node = -1);
 
 }  // namespace ccks::gpu

@@ -95,7 +95,8 @@ Status CudaDevice::choose_transport(const std::string& wanted) {
   } else if (wanted == "coherent" && !coherent) {
     return {ErrorCode::unavailable, fmt::format("{} does not share coherent memory with the CPU: use pinned", info_.name)};
   } else {
-    auto transport = make_system_transport(wanted == "auto" ? "coherent" : wanted);
+    const auto node = attribute(CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID);
+    auto transport = make_system_transport(wanted == "auto" ? "coherent" : wanted, node.ok() ? node.value() : -1);
     if (!transport.ok()) return transport.status();
     transport_ = std::move(transport.value());
   }

@@ -10,8 +10,9 @@ enum class Placement {
   spread,       // all nodes in turn: arenas and weights, read by every worker
 };
 
-/// Maps at least `bytes` (at least one page). out_of_memory with the system's words on failure.
-Result<Block> map_pages(std::uint64_t bytes, Placement placement);
+/// Maps at least `bytes` (at least one page). out_of_memory with the system's words on failure. `node` is the node that
+/// near_caller means, if it is not negative and this machine has it.
+Result<Block> map_pages(std::uint64_t bytes, Placement placement, int node = -1);
 void unmap_pages(const Block& block);
 
 }  // namespace ccks::gpu

@@ -172,7 +172,7 @@ TEST_F(PlayedGpu, AStickyErrorReachesARunThatWaits) {
     if (i > 0) ops[i].edges = {{i - 1, Reads::all}};
   }
   const GraphPlan plan(ops, 1);
-  Engine engine = start(plan);
+  Engine engine = start(plan, options_of("lookahead_tiles"));  // of a list no op is named
   Result<ccks::Run> run = submit_graph(engine, 1, 1);
   ASSERT_TRUE(run.ok());
   set("sticky_error", 700);

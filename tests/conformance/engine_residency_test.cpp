@@ -7,6 +7,10 @@
 #include "ccks/worker/host_entry.hpp"
 #include "tests/support/engine_runs.hpp"
 
+#if defined(CCKS_HAVE_CUDA)
+extern "C" const unsigned char ccks_image_graph_worker[];  // tests/support/graph_worker.cu
+#endif
+
 namespace ccks::test {
 namespace {
 
@@ -56,15 +60,37 @@ class Load {
   std::thread thread_;
 };
 
+// A way to run (ways.hpp), with "cuda_" before it on a GPU.
 class Residency : public testing::TestWithParam<std::string> {
  protected:
+  void SetUp() override {
+    if (!on_gpu()) return;
+    const Status gpu = open_device({.kind = "cuda"}).status();
+    if (gpu.code() == ErrorCode::unavailable) GTEST_SKIP() << gpu.to_string();
+    ASSERT_TRUE(gpu.ok()) << gpu.to_string();
+  }
+  static bool on_gpu() { return GetParam().starts_with("cuda_"); }
   EngineOptions options() const {
     EngineOptions out;
-    set_way(out, GetParam());
+    set_way(out, GetParam().substr(on_gpu() ? 5 : 0));
     out.slots = 4;
     return out;
   }
   static DeviceOptions four_workers() { return {.kind = "host", .workers = 4}; }
+  static Program program(const GraphPlan& plan) {
+#if defined(CCKS_HAVE_CUDA)
+    if (on_gpu()) return plan.program(ccks_image_graph_worker);
+#endif
+    return plan.program();
+  }
+  static Engine open(const GraphPlan& plan, const EngineOptions& options) {
+    Result<std::unique_ptr<Device>> device = on_gpu() ? open_device({.kind = "cuda"}) : open_device(four_workers());
+    if (!device.ok()) throw std::runtime_error(device.status().to_string());
+    Result<Engine> engine = Engine::create(std::move(*device), program(plan), options);
+    if (!engine.ok()) throw std::runtime_error(engine.status().to_string());
+    if (const Status started = engine->start(); !started.ok()) throw std::runtime_error(started.to_string());
+    return std::move(*engine);
+  }
   /// A run that is right.
   static void expect_run(Engine& engine, const GraphPlan& plan, std::uint64_t seed) {
     Result<ccks::Run> run = submit_graph(engine, seed, 2);
@@ -79,7 +105,7 @@ TEST_P(Residency, IdleWorkersLeaveAndComeBackWithTheNextRun) {
   const GraphPlan plan(busy_graph(0));
   EngineOptions idle = options();
   idle.idle_limit = milliseconds(5);
-  Engine engine = open_graph_engine(plan, idle, four_workers());
+  Engine engine = open(plan, idle);
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     expect_run(engine, plan, seed);
     std::this_thread::sleep_for(milliseconds(120));  // a worker asleep looks at its limits every 20 ms
@@ -91,7 +117,7 @@ TEST_P(Residency, WorkersThatLeaveAllTheTimeLoseNothing) {
   const GraphPlan plan(busy_graph(100));
   EngineOptions idle = options();
   idle.idle_limit = std::chrono::microseconds(200);  // shorter than many a gap inside a run
-  Engine engine = open_graph_engine(plan, idle, four_workers());
+  Engine engine = open(plan, idle);
   Load load(engine, plan);
   std::this_thread::sleep_for(seconds(2));
   EXPECT_GT(load.stop(), 5u);
@@ -101,7 +127,7 @@ TEST_P(Residency, ASilentSchedulerLosesItsWorkersAndGetsThemBack) {
   const GraphPlan plan(busy_graph(100));
   EngineOptions watchful = options();
   watchful.heartbeat_limit = milliseconds(20);
-  Engine engine = open_graph_engine(plan, watchful, four_workers());
+  Engine engine = open(plan, watchful);
   const std::uint64_t seed = 7;
   for (int round = 0; round < 5; ++round) {
     // The callback runs on the scheduler thread: it stands still with other runs in flight.
@@ -119,10 +145,10 @@ TEST_P(Residency, ASilentSchedulerLosesItsWorkersAndGetsThemBack) {
 
 TEST_P(Residency, HandoffsUnderLoadLoseNothing) {
   const GraphPlan plan(busy_graph(50));
-  Engine engine = open_graph_engine(plan, options(), four_workers());
+  Engine engine = open(plan, options());
   Load load(engine, plan);
   for (int i = 0; i < 60; ++i) {
-    const Result<HandoffTimes> times = engine.handoff(plan.program());
+    const Result<HandoffTimes> times = engine.handoff(program(plan));
     ASSERT_TRUE(times.ok()) << times.status().to_string();
     EXPECT_GT(times->total().count(), 0);
     std::this_thread::sleep_for(milliseconds(i % 7));
@@ -203,7 +229,7 @@ class OpsThatDoNotEnd : public Residency {
     }
     return ops;
   }
-  static Engine open(const GraphPlan& plan, const EngineOptions& options) {
+  static Engine open_held(const GraphPlan& plan, const EngineOptions& options) {
     Result<std::unique_ptr<Device>> device = open_device(four_workers());
     Result<Engine> engine =
         Engine::create(std::move(*device), plan.program().with_worker({.host = held_entry}), options);
@@ -218,7 +244,7 @@ TEST_P(OpsThatDoNotEnd, AreNamedAndNobodyHangs) {
   impatient.task_deadline = milliseconds(300);
   const auto start = std::chrono::steady_clock::now();
   {
-    Engine engine = open(plan, impatient);
+    Engine engine = open_held(plan, impatient);
     Result<ccks::Run> run = submit_graph(engine, 1, 1);
     ASSERT_TRUE(run.ok());
     const Status status = run->wait_for(seconds(20));
@@ -234,7 +260,7 @@ TEST_P(OpsThatDoNotEnd, AreNamedAndNobodyHangs) {
 
 TEST_P(OpsThatDoNotEnd, AHandoffGivesUpAndTheOldCodeGoesOn) {
   const GraphPlan plan(chain(), 1);
-  Engine engine = open(plan, options());
+  Engine engine = open_held(plan, options());
   Result<ccks::Run> run = submit_graph(engine, 1, 1);
   ASSERT_TRUE(run.ok());
   std::this_thread::sleep_for(milliseconds(50));
@@ -245,7 +271,9 @@ TEST_P(OpsThatDoNotEnd, AHandoffGivesUpAndTheOldCodeGoesOn) {
   EXPECT_TRUE(submit_graph(engine, 2, 1)->wait_for(seconds(20)).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, Residency, testing::Values("static", "lookahead", "reactive"),
+INSTANTIATE_TEST_SUITE_P(Policies, Residency,
+                         testing::Values("static", "lookahead_lists", "lookahead_tiles", "reactive", "cuda_static",
+                                         "cuda_lookahead_lists", "cuda_lookahead_tiles", "cuda_reactive"),
                          [](const auto& policy) { return policy.param; });
 INSTANTIATE_TEST_SUITE_P(Policies, OpsThatDoNotEnd,
                          testing::Values("static", "lookahead_lists", "lookahead_tiles", "reactive"),

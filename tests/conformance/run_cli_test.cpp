@@ -10,6 +10,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace ccks::test {
 namespace {
@@ -106,23 +107,97 @@ TEST_F(RunCli, MalformedRecordIsRefused) {
   EXPECT_EQ(ended.exit_code, 1) << ended.text;
 }
 
-TEST_F(RunCli, CtrlCStopsCleanly) {
-  const std::string output = "y=" + path("y.npy");
-  const std::string record = path("r");
-  const pid_t child = fork();
-  if (child == 0) {
-    execl(CCKS_RUN, CCKS_RUN, example("mlp").c_str(), "--device", "host", "--set", "d=64", "--iters", "100000000",
-          "--quiet", "--output", output.c_str(), "--record", record.c_str(), static_cast<char*>(nullptr));
-    _exit(127);
+// A program that is started and left to itself.
+class Child {
+ public:
+  explicit Child(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), CCKS_RUN);
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      execv(CCKS_RUN, pointers.data());
+      _exit(127);
+    }
   }
-  std::this_thread::sleep_for(std::chrono::seconds(2));
-  ASSERT_EQ(kill(child, SIGINT), 0);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 130);
-  EXPECT_FALSE(fs::exists(path("y.npy")));
-  for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_EQ(entry.path().string(), record) << "left behind";
+  void send(int signal_number) const { EXPECT_EQ(kill(pid_, signal_number), 0); }
+  /// Its exit code; 128 and the signal's number if one ended it.
+  int wait() const {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+TEST_F(RunCli, SignalsStopCleanlyAndNoOutputIsClaimed) {
+  for (const int signal_number : {SIGINT, SIGTERM}) {
+    const std::string record = path("r");
+    const Child child({example("mlp"), "--device", "host", "--set", "d=64", "--iters", "100000000", "--quiet", "--output",
+                       "y=" + path("y.npy"), "--record", record});
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    child.send(signal_number);
+    EXPECT_EQ(child.wait(), 130);
+    EXPECT_FALSE(fs::exists(path("y.npy")));
+    for (const auto& entry : fs::directory_iterator(folder_)) EXPECT_EQ(entry.path().string(), record) << "left behind";
+  }
+}
+
+TEST_F(RunCli, AStoppedProcessGoesOnWhereItWas) {
+  const std::string output = path("y.npy");
+  const Child child({example("mlp"), "--device", "host", "--set", "d=64", "--iters", "30000", "--verify", "--quiet",
+                     "--output", "y=" + output});
+  for (int i = 0; i < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    child.send(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    child.send(SIGCONT);
+  }
+  EXPECT_EQ(child.wait(), 0);
+  EXPECT_TRUE(fs::exists(output));
+}
+
+class BadOps : public RunCli {
+ protected:
+  Ended run_bad(const std::string& ops, const std::string& arguments) const {
+    const std::string spec = example("mlp");
+    return run_shell("CCKS_BAD_SPEC=" + spec + " CCKS_BAD_OPS=" + ops + " " CCKS_RUN " " + spec + " --module " CCKS_BAD_MODULE
+                     " --device host --output y=" + path("y.npy") + " " + arguments);
+  }
+};
+
+TEST_F(BadOps, WrongValuesAreExitCodeThree) {
+  const Ended ended = run_bad("nothing", "--verify");
+  EXPECT_EQ(ended.exit_code, 3) << ended.text;
+}
+
+TEST_F(BadOps, AFaultIsExitCodeFourAndNamed) {
+  const Ended ended = run_bad("fault", "");
+  EXPECT_EQ(ended.exit_code, 4) << ended.text;
+  EXPECT_NE(ended.text.find("the op reported a fault: op '"), std::string::npos) << ended.text;
+  EXPECT_TRUE(folder_is_empty());
+}
+
+TEST_F(BadOps, AnOpThatNeverEndsIsExitCodeFourAndNamed) {
+  const Ended ended = run_bad("endless", "--task-deadline 0.5");
+  EXPECT_EQ(ended.exit_code, 4) << ended.text;
+  EXPECT_NE(ended.text.find("an op that never ends"), std::string::npos) << ended.text;
+  EXPECT_TRUE(folder_is_empty());
+}
+
+TEST_F(BadOps, AWildWriteEndsTheProcessAndNothingIsClaimed) {
+  const Ended ended = run_bad("wild", "");
+  EXPECT_NE(ended.exit_code, 0) << ended.text;  // a worker is a thread: the system ends the process
+  EXPECT_TRUE(folder_is_empty());
+}
+
+TEST_F(RunCli, AMissingGpuIsExitCodeFour) {
+  const Ended ended = run_shell("CCKS_CUDA_DRIVER=/nonexistent " CCKS_RUN " " + example("mlp") + " --device cuda");
+  EXPECT_EQ(ended.exit_code, 4) << ended.text;
+  EXPECT_NE(ended.text.find("unavailable: "), std::string::npos) << ended.text;
 }
 
 TEST_F(RunCli, ExampleServerServesItsClients) {
