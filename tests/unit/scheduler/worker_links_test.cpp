@@ -1,0 +1,100 @@
+// WorkerLinks: what a done record answers.
+#include "scheduler/worker_links.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+namespace ccks::scheduler {
+namespace {
+
+constexpr wire::u32 kSlots = 8;
+
+class WorkerLinksTest : public ::testing::Test {
+ protected:
+  WorkerLinksTest() {
+    wire::WorkerParams params{};
+    params.inboxes = reinterpret_cast<wire::u64>(inbox_.data());
+    params.outboxes = reinterpret_cast<wire::u64>(outbox_.data());
+    params.host_lines = reinterpret_cast<wire::u64>(&line_);
+    params.workers = params.slots = 1;
+    params.inbox_slots = params.outbox_slots = kSlots;
+    links_.reserve(params);
+  }
+  void send(wire::u32 first, wire::u32 tiles, wire::u32 chunk, std::uint16_t op) {
+    Decision decision;
+    decision.tile = wire::Task::pack_tiles(first, std::min(chunk, tiles));
+    decision.amount = tiles;
+    decision.tasks = static_cast<std::uint16_t>((tiles + chunk - 1) / chunk);
+    decision.op = op;
+    links_.send(decision, 5);
+  }
+  bool take(wire::u32 finished) {
+    taken_.clear();
+    return links_.take_answered(0, finished, last_, [this](const SentTasks& sent) { taken_.push_back(sent); });
+  }
+
+  std::array<wire::Task, kSlots> inbox_{};
+  std::array<wire::Record, kSlots> outbox_{};
+  wire::HostLine line_{};
+  WorkerLinks<wire::HostAtoms> links_;
+  std::vector<SentTasks> taken_;
+  SentTasks last_;
+};
+
+TEST_F(WorkerLinksTest, ADecisionOfManyTilesIsFullTasksAndARest) {
+  send(10, 7, 3, 2);
+  wire::RingConsumer<wire::Task, wire::HostAtoms> inbox(inbox_.data(), kSlots, 0);
+  const wire::u32 want[][2] = {{10, 3}, {13, 3}, {16, 1}};
+  for (const auto& [first, count] : want) {
+    wire::Task task;
+    ASSERT_TRUE(inbox.poll(task));
+    EXPECT_EQ(task.first_tile(), first);
+    EXPECT_EQ(task.tile_count(), count);
+    EXPECT_EQ(task.epoch, 5u);
+  }
+  wire::Task none;
+  EXPECT_FALSE(inbox.poll(none));
+}
+
+TEST_F(WorkerLinksTest, ACountAnswersAllTasksUpToIt) {
+  send(0, 7, 3, 1);
+  send(20, 1, 1, 2);
+  ASSERT_TRUE(take(2));
+  ASSERT_EQ(taken_.size(), 1u);
+  EXPECT_EQ(taken_[0].tasks, 2u);
+  EXPECT_EQ(taken_[0].amount, 6u);
+  EXPECT_EQ(last_.op, 1u);
+  ASSERT_TRUE(take(4));
+  ASSERT_EQ(taken_.size(), 2u);
+  EXPECT_EQ(taken_[0].tasks, 1u);
+  EXPECT_EQ(taken_[0].amount, 1u);
+  EXPECT_EQ(last_.op, 2u);
+  EXPECT_FALSE(links_.is_busy(0));
+}
+
+TEST_F(WorkerLinksTest, ACountThatAnswersNothingIsRefused) {
+  EXPECT_FALSE(take(1)) << "nothing was sent";
+  send(0, 3, 1, 1);
+  EXPECT_FALSE(take(0)) << "stands still";
+  EXPECT_FALSE(take(4)) << "past what was sent";
+  ASSERT_TRUE(take(2));
+  EXPECT_FALSE(take(2));
+  EXPECT_FALSE(take(1)) << "goes back";
+  EXPECT_TRUE(taken_.empty());
+  EXPECT_TRUE(take(3));
+}
+
+TEST_F(WorkerLinksTest, CountsGoOnPastTheEndOfTheRing) {
+  for (wire::u32 done = 0; done < 5 * kSlots; done += 5) {
+    send(done, 5, 1, 3);
+    ASSERT_TRUE(take(done + 3)) << done;
+    ASSERT_TRUE(take(done + 5)) << done;
+    ASSERT_EQ(taken_[0].tasks, 2u);
+    EXPECT_EQ(taken_[0].tile, done + 3);
+  }
+}
+
+}  // namespace
+}  // namespace ccks::scheduler
