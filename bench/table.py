@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Tables from result files: every figure beside its goal.
 
-usage: bench/table.py FILE.jsonl            prints the tables
-       bench/table.py FILE.jsonl --readme   puts them into bench/README.md, between the markers
+Where several files say the same thing the last one counts.
+usage: bench/table.py FILE.jsonl ...            prints the tables
+       bench/table.py FILE.jsonl ... --readme   puts them into bench/README.md, between the markers
 """
 import json
 import os
@@ -104,10 +105,10 @@ def crossover(lines):
         return ""
     arms = list(dict.fromkeys(l["arm"] for l in found))
     level = {arm for arm in arms if len({l["delay_us"] for l in found if l["arm"] == arm}) == 1}
-    delays = sorted({l["delay_us"] for l in found})
     rows = []
-    for key in dict.fromkeys((l["program"], l["task_us"]) for l in found):
+    for key in sorted({(l["program"], l["task_us"]) for l in found}):
         here = [l for l in found if (l["program"], l["task_us"]) == key]
+        delays = sorted({l["delay_us"] for l in here})
         at = {(l["arm"], l["delay_us"]): l["us_p50"] for l in here}
 
         def best(delay):
@@ -118,8 +119,8 @@ def crossover(lines):
     return markdown(head, rows)
 
 
-def tables(lines, name):
-    parts = [f"`{name}`, commit {lines[0].get('commit', '?')}, {gpu_of(lines)}"] if lines else []
+def tables(lines, names):
+    parts = [f"{', '.join(f'`{name}`' for name in names)}: {gpu_of(lines)}"] if lines else []
     parts += [part for part in (goals(lines), micro(lines), crossover(lines)) if part]
     return "\n\n".join(parts)
 
@@ -128,14 +129,19 @@ def gpu_of(lines):
     return next((l["device"] for l in lines if "NVIDIA" in str(l.get("device", ""))), lines[0].get("machine", "?"))
 
 
-def read(path):
-    with open(path) as file:
-        return [json.loads(line) for line in file if line.startswith("{")]
+def read(paths):
+    found = {}
+    for path in paths:
+        with open(path) as file:
+            for line in (json.loads(text) for text in file if text.startswith("{")):
+                found[tuple(line.get(key) for key in ("bench", "arm", "workers", "program", "task_us", "delay_us"))] = line
+    return list(found.values())
 
 
 def main():
-    lines = read(sys.argv[1])
-    out = tables(lines, os.path.basename(sys.argv[1]))
+    paths = [arg for arg in sys.argv[1:] if arg != "--readme"]
+    lines = read(paths)
+    out = tables(lines, [os.path.basename(path) for path in paths])
     if "--readme" not in sys.argv:
         print(out)
         return
