@@ -58,6 +58,8 @@ struct HostAtoms {
   static u32 queue_add_relaxed(u32* word, u32 count) { return ref(word).fetch_add(count, std::memory_order_relaxed); }
   /// [QE1], [QE2] acq_rel: whoever completes a count has all that were added behind him.
   static u32 queue_add_acq_rel(u32* word, u32 count) { return ref(word).fetch_add(count, std::memory_order_acq_rel); }
+  /// Relaxed: a look at an entry; what it says is used once [QE4] has acquired it.
+  static u64 queue_load_relaxed(const u64* entry) { return ref(entry).load(std::memory_order_relaxed); }
   /// [QE4] acquire: pairs with [QE3].
   static u64 queue_load_acquire(const u64* entry) { return ref(entry).load(std::memory_order_acquire); }
   /// [QE3] release: pairs with [QE4].

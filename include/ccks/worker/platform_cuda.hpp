@@ -33,6 +33,7 @@ struct CudaAtoms {
   __device__ static void event_add_relaxed(u32* p, u32 v) { ptx::red_relaxed_gpu_add(p, v); }
   __device__ static u32 queue_add_relaxed(u32* p, u32 v) { return ptx::atom_relaxed_gpu_add(p, v); }
   __device__ static u32 queue_add_acq_rel(u32* p, u32 v) { return ptx::atom_acq_rel_gpu_add(p, v); }  // [QE1], [QE2]
+  __device__ static u64 queue_load_relaxed(const u64* p) { return ptx::ld_relaxed_gpu(p); }
   __device__ static u64 queue_load_acquire(const u64* p) { return ptx::ld_acquire_gpu(p); }  // [QE4]
   __device__ static void queue_store_release(u64* p, u64 v) { ptx::st_release_gpu(p, v); }  // [QE3]
   __device__ static void queue_store_relaxed(u64* p, u64 v) { ptx::st_relaxed_gpu(p, v); }

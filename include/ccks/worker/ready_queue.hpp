@@ -72,11 +72,13 @@ class QueueSource {
       entry = queue_.template at<u64>(head.tasks)[place_];
     } else {
       const u64* word = queue_.template at<u64>(head.entries) + place_;
-      entry = platform_.uniform(platform_.atoms().queue_load_acquire(word));  // [QE4] pairs with [QE3]
+      // Relaxed until the entry is there: every acquire costs an SM its L1.
+      entry = platform_.uniform(platform_.atoms().queue_load_relaxed(word));
       if (!wire::queue_entry_is_of(entry, queue_.tag())) {
         ++cost_.polls;
         return QueueLook::nothing;
       }
+      (void)platform_.atoms().queue_load_acquire(word);  // [QE4] pairs with [QE3]
       platform_.converge();  // what the leader has acquired, all control lanes have
     }
     claimed_ = false;
