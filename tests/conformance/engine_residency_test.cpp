@@ -272,8 +272,8 @@ TEST_P(OpsThatDoNotEnd, AHandoffGivesUpAndTheOldCodeGoesOn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, Residency,
-                         testing::Values("static", "lookahead_lists", "lookahead_tiles", "reactive", "cuda_static",
-                                         "cuda_lookahead_lists", "cuda_lookahead_tiles", "cuda_reactive"),
+                         testing::Values("static", "lookahead_lists", "lookahead_tiles", "reactive", "gpu_queue",
+                                         "cuda_static", "cuda_lookahead_lists", "cuda_lookahead_tiles", "cuda_reactive"),
                          [](const auto& policy) { return policy.param; });
 INSTANTIATE_TEST_SUITE_P(Policies, OpsThatDoNotEnd,
                          testing::Values("static", "lookahead_lists", "lookahead_tiles", "reactive"),
