@@ -140,7 +140,7 @@ class TaskSource {
     frame_ = reinterpret_cast<const wire::RunFrame*>(reinterpret_cast<const u64*>(params_.frames)[slot]);
     if (frame_ == nullptr) return false;
     platform_.converge();
-    platform_.shared().head = *frame_;
+    if (platform_.leader()) platform_.shared().head = *frame_;
     platform_.converge();
     head_slot_ = slot;
     head_epoch_ = inbox_task_.epoch;

@@ -27,7 +27,7 @@ class TileGate {
     waited_ns_ = 0;
     const bool listed = watch != nullptr && watch->count != Watch::kMany;
     if (!(listed ? wait_for_list(tile, *watch, stop) : wait_for_tile(tile, stop))) return;
-    if (timed() && platform_.leader()) tile.wait_ns = waited_ns_;
+    if (timed()) tile.wait_ns = waited_ns_;  // as set_kind
     if ((tile.flags & kTileGuarded) != 0 && !guards_hold(tile)) set_kind(tile, TileKind::skip);
   }
 
@@ -158,10 +158,8 @@ class TileGate {
   CCKS_HD_ANY bool timed() const { return !Platform::kPipelined || params_.trace != 0; }
 
   CCKS_HD_ANY void fail(StagedTile& tile, bool abandoned, u32 event, u32 value, u32 target) {
-    if (platform_.leader()) {
-      const wire::FaultCode code = abandoned ? wire::FaultCode::abandoned : wire::FaultCode::wait_deadline;
-      tile.fault = {code, tile.task.op, tile.task.slot(), tile.task.epoch, tile.tile, event, value, target};
-    }
+    const wire::FaultCode code = abandoned ? wire::FaultCode::abandoned : wire::FaultCode::wait_deadline;
+    tile.fault = {code, tile.task.op, tile.task.slot(), tile.task.epoch, tile.tile, event, value, target};
     set_kind(tile, TileKind::fault);
   }
 
