@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -148,7 +149,9 @@ TEST_F(RunCli, SignalsStopCleanlyAndNoOutputIsClaimed) {
 
 TEST_F(RunCli, AStoppedProcessGoesOnWhereItWas) {
   const std::string output = path("y.npy");
-  const Child child({example("mlp"), "--device", "host", "--set", "d=64", "--iters", "30000", "--verify", "--quiet",
+  // Long enough to be stopped twice in flight; sanitizers make every iteration ten times as long.
+  const char* iterations = std::getenv("CCKS_SANITIZED") != nullptr ? "1500" : "30000";
+  const Child child({example("mlp"), "--device", "host", "--set", "d=64", "--iters", iterations, "--verify", "--quiet",
                      "--output", "y=" + output});
   for (int i = 0; i < 2; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
