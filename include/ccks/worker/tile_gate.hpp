@@ -124,7 +124,7 @@ class TileGate {
     Patience patience(0);
     bool looked = false;
     for (u32 spins = 0;; ++spins) {
-      // The first look acquires [E2]. The others need not, and an acquire costs a GPU its L1, which slows all its warps.
+      // The first look acquires [E2]. The others need not: on a GPU each would drop the SM's L1.
       const u32 value = spins == 0 ? platform_.atoms().event_load_acquire(counter)
                                    : platform_.atoms().event_load_relaxed(counter);
       const u32 late = platform_.first_lane(!wire::event_reached(value, target));
