@@ -87,6 +87,8 @@ class Measurement {
     options.policy = arm_.policy;
     options.slots = 2;
     options.link_delay = std::chrono::microseconds(point_.delay_us);
+    const bool timeline = !options_.trace.empty() && std::string_view(arm_.arm) != "stream" && std::string_view(arm_.arm) != "graph";
+    options.trace_records = timeline ? 4096 : 0;
     auto engine = Engine::create(std::move(*device), plan.program(ccks_image_graph_worker), options);
     if (!engine.ok()) return engine.status();
     CCKS_RETURN_IF_ERROR(engine->start());
@@ -101,7 +103,9 @@ class Measurement {
     CCKS_RETURN_IF_ERROR(check(plan));
     print();
     last_ = Run();
-    return {};
+    if (!timeline) return {};
+    CCKS_RETURN_IF_ERROR(engine->drain(std::chrono::seconds(10)));
+    return engine->write_trace(fmt::format("{}.{}.{}.json", options_.trace, point_.program, arm_.name));
   }
 
  private:
@@ -182,12 +186,13 @@ void link_writes() {
 int bench_crossover(const CrossoverOptions& options) {
   link_writes();
   int worst = 0;
-  for (const char* program : {"fixed", "dynamic"}) {
+  for (const std::string& program : options.programs) {
     for (const std::uint32_t task_us : options.task_us) {
       for (const Arm& arm : kArms) {
+        if (!options.arms.empty() && std::find(options.arms.begin(), options.arms.end(), arm.name) == options.arms.end()) continue;
         for (const std::uint32_t delay_us : options.delay_us) {
           if (!arm.feels_link && delay_us != options.delay_us.front()) continue;
-          const Point point{program, task_us, delay_us};
+          const Point point{program.c_str(), task_us, delay_us};
           const Status status = Measurement(arm, point, options).run();
           if (status.ok()) continue;
           fmt::print(stderr, "crossover, {} {}, {} us, {} us each way: {}\n", arm.name, program, task_us, delay_us, status.to_string());

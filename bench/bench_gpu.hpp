@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace ccks::bench {
@@ -11,6 +12,7 @@ inline constexpr int kNoGpu = 77;  // nothing was measured: as tests say it that
 struct ReactionOptions {
   std::uint32_t runs = 300;
   std::uint32_t workers = 0;  // 0: one a multiprocessor
+  std::string trace;          // where timelines go, one a policy: this and ".<policy>.json"; empty: none
 };
 
 int bench_reaction(const ReactionOptions& options);
@@ -20,6 +22,9 @@ struct CrossoverOptions {
   std::vector<std::uint32_t> delay_us = {0, 2, 5, 10, 20};  // added to the link, each way
   std::uint32_t runs = 30;
   std::uint32_t workers = 0;
+  std::vector<std::string> programs = {"fixed", "dynamic"};
+  std::vector<std::string> arms;  // empty: all
+  std::string trace;              // as for reaction, for the first point of each arm; tracing costs time
 };
 
 int bench_crossover(const CrossoverOptions& options);

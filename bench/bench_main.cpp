@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
   CLI::App* reaction_app = app.add_subcommand("reaction", "Value on the GPU to decision to another worker's start");
   reaction_app->add_option("--runs", reaction.runs, "Runs")->check(CLI::Range(30, 1'000'000))->capture_default_str();
   reaction_app->add_option("--workers", reaction.workers, "Workers; 0: one a multiprocessor");
+  reaction_app->add_option("--trace", reaction.trace, "Where timelines go: FILE.<policy>.json");
   ccks::bench::MicroOptions micro;
   micro.specs = CCKS_BENCH_SPECS;
   CLI::App* micro_app = app.add_subcommand("micro", "Programs of many small ops, from submit to done");
@@ -48,6 +49,9 @@ int main(int argc, char** argv) {
   crossover_app->add_option("--delay-us", crossover.delay_us, "Delays each way; arms without a link take the first")->capture_default_str();
   crossover_app->add_option("--runs", crossover.runs, "Samples per point")->check(CLI::Range(30, 1'000'000))->capture_default_str();
   crossover_app->add_option("--workers", crossover.workers, "Workers; 0: one a multiprocessor");
+  crossover_app->add_option("--programs", crossover.programs, "Programs")->check(CLI::IsMember({"fixed", "dynamic"}))->capture_default_str();
+  crossover_app->add_option("--arms", crossover.arms, "Arms, e.g. lookahead graph; all if none is named");
+  crossover_app->add_option("--trace", crossover.trace, "Where timelines go: FILE.<program>.<arm>.json; tracing costs time");
   ccks::bench::HandoffOptions handoff;
   CLI::App* handoff_app = app.add_subcommand("handoff", "How long the workers stand still for new code, under load");
   handoff_app->add_option("--handoffs", handoff.handoffs, "Handoffs")->check(CLI::Range(30, 100'000))->capture_default_str();

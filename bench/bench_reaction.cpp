@@ -40,18 +40,25 @@ int failed(const Status& status) {
   return status.code() == ErrorCode::invalid_data ? 3 : 4;
 }
 
-Status gave_up(test::CudaKernels& kernels, const PingPongParams& p, std::uint32_t round) {
+/// What both ends saw when the kernel ended early, `since_ns` the launch.
+Status gave_up(test::CudaKernels& kernels, const PingPongParams& p, std::uint32_t round, std::uint64_t since_ns) {
   PingPongOutcome outcome{};
   CCKS_RETURN_IF_ERROR(kernels.device().read(&outcome, p.outcome, sizeof(outcome)));
+  const auto& asked = reinterpret_cast<const wire::Record*>(p.outbox)[round % p.slots];
+  const auto& answered = reinterpret_cast<const wire::Task*>(p.inbox)[outcome.round % p.slots];
   return {ErrorCode::deadline_exceeded,
-          fmt::format("the ping-pong ended while the host waited for round {}; GPU in round {}: {}", round, outcome.round,
-                      outcome.silent != 0 ? "no answer" : fmt::format("answer {}", outcome.answer))};
+          fmt::format("the ping-pong ended after {:.3f} ms while the host waited for round {} (slot: {}, seq {}); GPU in round {}: {} "
+                      "after {:.3f} ms (slot: {}, seq {})",
+                      static_cast<double>(now_ns() - since_ns) / 1e6, round, asked.value, asked.seq, outcome.round,
+                      outcome.silent != 0 ? "no answer" : fmt::format("answer {}", outcome.answer),
+                      static_cast<double>(outcome.waited_ns) / 1e6, answered.tile, answered.seq)};
 }
 
 /// The host's side: launches the kernel and answers record after record until all rounds are made or it has ended.
 Status answer(test::CudaKernels& kernels, PingPongParams& p) {
   wire::RingConsumer<wire::Record, wire::HostAtoms> outbox(reinterpret_cast<const wire::Record*>(p.outbox), p.slots, 0);
   wire::RingWriter<wire::Task, wire::HostAtoms> inbox(reinterpret_cast<wire::Task*>(p.inbox), p.slots, 0);
+  const std::uint64_t since = now_ns();
   CCKS_RETURN_IF_ERROR(kernels.launch("ccks_ping_pong", 1, 1, &p));
   std::uint64_t polls = 0;
   for (std::uint32_t round = 0; round < p.rounds;) {
@@ -70,7 +77,7 @@ Status answer(test::CudaKernels& kernels, PingPongParams& p) {
       // The kernel gives up by itself when the host is silent, so this ends.
       const Result<bool> over = kernels.ended();
       if (!over.ok()) return over.status();
-      if (over.value()) return gave_up(kernels, p, round);
+      if (over.value()) return gave_up(kernels, p, round, since);
     }
   }
   return kernels.wait(std::chrono::seconds(5));
@@ -149,16 +156,37 @@ bool collect(const Run& run, Reactions& out, std::uint32_t& last, bool keep) {
   return true;
 }
 
-Result<Reactions> reactions(const char* policy, const ReactionOptions& options) {
-  const test::GraphPlan plan = report_chain();
+/// An engine for `plan`, whose workers write down when their bodies ran.
+Result<Engine> start_engine(const test::GraphPlan& plan, const char* policy, const ReactionOptions& options, std::uint32_t trace_records) {
   auto device = open_device({.kind = "cuda", .workers = options.workers});
   if (!device.ok()) return device.status();
-  WorkerImage image = test::graph_worker(ccks_image_stamp_worker);
   EngineOptions engine_options;
   engine_options.policy = policy;
-  auto engine = Engine::create(std::move(*device), Program(nullptr, plan.view(), image), engine_options);
+  engine_options.trace_records = trace_records;
+  auto engine = Engine::create(std::move(*device), Program(nullptr, plan.view(), test::graph_worker(ccks_image_stamp_worker)), engine_options);
   if (!engine.ok()) return engine.status();
   CCKS_RETURN_IF_ERROR(engine->start());
+  return engine;
+}
+
+/// A timeline of some more runs, apart from those measured: writing it costs time.
+Status write_timeline(const char* policy, const ReactionOptions& options) {
+  const test::GraphPlan plan = report_chain();
+  auto engine = start_engine(plan, policy, options, 1024);
+  if (!engine.ok()) return engine.status();
+  for (int i = 0; i < 20; ++i) {
+    Result<Run> run = engine->submit({});
+    if (!run.ok()) return run.status();
+    CCKS_RETURN_IF_ERROR(run->wait());
+  }
+  CCKS_RETURN_IF_ERROR(engine->drain(std::chrono::seconds(10)));
+  return engine->write_trace(fmt::format("{}.{}.json", options.trace, policy));
+}
+
+Result<Reactions> reactions(const char* policy, const ReactionOptions& options) {
+  const test::GraphPlan plan = report_chain();
+  auto engine = start_engine(plan, policy, options, 0);
+  if (!engine.ok()) return engine.status();
   Reactions out;
   std::uint32_t last = 0;
   for (std::uint32_t i = 0; i < options.runs + 10; ++i) {
@@ -192,6 +220,8 @@ int bench_reaction(const ReactionOptions& options) {
   if (raw.ok()) Line("reaction", "raw ping-pong").number("workers", 1).samples("ns", *raw).print();
   for (const char* policy : {"lookahead", "reactive", "static"}) {
     worst = std::max(worst, measure(policy, raw.ok() ? median(*raw) : 0, options));
+    if (options.trace.empty()) continue;
+    if (const Status written = write_timeline(policy, options); !written.ok()) worst = std::max(worst, failed(written));
   }
   return worst;
 }

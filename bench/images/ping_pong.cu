@@ -19,12 +19,13 @@ extern "C" __global__ void ccks_ping_pong(const ccks::bench::PingPongParams p) {
     outbox.put_release({round, 0, 0, 0, 0});                      // [R1]
     wire::Task task;
     while (!inbox.poll(task)) {  // [R2]
-      if (ptx::globaltimer() - since <= p.deadline_ns) continue;
-      *outcome = {1, 0, round, 0};
+      const u64 waited = ptx::globaltimer() - since;
+      if (waited <= p.deadline_ns) continue;
+      *outcome = {1, 0, round, 0, waited};
       return;
     }
     if (task.tile != round) {
-      *outcome = {0, 1, round, task.tile};
+      *outcome = {0, 1, round, task.tile, ptx::globaltimer() - since};
       return;
     }
     reinterpret_cast<u32*>(p.samples)[round] = static_cast<u32>(ptx::globaltimer() - since);

@@ -10,6 +10,7 @@ struct PingPongOutcome {
   wire::u32 wrong;   // 1: the answer was to another round
   wire::u32 round;
   wire::u32 answer;
+  wire::u64 waited_ns;
 };
 
 struct PingPongParams {
