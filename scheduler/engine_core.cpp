@@ -36,7 +36,7 @@ Status EngineCore::set_up() {
   const std::uint32_t workers = device_->info().workers;
   CCKS_RETURN_IF_ERROR(set_up_arm());
   CCKS_RETURN_IF_ERROR(set_up_policy());
-  Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, spine_);
+  Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, spine_, device_->info().takes_records);
   if (!tables.ok()) return tables.status();
   tables_ = std::move(*tables);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ccks/wire/flat.hpp"
 #include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
@@ -34,6 +35,18 @@ std::uint32_t choose_chunk(std::uint32_t tiles, std::uint32_t workers) {
   return std::clamp<std::uint32_t>((tiles + tasks - 1) / tasks, 1, wire::kMaxTilesPerTask);
 }
 
+// Which state a run has is known later than the frame.
+void make_absolute(const wire::RunFrame& frame, wire::OperandParams& operand) {
+  if (operand.space == static_cast<std::uint8_t>(wire::Space::arena)) {
+    operand.offset += frame.arena;
+  } else if (operand.space == static_cast<std::uint8_t>(wire::Space::weights)) {
+    operand.offset += frame.weights;
+  } else {
+    return;
+  }
+  operand.space = static_cast<std::uint8_t>(wire::Space::absolute);
+}
+
 Status too_large(const plan::OpDesc& op, std::string_view what) {
   return {ErrorCode::invalid_data, fmt::format("op '{}' has {} at these dims", op.name, what)};
 }
@@ -52,7 +65,9 @@ void Instance::reserve(const PlanTables& tables) {
   list_fill_.assign(tables.list_count(), 0);
   list_cost_.assign(tables.list_count(), 0);
   report_list_.assign(tables.report_count(), plan::kNone);
+  signal_sent_.assign(tables.plan.signals.size(), 1);
   if (tables.stretch_count() > 0) dealer_.reserve(tables);
+  if (tables.record_capacity > 0) records_.reserve(tables);
 }
 
 bool Instance::matches(std::span<const std::int64_t> symbols) const {
@@ -81,13 +96,14 @@ Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t>
   return {};
 }
 
-// Every run of the old instance has added `total` to each of its events; events it did not use stand where they stood.
+// Every run of the old instance has added `total` to each event that it signals; the others stand where they stood.
 void Instance::advance_bases(std::uint32_t epoch) {
   const std::uint32_t runs = epoch - head().epoch0;
   std::uint32_t* bases = table<std::uint32_t>(head().bases);
   const std::uint32_t count = (head().guards - head().signals) / static_cast<std::uint32_t>(sizeof(wire::SignalParams));
   for (std::uint32_t s = 0; s < count; ++s) {
     const wire::SignalParams& signal = signals()[s];
+    if (signal_sent_[s] == 0) continue;
     for (std::uint32_t e = 0; e < signal.event_count; ++e) bases[signal.event_first + e] += runs * signal.total;
   }
 }
@@ -233,6 +249,7 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   to.code_first = from.code_first;
   to.code_count = static_cast<std::uint16_t>(from.code_count);
   CCKS_RETURN_IF_ERROR(fill_report(tables.plan, from, to));
+  wire::mark_flat(to, table<wire::OperandParams>(head().operands) + to.operand_first);
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;
@@ -256,7 +273,7 @@ void Instance::fill_beginning(const PlanTables& tables) {
   }
 }
 
-// Copies of what stands in the tables.
+// Copies of what stands in the tables, with addresses.
 void Instance::fill_blocks(const PlanTables& tables) {
   auto* refs = table<wire::BlockRef>(head().blocks);
   for (std::uint32_t index = 0; index < tables.op_count(); ++index) {
@@ -268,10 +285,13 @@ void Instance::fill_blocks(const PlanTables& tables) {
       to += count * sizeof(*from);
     };
     put(&params, 1);
-    put(table<wire::OperandParams>(head().operands) + params.operand_first, params.input_count + params.output_count);
+    auto* operands = reinterpret_cast<wire::OperandParams*>(to);
+    const std::uint32_t operand_count = std::uint32_t{params.input_count} + params.output_count;
+    put(table<wire::OperandParams>(head().operands) + params.operand_first, operand_count);
+    for (std::uint32_t i = 0; i < operand_count; ++i) make_absolute(head(), operands[i]);
+    put(guards() + params.guard_first, params.guard_count);
     put(waits() + params.wait_first, params.wait_count);
     put(signals() + params.signal_first, params.signal_count);
-    put(guards() + params.guard_first, params.guard_count);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "ccks/result.hpp"
 #include "scheduler/list_dealer.hpp"
+#include "scheduler/list_records.hpp"
 #include "scheduler/plan_tables.hpp"
 
 namespace ccks::scheduler {
@@ -117,6 +118,8 @@ class Instance {
   Status fill_lists(const PlanTables& tables);
   void count_list_tasks(const PlanTables& tables);
   void write_list_tasks(const PlanTables& tables);
+  bool make_records(const PlanTables& tables);
+  std::uint32_t number_lists(const PlanTables& tables);
   std::int64_t dim(plan::DimId id) const { return id == plan::kNone ? 0 : dims_[id]; }
   std::int32_t dim32(plan::DimId id) const { return static_cast<std::int32_t>(dim(id)); }
 
@@ -132,6 +135,8 @@ class Instance {
   std::vector<std::uint32_t> list_cost_;  // per list
   std::vector<std::uint32_t> report_list_;
   ListDealer dealer_;
+  ListRecords records_;
+  std::vector<std::uint8_t> signal_sent_;  // per signal: tiles add to its events
   std::vector<std::uint32_t> first_tiles_, first_waiting_;  // per op
   std::vector<std::uint64_t> first_open_;                   // bitmap of ops
   bool has_empty_ops_ = false;

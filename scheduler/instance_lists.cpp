@@ -78,7 +78,29 @@ Status Instance::fill_lists(const PlanTables& tables) {
       ops_[op].stretch = stretches_[s].listed ? s : plan::kNone;
     }
   }
+  std::fill(signal_sent_.begin(), signal_sent_.end(), std::uint8_t{1});
+  head().records = 0;
   count_list_tasks(tables);
+  if (tables.record_capacity > 0 && make_records(tables)) {
+    std::fill(list_fill_.begin(), list_fill_.end(), 0);
+    records_.count(list_fill_);
+    head().records = tables.layout.records;
+    const std::uint32_t total = number_lists(tables);
+    records_.place(table<wire::TileRecord>(head().records), list_fill_);
+    for (std::size_t i = 0; i < signal_sent_.size(); ++i) signal_sent_[i] = records_.watched(static_cast<std::uint32_t>(i));
+    head().frame_bytes = head().records + total * static_cast<std::uint32_t>(sizeof(wire::TileRecord));
+    return {};
+  }
+  const std::uint32_t total = number_lists(tables);
+  if (total > tables.plan.max_tasks)
+    return {ErrorCode::invalid_data, "the lists hold more tasks than the plan reserves"};
+  write_list_tasks(tables);
+  head().frame_bytes = head().list_tasks + total * static_cast<std::uint32_t>(sizeof(wire::Task));
+  return {};
+}
+
+// From how many entries each list has to where it lies; list_fill_ then says where its next entry goes.
+std::uint32_t Instance::number_lists(const PlanTables& tables) {
   auto* lists = table<wire::ListParams>(head().lists);
   std::uint32_t total = 0;
   for (std::uint32_t list = 0; list < tables.list_count(); ++list) {
@@ -89,11 +111,25 @@ Status Instance::fill_lists(const PlanTables& tables) {
     total += list_fill_[list];
     list_fill_[list] = lists[list].first;
   }
-  if (total > tables.plan.max_tasks)
-    return {ErrorCode::invalid_data, "the lists hold more tasks than the plan reserves"};
-  write_list_tasks(tables);
-  head().frame_bytes = head().list_tasks + total * static_cast<std::uint32_t>(sizeof(wire::Task));
-  return {};
+  return total;
+}
+
+bool Instance::make_records(const PlanTables& tables) {
+  records_.begin(tables, {table<wire::OpParams>(head().ops), table<wire::OperandParams>(head().operands), waits(),
+                          signals(), table<std::uint32_t>(head().bases)});
+  for (std::uint32_t op = 0; op < tables.op_count(); ++op) {
+    if (ops_[op].stretch == plan::kNone) records_.watch(op);
+  }
+  bool fit = true;
+  dealer_.begin();
+  for (std::uint32_t s = 0; s < tables.stretch_count(); ++s) {
+    if (!stretches_[s].listed) continue;
+    records_.begin_stretch();
+    dealer_.deal(tables, ops_, s, [&](const DealtTiles& tiles) {
+      fit = fit && records_.add(s * tables.workers + tiles.worker, tiles);
+    });
+  }
+  return fit;
 }
 
 std::uint64_t Instance::tasks() const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "scheduler/stretches.hpp"
+#include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
 namespace {
@@ -128,6 +129,12 @@ std::uint32_t block_bytes(const plan::OpDesc& op) {
   return static_cast<std::uint32_t>(bytes);
 }
 
+// A record a tile, and some for tiles with many events. Lists that need more are made of tasks.
+std::uint32_t record_capacity(const plan::PlanView& plan) {
+  const std::uint64_t wanted = std::uint64_t{plan.max_tasks} + plan.max_tasks / 2 + plan.event_count;
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, kMostRecords));
+}
+
 Result<FrameLayout> build_layout(PlanTables& tables) {
   const plan::PlanView& plan = tables.plan;
   std::uint64_t at = sizeof(wire::RunFrame);
@@ -148,6 +155,8 @@ Result<FrameLayout> build_layout(PlanTables& tables) {
   for (const plan::OpDesc& op : plan.ops) tables.blocks.push_back({place(1, block_bytes(op)), block_bytes(op)});
   layout.lists = place(tables.list_count(), sizeof(wire::ListParams));
   layout.list_tasks = place(tables.list_count() > 0 ? plan.max_tasks : 0, sizeof(wire::Task));
+  layout.records = layout.list_tasks;
+  at = std::max(at, std::uint64_t{layout.records} + std::uint64_t{tables.record_capacity} * sizeof(wire::TileRecord));
   if (at > 0xffffffffull) return bad_plan(plan, "its run frame would be larger than 4 GiB");
   layout.max_bytes = static_cast<std::uint32_t>((at + 15) / 16 * 16);
   return layout;
@@ -155,7 +164,7 @@ Result<FrameLayout> build_layout(PlanTables& tables) {
 
 }  // namespace
 
-Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine) {
+Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine, bool records) {
   CCKS_RETURN_IF_ERROR(check_plan(plan));
   PlanTables tables;
   tables.plan = plan;
@@ -165,6 +174,7 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   build_held(tables);
   build_silent(tables);
   build_stretches(tables);
+  if (records && tables.list_count() > 0) tables.record_capacity = record_capacity(plan);
   Result<FrameLayout> layout = build_layout(tables);
   if (!layout.ok()) return layout.status();
   tables.layout = *layout;

@@ -25,6 +25,7 @@ enum class Spine : std::uint8_t {
 /// Byte offsets of a frame's tables: the same for all dims, since only values change.
 struct FrameLayout {
   std::uint32_t ops, operands, waits, signals, guards, code, bases, blocks, lists, list_tasks;
+  std::uint32_t records;  // in the place of list_tasks: the lists of a frame are of one kind or the other
   std::uint32_t max_bytes;
 };
 
@@ -54,6 +55,7 @@ struct PlanTables {
   std::vector<std::uint8_t> op_held;     // per op: waits for a report before it may be sent
   std::vector<std::uint8_t> op_silent;   // per op: neither it nor any op it waits for touches memory (wire::kOpSilent)
   std::vector<wire::BlockRef> blocks;    // per op: its block in a frame
+  std::uint32_t record_capacity = 0;     // wire::TileRecord that a frame has room for; 0: workers take tasks
   // Stretches; none with Spine::tiles.
   std::vector<Stretch> stretches;
   std::vector<std::uint32_t> stretch_of;  // per op; kNone
@@ -82,8 +84,9 @@ struct PlanTables {
 };
 
 /// make_plan_tables refuses a plan whose indices point outside its tables or whose waits do not follow the op order:
-/// plans may come from a file that somebody made.
-Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine);
+/// plans may come from a file that somebody made. `records`: workers read lists as wire::TileRecord.
+Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine,
+                                    bool records = false);
 
 /// Which spine `name` asks for: auto, lists, tiles; invalid_argument for others.
 Result<Spine> parse_spine(std::string_view name);

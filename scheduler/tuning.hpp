@@ -23,6 +23,9 @@ inline constexpr std::uint32_t kFairTasks = 8;
 inline constexpr std::uint64_t kSpineTasks = 4;
 inline constexpr std::uint64_t kSpineTaskNs = 20'000;
 
+/// Records in the lists of one frame: 32 MiB. Plans of more tiles are cut up by the workers themselves.
+inline constexpr std::uint64_t kMostRecords = 1 << 18;
+
 /// What a task loses by starting on another worker than its producer, in the units of tile costs: a signal through L2 takes
 /// 0.6 us on an H200, one between cores 0.1 to 0.2 us.
 inline constexpr std::uint64_t kHopCost = 500;

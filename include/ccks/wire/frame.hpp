@@ -11,7 +11,7 @@ enum class Space : u8 {
   arena = 0,
   weights = 1,
   state = 2,
-  absolute = 3,  // an offset is an address: only in copies that workers make for themselves
+  absolute = 3,  // an offset is an address: only in the blocks of ops (BlockRef)
 };
 
 /// One operand of an op: a strided window, right-aligned to rank 4 (missing leading dims: extent 1, stride 0).
@@ -139,12 +139,14 @@ static_assert(sizeof(OpParams) == 144);
 
 enum OpFlags : u8 {
   kOpDynamic = 1,  // some tiles may not exist; the body finds out from its operands and does nothing for them
+  kOpFlat = 4,     // a map: tile t is elements [t * dims[0], (t + 1) * dims[0]) of dims[1], in memory order in every operand;
+                   // frames only, see flat.hpp
   kOpSilent = 2,   // neither this op nor any op it waits for, directly or not, stores anything: its signals publish nothing
 };
 
 /// Where everything a worker needs of one op lies together, so that one copy fetches it:
-/// OpParams, OperandParams[input_count + output_count], WaitParams[], SignalParams[], GuardParams[]. The indices in that
-/// OpParams still refer to the frame's tables.
+/// OpParams, OperandParams[input_count + output_count], GuardParams[], WaitParams[], SignalParams[]. The indices in that
+/// OpParams still refer to the frame's tables; its operands in arena and weights are Space::absolute.
 struct BlockRef {
   u32 offset = 0;  // from the frame's start, a multiple of 16; 0: no block
   u32 bytes = 0;   // a multiple of 16
@@ -152,9 +154,38 @@ struct BlockRef {
 
 /// A list in the frame: tasks for one worker.
 struct ListParams {
-  u32 first;  // index into the frame's list tasks
+  u32 first;  // index into the frame's list tasks, or into its records
   u32 count;
 };
+
+inline constexpr u32 kRecordWaits = 8;
+inline constexpr u32 kRecordSignals = 4;
+
+enum TileRecordFlags : u8 {
+  kRecordBody = 1,      // the op's body runs; otherwise the record only waits and signals, for a neighbour with too many of either
+  kRecordGuarded = 2,   // the op has guards, so its block is fetched with them
+  kRecordSilent = 4,    // the op is kOpSilent
+  kRecordStreamed = 8,  // some operands may be prefetched before the wait
+  kRecordState = 16,    // some operands lie in Space::state
+};
+
+/// One tile of a list, with what its op's tables say of it found out by the host: a worker copies the record and is ready.
+/// Left out are waits for what earlier records of the list have waited for or completed, and signals that nobody waits for.
+struct alignas(16) TileRecord {
+  u32 tile;
+  u16 op;
+  u8 flags;          // TileRecordFlags
+  u8 wait_count;
+  u32 block_offset;  // of the op's block, as BlockRef, and the part of it that the record does not replace
+  u16 block_bytes;
+  u8 signal_count;
+  u8 reserved;
+  u32 wait_event[kRecordWaits];
+  u32 wait_from[kRecordWaits];   // an event has to stand at wait_from + (epoch - epoch0) * wait_total
+  u32 wait_total[kRecordWaits];
+  u32 signal_event[kRecordSignals];
+};
+static_assert(sizeof(TileRecord) == 128);
 
 /// RunFrame is the head of a frame. Events of the slot are u32 counters in device memory that only ever grow;
 /// an event e is complete for the run of `epoch` when counter[e] - (base[e] + (epoch - epoch0) * total) - total, taken as i32, is >= 0.
@@ -180,7 +211,7 @@ struct alignas(16) RunFrame {
   u32 frame_bytes;
   u32 event_count;
   u32 blocks;    // BlockRef per op, or 0: this frame has none
-  u32 reserved;
+  u32 records;   // TileRecord: what lists hold instead of tasks, or 0
   u64 queue;     // address of the slot's QueueHead (queue.hpp), or 0: this frame has none
 };
 static_assert(sizeof(RunFrame) == 112);

@@ -65,6 +65,7 @@ struct TaskHead {
   const wire::RunFrame* frame = nullptr;
   u32* events = nullptr;       // of the run's slot
   const u32* bases = nullptr;  // per event
+  u64 state = 0;               // address of the run's state
   OpView view;
   wire::Task task;             // with the epoch, slot and flags of its run
   wire::Task inbox;            // the inbox task it came with
@@ -87,11 +88,12 @@ struct alignas(16) StagedTile : TaskHead {
   FaultDetails fault;
 };
 
-/// The events of one tile, found ahead of time, and what each has to stand at, less its base.
+/// The events of one tile, found ahead of time, and what each has to stand at: less its base, unless `whole`.
 template <u32 kCapacity>
 struct WatchList {
   static constexpr u32 kMany = 0xffffffffu;  // as count: too many to list, or not listed
   u32 count = kMany;
+  u32 whole = 0;
   u32 event[kCapacity];
   u32 amount[kCapacity];
 };

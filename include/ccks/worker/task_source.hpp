@@ -15,10 +15,11 @@ inline namespace CCKS_ISA {
 
 /// A task that has been taken and not yet cut into tiles. `view` is not set.
 struct OpenTask : TaskHead {
-  u64 spaces[3] = {};                  // addresses of arena, weights, state
   wire::BlockRef block;                // Platforms that stage ops: where the op's copy lies in the frame
   TileKind kind = TileKind::empty;     // body stands for "tiles of an op"
   u32 open_flags = 0;                  // TileFlags of an inbox task's ends
+  const wire::TileRecord* records = nullptr;  // a list of records, at least one: whoever takes it goes through them
+  u32 record_count = 0;
   wire::FaultCode fault = wire::FaultCode::bad_op;  // if kind is fault
 };
 
@@ -62,6 +63,7 @@ class TaskSource {
   /// Takes the next task. Only where has_task() is true.
   CCKS_HD_ANY void take(OpenTask& out) {
     out.open_flags = 0;
+    out.records = nullptr;
     out.fault = wire::FaultCode::bad_op;
     if (list_next_ < list_end_) return take_listed(out);
     if (queued()) return take_queued(out);
@@ -88,6 +90,9 @@ class TaskSource {
     if (inbox_task_.op != wire::kOpList) return open(out, wire::BlockRef{}, false);
     if (inbox_task_.tile >= head().list_count) return;
     const wire::ListParams list = frame_at<wire::ListParams>(*frame_, head().lists)[inbox_task_.tile];
+    if constexpr (Platform::kStagesOps) {
+      if (head().records != 0) return name_records(out, list);
+    }
     list_first_ = list.first;
     list_next_ = list.first + resume_list_;
     list_end_ = list.first + list.count;
@@ -95,6 +100,16 @@ class TaskSource {
     resume_list_ = 0;
     if (list_next_ < list_end_) return take_listed(out);
     out.kind = TileKind::empty;
+  }
+
+  CCKS_HD_ANY void name_records(OpenTask& out, const wire::ListParams& list) {
+    out.kind = TileKind::empty;
+    if (resume_list_ < list.count) {
+      out.records = frame_at<wire::TileRecord>(*frame_, head().records) + list.first + resume_list_;
+      out.record_count = list.count - resume_list_;
+    }
+    out.list_task = resume_list_;
+    resume_list_ = 0;
   }
 
   CCKS_HD_ANY const wire::RunFrame& head() const { return platform_.shared().head; }
@@ -152,9 +167,7 @@ class TaskSource {
     out.events = reinterpret_cast<u32*>(head().events);
     out.bases = frame_at<u32>(*frame_, head().bases);
     out.runs = inbox_task_.epoch - head().epoch0;
-    out.spaces[0] = head().arena;
-    out.spaces[1] = head().weights;
-    out.spaces[2] = head().state;
+    out.state = head().state;
   }
 
   /// A list task inherits epoch, slot and flags from the task that started the list; the epoch of a kOpSignal is its own.

@@ -23,9 +23,10 @@ class TileGate {
   CCKS_ANY_SIDE
   template <class Stop, class Watch>
   CCKS_HD void pass(StagedTile& tile, const Watch* watch, Stop& stop) {
-    if (tile.kind != TileKind::body) return;
-    waited_ns_ = 0;
     const bool listed = watch != nullptr && watch->count != Watch::kMany;
+    // A record may do nothing but wait, for a neighbour with many events.
+    if (tile.kind != TileKind::body && !(listed && watch->count != 0)) return;
+    waited_ns_ = 0;
     if (!(listed ? wait_for_list(tile, *watch, stop) : wait_for_tile(tile, stop))) return;
     if (timed()) tile.wait_ns = waited_ns_;  // as set_kind
     if ((tile.flags & kTileGuarded) != 0 && !guards_hold(tile)) set_kind(tile, TileKind::skip);
@@ -61,7 +62,8 @@ class TileGate {
     if (watch.count == 0) return true;
     const u32 lane = platform_.control_lane();
     const u32 mine = lane < watch.count ? lane : 0;
-    return wait_for_event(tile, watch.event[mine], watch.amount[mine], stop);
+    const u32 event = watch.event[mine];
+    return wait_for_event(tile, event, watch.amount[mine], watch.whole == 0 ? tile.bases + event : nullptr, stop);
   }
 
   CCKS_ANY_SIDE
@@ -108,18 +110,18 @@ class TileGate {
     for (u32 first = 0; first < count; first += platform_.control_lanes()) {
       const u32 i = first + platform_.control_lane();
       const u32 event = wire::rect_event(wait, rect, i < count ? i : first);
-      if (!wait_for_event(tile, event, tile.amount(wait.total), stop)) return false;
+      if (!wait_for_event(tile, event, tile.amount(wait.total), tile.bases + event, stop)) return false;
     }
     return true;
   }
 
-  /// `amount`: what the event has to stand at, less its base. The base is read while the first look at the event is on its
-  /// way.
+  /// `amount`: what the event has to stand at, less `*base` if there is one. It is read while the first look at the event is on
+  /// its way.
   CCKS_ANY_SIDE
   template <class Stop>
-  CCKS_HD bool wait_for_event(StagedTile& tile, u32 event, u32 amount, Stop& stop) {
+  CCKS_HD bool wait_for_event(StagedTile& tile, u32 event, u32 amount, const u32* base, Stop& stop) {
     const u32* counter = tile.events + event;
-    const u32 target = tile.bases[event] + amount;
+    const u32 target = base == nullptr ? amount : *base + amount;
     u64 since = 0;
     Patience patience(0);
     bool looked = false;

@@ -1,0 +1,166 @@
+#include "scheduler/list_records.hpp"
+
+#include <algorithm>
+
+namespace ccks::scheduler {
+namespace {
+
+std::uint8_t flags_of(const wire::OpParams& op, const wire::OperandParams* operands) {
+  std::uint8_t flags = 0;
+  if (op.guard_count > 0) flags |= wire::kRecordGuarded;
+  if ((op.flags & wire::kOpSilent) != 0) flags |= wire::kRecordSilent;
+  for (std::uint32_t i = 0; i < std::uint32_t{op.input_count} + op.output_count; ++i) {
+    const wire::OperandParams& operand = operands[op.operand_first + i];
+    if ((operand.flags & wire::kOperandStreamed) != 0) flags |= wire::kRecordStreamed;
+    if (operand.space == static_cast<std::uint8_t>(wire::Space::state)) flags |= wire::kRecordState;
+  }
+  return flags;
+}
+
+// The head of a block: the op, its operands and its guards (wire::BlockRef).
+std::uint16_t head_bytes(const wire::OpParams& op) {
+  const std::size_t bytes = sizeof(wire::OpParams) +
+                            (std::size_t{op.input_count} + op.output_count) * sizeof(wire::OperandParams) +
+                            op.guard_count * sizeof(wire::GuardParams);
+  return static_cast<std::uint16_t>(std::min<std::size_t>(bytes, 0xfff0));
+}
+
+}  // namespace
+
+void ListRecords::reserve(const PlanTables& tables) {
+  made_.assign(tables.record_capacity, Made{});
+  adds_.assign(tables.plan.event_count, Adds{});
+  waited_.assign((std::size_t{tables.plan.event_count} * tables.workers + 63) / 64, 0);
+  watched_.assign(tables.plan.signals.size(), 0);
+}
+
+void ListRecords::begin(const PlanTables& tables, const RecordSource& source) {
+  tables_ = &tables;
+  source_ = source;
+  made_count_ = 0;
+  std::fill(watched_.begin(), watched_.end(), std::uint8_t{0});
+}
+
+void ListRecords::begin_stretch() {
+  std::fill(adds_.begin(), adds_.end(), Adds{});
+  std::fill(waited_.begin(), waited_.end(), 0);
+}
+
+// Its own signals too: the scheduler may send them where tiles do not exist.
+void ListRecords::watch(std::uint32_t op) {
+  const plan::OpDesc& desc = tables_->plan.ops[op];
+  for (std::uint32_t i = 0; i < desc.signal_count; ++i) watched_[desc.signal_first + i] = 1;
+  for (std::uint32_t i = 0; i < desc.wait_count; ++i) watched_[tables_->plan.waits[desc.wait_first + i].signal] = 1;
+}
+
+bool ListRecords::add(std::uint32_t list, const DealtTiles& tiles) {
+  for (std::uint32_t i = 0; i < tiles.count; ++i) {
+    if (!add_tile(list, tiles.worker, tiles.op, tiles.first + i)) return false;
+  }
+  return true;
+}
+
+bool ListRecords::add_tile(std::uint32_t list, std::uint32_t worker, std::uint32_t index, std::uint32_t tile) {
+  const wire::OpParams& op = source_.ops[index];
+  const wire::TileCoord coord = wire::tile_coord(op.grid, tile);
+  Made made{};
+  made.list = list;
+  made.record.tile = tile;
+  made.record.op = static_cast<std::uint16_t>(index);
+  made.record.flags = flags_of(op, source_.operands);
+  made.record.block_offset = tables_->blocks[index].offset;
+  made.record.block_bytes = head_bytes(op);
+  const bool added = add_waits(made, op, worker, coord) && add_signals(made, op, coord);
+  count_adds(op, list, coord);
+  return added;
+}
+
+// A worker's bodies run one after the other, so it need not wait for an event whose whole count it has added itself; except
+// where guards are looked at before the body in front has ended.
+bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t worker, const wire::TileCoord& coord) {
+  for (std::uint32_t w = op.wait_first; w < op.wait_first + op.wait_count; ++w) {
+    const wire::WaitParams& wait = source_.waits[w];
+    const wire::EventRect rect = wire::wait_rect(wait, coord);
+    const std::uint32_t events = wire::rect_count(rect);
+    for (std::uint32_t i = 0; i < events; ++i) {
+      const std::uint32_t event = wire::rect_event(wait, rect, i);
+      const bool own = adds_[event].list == made.list && adds_[event].count == wait.total;
+      if ((own && op.guard_count == 0) || waited_before(event, worker)) continue;
+      watched_[tables_->plan.waits[w].signal] = 1;
+      if (!add_wait(made, event, wait.total)) return false;
+    }
+  }
+  return true;
+}
+
+bool ListRecords::waited_before(std::uint32_t event, std::uint32_t worker) {
+  const std::size_t bit = std::size_t{event} * tables_->workers + worker;
+  const std::uint64_t mask = std::uint64_t{1} << (bit % 64);
+  const bool before = (waited_[bit / 64] & mask) != 0;
+  waited_[bit / 64] |= mask;
+  return before;
+}
+
+bool ListRecords::add_wait(Made& made, std::uint32_t event, std::uint32_t total) {
+  if (made.record.wait_count == wire::kRecordWaits) {
+    if (!keep(made)) return false;
+    made.record.wait_count = 0;
+  }
+  const std::uint32_t at = made.record.wait_count++;
+  made.record.wait_event[at] = event;
+  made.record.wait_from[at] = source_.bases[event] + total;
+  made.record.wait_total[at] = total;
+  return true;
+}
+
+// Which of the signals are sent is known once all waits are.
+bool ListRecords::add_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord) {
+  made.record.flags |= wire::kRecordBody;
+  for (std::uint32_t first = 0; first == 0 || first < op.signal_count; first += wire::kRecordSignals) {
+    made.signal_first = op.signal_first + first;
+    made.record.signal_count =
+        static_cast<std::uint8_t>(std::min<std::uint32_t>(op.signal_count - first, wire::kRecordSignals));
+    for (std::uint32_t i = 0; i < made.record.signal_count; ++i) {
+      made.record.signal_event[i] = wire::signal_event(source_.signals[made.signal_first + i], coord);
+    }
+    if (!keep(made)) return false;
+    made.record.flags &= static_cast<std::uint8_t>(~wire::kRecordBody);
+    made.record.wait_count = 0;
+  }
+  return true;
+}
+
+void ListRecords::count_adds(const wire::OpParams& op, std::uint32_t list, const wire::TileCoord& coord) {
+  for (std::uint32_t s = op.signal_first; s < op.signal_first + op.signal_count; ++s) {
+    Adds& adds = adds_[wire::signal_event(source_.signals[s], coord)];
+    adds.list = adds.list == kNobody || adds.list == list ? list : kSeveral;
+    ++adds.count;
+  }
+}
+
+bool ListRecords::keep(const Made& made) {
+  if (made_count_ == made_.size()) return false;
+  made_[made_count_++] = made;
+  return true;
+}
+
+void ListRecords::count(std::span<std::uint32_t> counts) const {
+  for (std::size_t i = 0; i < made_count_; ++i) ++counts[made_[i].list];
+}
+
+void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) const {
+  for (std::size_t i = 0; i < made_count_; ++i) {
+    wire::TileRecord& record = to[next[made_[i].list]++];
+    record = made_[i].record;
+    send_signals(made_[i], record);
+  }
+}
+
+void ListRecords::send_signals(const Made& made, wire::TileRecord& record) const {
+  record.signal_count = 0;
+  for (std::uint32_t i = 0; i < made.record.signal_count; ++i) {
+    if (watched(made.signal_first + i)) record.signal_event[record.signal_count++] = made.record.signal_event[i];
+  }
+}
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,74 @@
+// ListRecords: lists as workers with staged ops take them: wire::TileRecord, one a tile, with its events found out here and
+// once, instead of by every worker in every run.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "ccks/wire/event.hpp"
+#include "scheduler/list_dealer.hpp"
+#include "scheduler/plan_tables.hpp"
+
+namespace ccks::scheduler {
+
+/// The tables of a frame that is being built.
+struct RecordSource {
+  const wire::OpParams* ops;
+  const wire::OperandParams* operands;
+  const wire::WaitParams* waits;
+  const wire::SignalParams* signals;
+  const std::uint32_t* bases;  // per event
+};
+
+/// Belongs to one client at a time; allocates in reserve() only. Use: begin(), for each listed stretch begin_stretch() and
+/// add() in the order of the lists, for each op that is sent as tiles watch(), then count() and place().
+class ListRecords {
+ public:
+  void reserve(const PlanTables& tables);
+  void begin(const PlanTables& tables, const RecordSource& source);
+  void begin_stretch();
+  /// Records for `tiles`, which go to list `list`. False: there are more than were reserved, and the lists must do without.
+  bool add(std::uint32_t list, const DealtTiles& tiles);
+  /// Op `op` goes out as tiles: what it waits for is signalled.
+  void watch(std::uint32_t op);
+
+  /// Adds the records of each list to `counts`.
+  void count(std::span<std::uint32_t> counts) const;
+  /// Writes all records; `next` says per list where its next one goes.
+  void place(wire::TileRecord* to, std::span<std::uint32_t> next) const;
+  /// Whether somebody waits for an event of this signal, so that tiles add to it.
+  bool watched(std::uint32_t signal) const { return watched_[signal] != 0; }
+
+ private:
+  struct Made {
+    wire::TileRecord record;
+    std::uint32_t list;
+    std::uint32_t signal_first;  // of the op's signals, those that this record sends
+  };
+  /// Who adds to an event within a stretch.
+  struct Adds {
+    std::uint32_t list = kNobody;
+    std::uint32_t count = 0;
+  };
+  static constexpr std::uint32_t kNobody = 0xffffffffu, kSeveral = 0xfffffffeu;
+
+  bool add_tile(std::uint32_t list, std::uint32_t worker, std::uint32_t op, std::uint32_t tile);
+  bool add_waits(Made& made, const wire::OpParams& op, std::uint32_t worker, const wire::TileCoord& coord);
+  bool add_wait(Made& made, std::uint32_t event, std::uint32_t total);
+  bool add_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);
+  void count_adds(const wire::OpParams& op, std::uint32_t list, const wire::TileCoord& coord);
+  bool waited_before(std::uint32_t event, std::uint32_t worker);
+  bool keep(const Made& made);
+  void send_signals(const Made& made, wire::TileRecord& record) const;
+
+  const PlanTables* tables_ = nullptr;
+  RecordSource source_{};
+  std::vector<Made> made_;
+  std::size_t made_count_ = 0;
+  std::vector<Adds> adds_;              // per event
+  std::vector<std::uint64_t> waited_;   // bit per event and worker
+  std::vector<std::uint8_t> watched_;   // per signal
+};
+
+}  // namespace ccks::scheduler
