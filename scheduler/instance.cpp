@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ccks/wire/flat.hpp"
 #include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
@@ -249,7 +248,6 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   to.code_first = from.code_first;
   to.code_count = static_cast<std::uint16_t>(from.code_count);
   CCKS_RETURN_IF_ERROR(fill_report(tables.plan, from, to));
-  wire::mark_flat(to, table<wire::OperandParams>(head().operands) + to.operand_first);
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;
