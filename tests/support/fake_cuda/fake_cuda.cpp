@@ -2,17 +2,27 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "tests/support/fake_cuda/fake_gpu.hpp"
 
 namespace ccks::test {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct TimedCall {
+  Clock::time_point begin, end;
+  const char* function;
+  char thread[16];
+};
 
 class Driver {
  public:
@@ -30,6 +40,14 @@ class Driver {
     pthread_getname_np(pthread_self(), name, sizeof(name));
     const std::lock_guard lock(mutex_);
     ++calls_[name];
+  }
+  bool timing() const { return !times_.empty(); }
+  void add_time(const char* function, Clock::time_point begin) {
+    const Clock::time_point end = Clock::now();
+    TimedCall call{begin, end, function, ""};
+    pthread_getname_np(pthread_self(), call.thread, sizeof(call.thread));
+    const std::lock_guard lock(mutex_);
+    timed_.push_back(call);
   }
   std::uint64_t calls(const char* name) {
     const std::lock_guard lock(mutex_);
@@ -59,6 +77,8 @@ class Driver {
   void apply(const std::string& name, const std::string& value) {
     if (name == "log") {
       log_ = value;
+    } else if (name == "times") {
+      times_ = value;
     } else if (name == "forward") {
       if (real_ == nullptr) real_ = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
       if (real_ == nullptr) std::abort();
@@ -68,17 +88,24 @@ class Driver {
     }
   }
   void write_log() {
-    if (log_.empty()) return;
-    std::FILE* file = std::fopen(log_.c_str(), "w");
-    if (file == nullptr) return;
     const std::lock_guard lock(mutex_);
-    for (const auto& [name, calls] : calls_) std::fprintf(file, "%s %llu\n", name.c_str(), (unsigned long long)calls);
-    std::fclose(file);
+    if (std::FILE* file = log_.empty() ? nullptr : std::fopen(log_.c_str(), "w"); file != nullptr) {
+      for (const auto& [name, calls] : calls_) std::fprintf(file, "%s %llu\n", name.c_str(), (unsigned long long)calls);
+      std::fclose(file);
+    }
+    if (std::FILE* file = times_.empty() ? nullptr : std::fopen(times_.c_str(), "w"); file != nullptr) {
+      for (const TimedCall& call : timed_) {
+        const auto us = [](Clock::duration t) { return std::chrono::duration<double, std::micro>(t).count(); };
+        std::fprintf(file, "%.1f %.1f %s %s\n", us(call.begin - timed_.front().begin), us(call.end - call.begin), call.thread, call.function);
+      }
+      std::fclose(file);
+    }
   }
 
   std::mutex mutex_;
   std::map<std::string, std::uint64_t> calls_;
-  std::string log_;
+  std::string log_, times_;
+  std::vector<TimedCall> timed_;
   void* real_ = nullptr;
 };
 
@@ -108,9 +135,11 @@ using ccks::test::fake_gpu;
 #define EXPORT(name, parameters, arguments, play)                                            \
   extern "C" CUresult CUDAAPI name parameters {                                              \
     driver().count();                                                                        \
-    if (void* real = driver().real(TEXT(name)); real != nullptr)                             \
-      return reinterpret_cast<decltype(&::name)>(real) arguments;                            \
-    return play;                                                                             \
+    const auto begin = std::chrono::steady_clock::now();                                     \
+    void* real = driver().real(TEXT(name));                                                  \
+    const CUresult result = real != nullptr ? reinterpret_cast<decltype(&::name)>(real) arguments : (play); \
+    if (driver().timing()) driver().add_time(TEXT(name), begin);                             \
+    return result;                                                                           \
   }
 
 EXPORT(cuInit, (unsigned flags), (flags), fake_gpu().init())

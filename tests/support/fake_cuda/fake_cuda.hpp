@@ -4,6 +4,7 @@
 // CCKS_CUDA_DRIVER names the library file in the driver's place. CCKS_FAKE_CUDA is a list of settings, "name=value,...":
 //   forward=1         calls go to the real libcuda.so.1
 //   log=PATH          at exit: one line "thread-name calls" for each thread that called
+//   times=PATH        at exit: one line "begin duration thread-name function" for each call, in microseconds
 //   and the numbers of FakeSettings by their names
 #pragma once
 
