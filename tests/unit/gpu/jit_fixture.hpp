@@ -10,36 +10,11 @@
 #include <string>
 
 #include "gpu/jit/jit.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace ccks::gpu {
 
-/// A folder of this test alone, removed at its end.
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "ccks-jit-XXXXXX").string();
-    if (mkdtemp(name.data()) != nullptr) path_ = name;
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
-  /// Files whose names end like this.
-  std::vector<std::string> files(const std::string& ending) const {
-    std::vector<std::string> out;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_))
-      if (entry.is_regular_file() && entry.path().string().ends_with(ending)) out.push_back(entry.path().string());
-    return out;
-  }
-
- private:
-  std::string path_;
-};
+using TestFolder = test::TemporaryFolder;
 
 /// Compiles within milliseconds.
 inline JitInput small_input() {

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "ccks/tensor_file.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace ccks {
 namespace {
@@ -22,13 +23,6 @@ using wire::Dtype;
 
 class NpyTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ccks_npy_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   std::string path(const std::string& name) const { return (directory_ / name).string(); }
   std::string put(const std::string& name, const std::string& bytes) const {
     std::ofstream(path(name), std::ios::binary) << bytes;
@@ -39,7 +33,9 @@ class NpyTest : public ::testing::Test {
     for (const auto& entry : std::filesystem::directory_iterator(directory_)) names.push_back(entry.path().filename());
     return names;
   }
-  std::filesystem::path directory_;
+
+  test::TemporaryFolder folder_;
+  const std::filesystem::path directory_{folder_.path()};
 };
 
 std::string slurp(const std::string& path) {

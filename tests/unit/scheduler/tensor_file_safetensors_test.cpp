@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "ccks/tensor_file.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace ccks {
 namespace {
@@ -109,13 +110,6 @@ TEST(SafetensorsParse, DeepNestingAndEveryPrefixAreHarmless) {
 
 class SafetensorsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "ccks_safetensors_XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   std::string put(const std::string& name, const std::string& bytes) const {
     std::ofstream(directory_ / name, std::ios::binary) << bytes;
     return (directory_ / name).string();
@@ -128,7 +122,9 @@ class SafetensorsTest : public ::testing::Test {
     return put("model.safetensors.index.json",
                "{\"metadata\":{\"total_size\":6,\"note\":null},\"weight_map\":" + map + "}");
   }
-  std::filesystem::path directory_;
+
+  test::TemporaryFolder folder_;
+  const std::filesystem::path directory_{folder_.path()};
 };
 
 TEST_F(SafetensorsTest, OneFileLivesThroughAMove) {
