@@ -12,22 +12,22 @@ namespace ccks::worker::ptx {
 using wire::u32;
 using wire::u64;
 
-// A naturally aligned 16-byte access is one access at system scope, over PCIe too: a slot is never torn.
-__device__ __forceinline__ wire::SlotWords ld_acquire_sys_v4(const void* p) {
-  u32 a, b, c, d;
-  asm volatile("ld.acquire.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "l"(p) : "memory");
-  return {a | static_cast<u64>(b) << 32, c | static_cast<u64>(d) << 32};
+// A slot is never torn: a naturally aligned 16-byte access is one access at system scope, over PCIe too. Of type b128, whose
+// accesses PTX promises to be single. A vector of four words is four accesses to PTX, and ptxas does split it: where only
+// the first and the last word were used it made two loads, and slots were torn (bench/images/ping_pong.cu).
+__device__ __forceinline__ wire::SlotWords ld_acquire_sys_b128(const void* p) {
+  wire::SlotWords w;
+  asm volatile("{ .reg .b128 slot; ld.acquire.sys.global.b128 slot, [%2]; mov.b128 {%0,%1}, slot; }"
+               : "=l"(w.low), "=l"(w.high) : "l"(p) : "memory");
+  return w;
 }
-__device__ __forceinline__ void st_release_sys_v4(void* p, const wire::SlotWords& w) {
-  asm volatile("st.release.sys.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(static_cast<u32>(w.low)),
-               "r"(static_cast<u32>(w.low >> 32)), "r"(static_cast<u32>(w.high)), "r"(static_cast<u32>(w.high >> 32))
-               : "memory");
+__device__ __forceinline__ void st_release_sys_b128(void* p, const wire::SlotWords& w) {
+  asm volatile("{ .reg .b128 slot; mov.b128 slot, {%1,%2}; st.release.sys.global.b128 [%0], slot; }"
+               ::"l"(p), "l"(w.low), "l"(w.high) : "memory");
 }
-__device__ __forceinline__ void st_relaxed_sys_v4(void* p, const wire::SlotWords& w) {
-  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(static_cast<u32>(w.low)),
-               "r"(static_cast<u32>(w.low >> 32)), "r"(static_cast<u32>(w.high)), "r"(static_cast<u32>(w.high >> 32))
-               : "memory");
+__device__ __forceinline__ void st_relaxed_sys_b128(void* p, const wire::SlotWords& w) {
+  asm volatile("{ .reg .b128 slot; mov.b128 slot, {%1,%2}; st.relaxed.sys.global.b128 [%0], slot; }"
+               ::"l"(p), "l"(w.low), "l"(w.high) : "memory");
 }
 
 __device__ __forceinline__ u32 ld_acquire_sys(const u32* p) {
