@@ -7,7 +7,7 @@ set(CCKS_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "nvcc of the toolkit
 
 # ccks_embed_kernel(TARGET SOURCE [nvcc options]): compiles SOURCE, relative to the calling folder, to a fatbin and embeds
 # it in TARGET as the bytes from `ccks_image_<name of the file>` to `ccks_image_<name>_end`. TARGET is compiled with
-# CCKS_HAVE_CUDA and finds <cuda.h>.
+# CCKS_HAVE_CUDA and finds <cuda.h>. Not compressed: unpacking is 40 % of a load, and in a handoff workers stand still for it.
 function(ccks_embed_kernel target source)
   get_filename_component(name ${source} NAME_WE)
   get_filename_component(source ${source} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
@@ -17,7 +17,7 @@ function(ccks_embed_kernel target source)
   if(NOT name IN_LIST known)  # several targets of a folder may embed one kernel
     set_property(DIRECTORY APPEND PROPERTY CCKS_EMBEDDED ${name})
     add_custom_command(OUTPUT ${fatbin} DEPFILE ${fatbin}.d DEPENDS ${source}
-      COMMAND ${CCKS_NVCC} -std=c++20 -O3 ${CCKS_CUDA_GENCODE} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR} ${ARGN}
+      COMMAND ${CCKS_NVCC} -std=c++20 -O3 --no-compress ${CCKS_CUDA_GENCODE} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR} ${ARGN}
         -MD -MF ${fatbin}.d -MT ${fatbin} -fatbin -o ${fatbin} ${source}
       COMMENT "Compiling ${name}.cu for GPUs" VERBATIM)
     file(CONFIGURE OUTPUT ${embed} @ONLY CONTENT [[
