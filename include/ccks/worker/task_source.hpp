@@ -147,11 +147,14 @@ class TaskSource {
     open(out, wire::BlockRef{}, false);
   }
 
-  /// The head is read once a run: it stays as it is while tasks of the run are in flight.
+  /// The head is read once a run: it stays as it is while tasks of the run are in flight. What a kOpSignal carries as its epoch is
+  /// an amount, which may happen to be the epoch of a later run; it needs of the head only what is the same for all runs of a slot.
   CCKS_HD_ANY bool find_frame() {
     const u32 slot = inbox_task_.slot();
     if (slot >= params_.slots) return false;
-    if (frame_ != nullptr && slot == head_slot_ && inbox_task_.epoch == head_epoch_) return true;
+    const bool of_run = inbox_task_.op != wire::kOpSignal;
+    const bool same_run = head_of_run_ && inbox_task_.epoch == head_epoch_;
+    if (frame_ != nullptr && slot == head_slot_ && (same_run || !of_run)) return true;
     frame_ = reinterpret_cast<const wire::RunFrame*>(reinterpret_cast<const u64*>(params_.frames)[slot]);
     if (frame_ == nullptr) return false;
     platform_.converge();
@@ -159,6 +162,7 @@ class TaskSource {
     platform_.converge();
     head_slot_ = slot;
     head_epoch_ = inbox_task_.epoch;
+    head_of_run_ = of_run;
     return true;
   }
 
@@ -225,6 +229,7 @@ class TaskSource {
   const Task* inbox_;
   const wire::RunFrame* frame_ = nullptr;
   u32 head_slot_ = 0, head_epoch_ = 0;
+  bool head_of_run_ = false;  // head_epoch_ is the epoch of a run
   Task inbox_task_;
   u32 fetched_ = 0;  // inbox tasks staged so far
   u32 staged_next_ = 0, staged_count_ = 0;
