@@ -29,11 +29,6 @@ std::uint32_t estimate_tile_cost(std::int64_t bytes, std::int64_t operations, st
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(whole / std::max(tiles, 1u), 0, 1 << 24) + 100);
 }
 
-std::uint32_t choose_chunk(std::uint32_t tiles, std::uint32_t workers) {
-  const std::uint32_t tasks = workers * kTasksPerWorker;
-  return std::clamp<std::uint32_t>((tiles + tasks - 1) / tasks, 1, wire::kMaxTilesPerTask);
-}
-
 // Which state a run has is known later than the frame.
 void make_absolute(const wire::RunFrame& frame, wire::OperandParams& operand) {
   if (operand.space == static_cast<std::uint8_t>(wire::Space::arena)) {
@@ -51,6 +46,15 @@ Status too_large(const plan::OpDesc& op, std::string_view what) {
 }
 
 }  // namespace
+
+Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers) {
+  const std::uint32_t tasks = workers * kTasksPerWorker;
+  Cut cut;
+  cut.chunk = std::clamp<std::uint32_t>((tiles + tasks - 1) / tasks, 1, wire::kMaxTilesPerTask);
+  cut.affinity = static_cast<float>(workers) / static_cast<float>(std::max(tiles, 1u));
+  cut.tasks_each = static_cast<float>((tiles + cut.chunk - 1) / cut.chunk) / static_cast<float>(workers);
+  return cut;
+}
 
 void Instance::reserve(const PlanTables& tables) {
   staging_.assign(tables.layout.max_bytes / 16, Block{});
@@ -251,10 +255,8 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;
-  op.chunk = choose_chunk(op.tiles, tables.workers);
+  static_cast<Cut&>(op) = cut_tiles(op.tiles, tables.workers);
   op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles);
-  op.affinity = static_cast<float>(tables.workers) / static_cast<float>(std::max(op.tiles, 1u));
-  op.tasks_each = static_cast<float>((op.tiles + op.chunk - 1) / op.chunk) / static_cast<float>(tables.workers);
   op.stretch = plan::kNone;
   op.reports = from.report != plan::kNone;
   return {};

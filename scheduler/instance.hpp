@@ -13,15 +13,20 @@
 
 namespace ccks::scheduler {
 
-/// How an op is cut into tasks at these dims.
-struct OpInstance {
+/// How tiles are cut into tasks and laid out over workers.
+struct Cut {
+  std::uint32_t chunk = 1;  // tiles of a task
+  float affinity = 0;       // workers / tiles: which worker holds the neighbourhood of a tile
+  float tasks_each = 1;     // tasks that prefer one worker, on average
+};
+Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers);
+
+/// What the scheduler knows of an op at these dims.
+struct OpInstance : Cut {
   std::uint32_t tiles = 0;
-  std::uint32_t chunk = 1;      // tiles of a task
   std::uint32_t tile_cost = 1;  // estimate, about nanoseconds on one worker
-  float affinity = 0;           // workers / tiles: which worker holds the neighbourhood of a tile
   std::uint32_t stretch = plan::kNone;  // whose lists hold its tiles; kNone: they are sent
   bool reports = false;                 // publishes a report
-  float tasks_each = 1;                 // tasks that prefer one worker, on average
 };
 
 /// How a stretch goes out at these dims.

@@ -28,10 +28,9 @@ std::uint32_t LookaheadPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& 
   return turn.sent;
 }
 
-inline void LookaheadPolicy::decide(const RunSlot& run, std::uint32_t op, const OpInstance& info, const Share& share,
-                                    Turn& turn) {
+inline void LookaheadPolicy::decide(const RunSlot& run, std::uint32_t op, const Share& share, Turn& turn) {
   Decision& out = turn.batch.items[turn.batch.count++];
-  out.tile = wire::Task::pack_tiles(share.first, std::min(info.chunk, share.tiles));
+  out.tile = wire::Task::pack_tiles(share.first, std::min(share.chunk, share.tiles));
   out.amount = share.tiles;
   out.cost = share.cost;
   out.tasks = static_cast<std::uint16_t>(share.tasks);
@@ -39,7 +38,7 @@ inline void LookaheadPolicy::decide(const RunSlot& run, std::uint32_t op, const 
   out.target = static_cast<std::uint16_t>(op);
   out.worker = static_cast<std::uint16_t>(share.worker);
   out.slot_flags = static_cast<std::uint16_t>(run.index);
-  out.reports = info.reports ? 1 : 0;
+  out.reports = share.reports ? 1 : 0;
   turn.loads.add(share.worker, share.cost, share.tasks);
   turn.sent += share.tasks;
 }
@@ -55,7 +54,7 @@ bool LookaheadPolicy::send_op(RunSlot& run, std::uint32_t op, Turn& turn) {
   if (worker == plan::kNone) return false;
   // An op of one task leads the run to its new worker: what follows would otherwise wait across workers each time.
   run.worker_base = worker;
-  decide(run, op, info, {0, info.tiles, 1, cost, worker}, turn);
+  decide(run, op, {0, info.tiles, 1, info.tiles, cost, worker, info.reports}, turn);
   run.progress.take_tiles(op, info.tiles);
   return true;
 }
@@ -65,26 +64,27 @@ bool LookaheadPolicy::send_op(RunSlot& run, std::uint32_t op, Turn& turn) {
 bool LookaheadPolicy::send_tiles(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn) {
   const std::uint32_t end = run.progress.existing_tiles(op);
   const std::uint32_t begin = run.progress.next_tile(op);
-  const std::uint32_t cost = info.chunk * info.tile_cost;
+  const Cut& cut = run.progress.cut(op);
+  const std::uint32_t cost = cut.chunk * info.tile_cost;
   const double fair = turn.loads.fair_load(cost);
   std::uint32_t first = begin;
-  std::uint32_t task = begin / info.chunk;
+  std::uint32_t task = begin / cut.chunk;
   bool waits = false;
   while (first < end && !turn.over()) {
-    const std::uint32_t preferred = tile_worker(run, info, first, workers_);
+    const std::uint32_t preferred = tile_worker(run, cut, first, workers_);
     const std::uint32_t worker = turn.loads.choose_fair(preferred, fair, turn.window);
     waits = worker == plan::kNone;
     if (waits) break;
     const std::uint32_t share = preferred >= run.worker_base ? preferred - run.worker_base
                                                              : preferred + workers_ - run.worker_base;
-    const auto share_end = static_cast<std::uint32_t>(static_cast<float>(share + 1) * info.tasks_each);
+    const auto share_end = static_cast<std::uint32_t>(static_cast<float>(share + 1) * cut.tasks_each);
     const std::uint32_t wanted = share_end > task + 1 ? share_end - task : 1;
     const std::uint32_t most = std::min(turn.loads.room(worker, turn.window), turn.budget - turn.sent);
     const std::uint32_t left = end - first;
     std::uint32_t tasks = std::min(wanted, most);
-    if (tasks * info.chunk > left) tasks = (left + info.chunk - 1) / info.chunk;
-    const std::uint32_t tiles = std::min(tasks * info.chunk, left);
-    decide(run, op, info, {first, tiles, tasks, cost, worker}, turn);
+    if (tasks * cut.chunk > left) tasks = (left + cut.chunk - 1) / cut.chunk;
+    const std::uint32_t tiles = std::min(tasks * cut.chunk, left);
+    decide(run, op, {first, tiles, tasks, cut.chunk, cost, worker, info.reports}, turn);
     first += tiles;
     task += tasks;
   }
@@ -94,7 +94,7 @@ bool LookaheadPolicy::send_tiles(RunSlot& run, std::uint32_t op, const OpInstanc
 
 bool LookaheadPolicy::send_credit(RunSlot& run, std::uint32_t op, const Piece& piece, Turn& turn) {
   const OpInstance& info = run.instance.ops()[op];
-  const std::uint32_t preferred = preferred_worker(run, info, piece, workers_);
+  const std::uint32_t preferred = preferred_worker(run, op, piece, workers_);
   const std::uint32_t worker = turn.loads.choose(preferred, 1, turn.window);
   if (worker == plan::kNone) return false;
   append(run, op, piece, worker, 1, turn.batch, turn.loads);

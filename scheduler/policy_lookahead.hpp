@@ -28,12 +28,14 @@ class LookaheadPolicy final : public Policy {
   /// Consecutive tiles of one op for one worker.
   struct Share {
     std::uint32_t first, tiles, tasks;
-    std::uint32_t cost;  // of each task
+    std::uint32_t chunk;  // tiles of each task but the last
+    std::uint32_t cost;   // of each task
     std::uint32_t worker;
+    bool reports;
   };
   bool send_op(RunSlot& run, std::uint32_t op, Turn& turn);
   bool send_tiles(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn);
-  void decide(const RunSlot& run, std::uint32_t op, const OpInstance& info, const Share& share, Turn& turn);
+  void decide(const RunSlot& run, std::uint32_t op, const Share& share, Turn& turn);
   bool send_credit(RunSlot& run, std::uint32_t op, const Piece& piece, Turn& turn);
 
   const PlanTables& tables_;
@@ -41,14 +43,13 @@ class LookaheadPolicy final : public Policy {
 };
 
 /// Worker that holds the neighbourhood of a tile: equal fractions of all grids go to the same worker.
-inline std::uint32_t tile_worker(const RunSlot& run, const OpInstance& op, std::uint32_t tile, std::uint32_t workers) {
-  const auto share = static_cast<std::uint32_t>(static_cast<float>(tile) * op.affinity);
+inline std::uint32_t tile_worker(const RunSlot& run, const Cut& cut, std::uint32_t tile, std::uint32_t workers) {
+  const auto share = static_cast<std::uint32_t>(static_cast<float>(tile) * cut.affinity);
   const std::uint32_t worker = run.worker_base + std::min(share, workers - 1);
   return worker >= workers ? worker - workers : worker;
 }
-inline std::uint32_t preferred_worker(const RunSlot& run, const OpInstance& op, const Piece& piece,
-                                      std::uint32_t workers) {
-  return piece.kind == Piece::Kind::signal ? run.worker_base : tile_worker(run, op, piece.first, workers);
+inline std::uint32_t preferred_worker(const RunSlot& run, std::uint32_t op, const Piece& piece, std::uint32_t workers) {
+  return piece.kind == Piece::Kind::signal ? run.worker_base : tile_worker(run, run.progress.cut(op), piece.first, workers);
 }
 
 /// Estimated time of a piece.

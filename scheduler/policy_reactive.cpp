@@ -58,7 +58,7 @@ std::uint32_t ReactivePolicy::send_op(RunSlot& run, std::uint32_t op, Batch& bat
     piece.count = ready;
     const std::uint32_t cost = piece_cost(info, piece);
     const std::uint32_t worker =
-        loads.choose(preferred_worker(run, info, piece, tables_.workers), cost, std::min(kLookaheadWindow, loads.inbox_slots()));
+        loads.choose(preferred_worker(run, op, piece, tables_.workers), cost, std::min(kLookaheadWindow, loads.inbox_slots()));
     if (worker == plan::kNone) {
       inboxes_full_ = true;
       break;

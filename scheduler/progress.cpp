@@ -9,6 +9,7 @@ void Progress::reserve(const PlanTables& tables) {
   waiting_.assign(ops, 0);
   next_tile_.assign(ops, 0);
   existing_.assign(ops, 0);
+  limited_.assign(ops, Cut{});
   credited_.assign(ops, 0);
   open_.assign((ops + 63) / 64, 0);
   seen_.assign(tables.report_count(), kUnknown);
@@ -187,6 +188,7 @@ void Progress::limit_tiles(std::uint32_t op, std::uint32_t report) {
   }
   rows = std::min<std::uint64_t>(rows, static_cast<std::uint64_t>(params.grid[2]));
   existing_[op] = static_cast<std::uint32_t>(rows) * static_cast<std::uint32_t>(params.grid[3]);
+  limited_[op] = cut_tiles(existing_[op], tables_->workers);
 }
 
 }  // namespace ccks::scheduler

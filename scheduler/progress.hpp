@@ -35,6 +35,11 @@ class Progress {
   bool all_sent() const { return ops_left_ == 0; }
   std::uint32_t next_tile(std::uint32_t op) const { return next_tile_[op]; }
   std::uint32_t existing_tiles(std::uint32_t op) const { return existing_[op]; }
+  /// How the tiles of `op` that exist are cut and laid out: by their own number, so that few of many are spread as well.
+  const Cut& cut(std::uint32_t op) const {
+    const OpInstance& info = instance_->ops()[op];
+    return existing_[op] < info.tiles ? limited_[op] : info;
+  }
 
   /// What to send next of open op `op`; at most its chunk. Pure: take() commits it.
   Piece peek(std::uint32_t op) const;
@@ -82,6 +87,7 @@ class Progress {
   std::vector<std::uint32_t> waiting_;    // per op: producers not sent, plus one while held
   std::vector<std::uint32_t> next_tile_;  // per op
   std::vector<std::uint32_t> existing_;   // per op: tiles that exist; those behind are credited
+  std::vector<Cut> limited_;              // per op: of those tiles, where fewer exist than might
   std::vector<std::uint32_t> credited_;   // per op: signals sent for missing tiles
   std::vector<std::uint64_t> open_;       // bitmap of ops
   std::vector<std::uint8_t> seen_;        // per report
@@ -141,7 +147,7 @@ inline Piece Progress::peek(std::uint32_t op) const {
   if (skip_ && credited_[op] == 0) {
     return {Piece::Kind::skip, first, std::min(info.tiles - first, wire::kMaxTilesPerTask)};
   }
-  if (first < existing_[op]) return {Piece::Kind::tiles, first, std::min(existing_[op] - first, info.chunk)};
+  if (first < existing_[op]) return {Piece::Kind::tiles, first, std::min(existing_[op] - first, cut(op).chunk)};
   return credit_piece(op);
 }
 

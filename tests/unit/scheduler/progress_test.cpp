@@ -124,5 +124,28 @@ TEST(Progress, NoMoreTilesThanTheReportSays) {
   EXPECT_EQ(existing, 24u);
 }
 
+TEST(Progress, FewTilesOfManyAreSpreadOverAllWorkersToo) {
+  const OneOp one({1, 1, 4096, 1}, -1, 0, -1, 0, 1);
+  Result<PlanTables> tables = make_plan_tables(one.view, 2, Spine::tiles);
+  ASSERT_TRUE(tables.ok());
+  std::vector<std::int64_t> values(one.dims.size());
+  ASSERT_TRUE(evaluate_plan(one.view, {}, values).ok());
+  const std::int32_t counts[2] = {5, 3};
+  SlotMemory memory;
+  memory.reports = reinterpret_cast<std::uint64_t>(&counts[0]);
+  Instance instance;
+  instance.reserve(*tables);
+  ASSERT_TRUE(instance.rebuild(*tables, {}, values, memory, 0, 0, 0).ok());
+  Progress progress;
+  progress.reserve(*tables);
+  progress.start(*tables, instance);
+  EXPECT_EQ(progress.cut(0).chunk, 256u);
+  progress.report_arrived(0);
+  EXPECT_EQ(progress.cut(0).chunk, 1u);
+  EXPECT_FLOAT_EQ(progress.cut(0).affinity, 2.0f / 8);
+  EXPECT_FLOAT_EQ(progress.cut(0).tasks_each, 4.0f);
+  EXPECT_EQ(progress.peek(0).count, 1u);
+}
+
 }  // namespace
 }  // namespace ccks::scheduler
