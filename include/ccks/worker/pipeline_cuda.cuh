@@ -53,13 +53,17 @@ class CudaPipeline : CudaStage {
   }
 
  private:
-  static constexpr u32 kGoBarrier = 2;  // and 3
+  // Two of each, in turn: gate and bodies meet before a body, bodies and signal after it.
+  static constexpr u32 kGoBarrier = 2;
+  static constexpr u32 kDoneBarrier = 4;
   static constexpr u32 kGoThreads = kCudaLanes + kWarpLanes;
   static constexpr u32 kExit = 0xffffffffu;
 
-  /// What gate and outbox ask of the rest of the worker.
+  /// What gate and outbox ask of the rest of the worker. `bodies`: started so far.
   struct Stop {
     Memory& memory;
+    u32 bodies = 0;
+    __device__ bool idle() const { return static_cast<i32>(word(memory.bodies) - bodies * kBodyWarps) >= 0; }
     __device__ bool abandoned() const { return word(memory.abandon) != 0 || word(memory.stop) != 0; }
     __device__ wire::ParkRequest asked() const {
       if (abandoned()) return wire::kParkAbandon;
@@ -93,12 +97,14 @@ class CudaPipeline : CudaStage {
         break;
       }
       if (tracing() && platform_.leader()) tile.start_ns = ptx::globaltimer();
+      if (tile.kind == TileKind::body) name_body(at, bodies, tile);
+      stop.bodies = bodies;
       gate.pass(tile, &next.watch, stop);
       if (tile.kind == TileKind::suspend) {
         closing = suspend_before(tile);
         break;
       }
-      if (tile.kind == TileKind::body && !start_body(at, bodies, tile)) break;
+      if (tile.kind == TileKind::body) ptx::barrier_arrive(kGoBarrier + bodies++ % 2, kGoThreads);
       inside = (tile.flags & kTileClosesInbox) == 0;
       const bool last = tile.kind == TileKind::fault || word(memory_.stop) != 0;
       const bool park = !inside && tile.inbox.op == wire::kOpPark;
@@ -130,22 +136,18 @@ class CudaPipeline : CudaStage {
     }
   }
 
-  /// Hands the tile to the bodies once at most one is under way.
-  __device__ bool start_body(u32 at, u32& bodies, StagedTile& tile) {
-    if (!await_bodies(bodies)) return false;
+  /// Says which tile comes next, once at most one body is under way. It starts when the gate arrives at its barrier.
+  __device__ void name_body(u32 at, u32 bodies, StagedTile& tile) {
+    await_bodies(bodies);
     if (platform_.leader()) {
       tile.body = bodies;
       memory_.go[bodies % 2] = at % Memory::kSlots;
     }
     __syncwarp();
-    ptx::barrier_arrive(kGoBarrier + bodies % 2, kGoThreads);
-    ++bodies;
-    return true;
   }
-  __device__ bool await_bodies(u32 bodies) {
-    if (bodies < 2) return true;
+  __device__ void await_bodies(u32 bodies) {
+    if (bodies < 2) return;
     for (u32 spins = 0; !body_ended(bodies - 2); ++spins) rest(spins);
-    return true;
   }
   __device__ void send_bodies_home(u32 bodies) {
     await_bodies(bodies);
@@ -167,6 +169,7 @@ class CudaPipeline : CudaStage {
       if (fault != 0) mine.body_fault = fault;  // several lanes may store; any of their faults will do
       if (tracing() && threadIdx.x == 0) mine.tile.end_ns = ptx::globaltimer();
       __syncwarp();
+      ptx::barrier_arrive(kDoneBarrier + body % 2, kGoThreads);  // the signalling warp hears of it before the others
       if (threadIdx.x % kWarpLanes == 0) ptx::red_release_cta_shared_add(&memory_.bodies, 1);  // [P5] pairs with [P6]
     }
   }
@@ -194,9 +197,9 @@ class CudaPipeline : CudaStage {
         const u32 body = next.tile.body, count = next.signal_count;
         const Memory::Signal mine = next.signals[platform_.control_lane() % Memory::kSignals];
         const bool silent = next.silent != 0;
-        if (kind == TileKind::body && !body_ended(body)) {
-          if (at != sent) send(signals, sent = at);  // others may wait for what is collected
-          for (u32 naps = 0; !body_ended(body); ++naps) rest(naps);
+        if (kind == TileKind::body) {
+          if (at != sent && !body_ended(body)) send(signals, sent = at);  // others may wait for what is collected
+          ptx::barrier_sync(kDoneBarrier + body % 2, kGoThreads);
         }
         // After a fault nothing is signalled any more: the run is lost.
         halted = halted || kind == TileKind::fault || (kind == TileKind::body && next.body_fault != 0);

@@ -18,8 +18,8 @@ class TileGate {
   CCKS_HD_ANY TileGate(Platform& platform, const wire::WorkerParams& params) : platform_(platform), params_(params) {}
 
   /// Waits; then kind is body, skip, suspend, or fault with its details. `watch` null: events are looked up in the frame.
-  /// Stop has ParkRequest asked(), looked at now and then, of which abandon and suspend end a wait; and void blocked(),
-  /// called once before a wait that does not succeed at once.
+  /// Stop has ParkRequest asked(), looked at now and then, of which abandon and suspend end a wait; void blocked(), called
+  /// once before a wait that does not succeed at once; and bool idle(), whether no body of the worker runs meanwhile.
   CCKS_ANY_SIDE
   template <class Stop, class Watch>
   CCKS_HD void pass(StagedTile& tile, const Watch* watch, Stop& stop) {
@@ -126,13 +126,14 @@ class TileGate {
     Patience patience(0);
     bool looked = false;
     for (u32 spins = 0;; ++spins) {
-      // The first look acquires [E2]. The others need not: on a GPU each would drop the SM's L1.
-      const u32 value = spins == 0 ? platform_.atoms().event_load_acquire(counter)
-                                   : platform_.atoms().event_load_relaxed(counter);
+      // An acquire [E2] drops the L1 of a GPU's SM, which costs nothing while no body runs there. While one does, looks are
+      // relaxed but for the first.
+      const bool acquires = spins == 0 || stop.idle();
+      const u32 value = acquires ? platform_.atoms().event_load_acquire(counter) : platform_.atoms().event_load_relaxed(counter);
       const u32 late = platform_.first_lane(!wire::event_reached(value, target));
       if (late == platform_.control_lanes()) {
         // [E2] Reads what the last look saw, or later: its value needs no look.
-        if (spins > 0) (void)platform_.atoms().event_load_acquire(counter);
+        if (!acquires) (void)platform_.atoms().event_load_acquire(counter);
         break;
       }
       if (spins == 0) {

@@ -33,6 +33,11 @@ class TileSignals {
   /// Pipelines: the same for signals found ahead of time: `word` and `count` of this lane, of the first `lanes` lanes.
   CCKS_HD_ANY void add_listed(u32 lanes, u32* word, u32 count, bool silent) {
     if (used_ + lanes > platform_.control_lanes()) flush();
+    if (used_ == 0) {
+      if (platform_.control_lane() < lanes) pending_[0] = {word, count, silent};
+      used_ = lanes;
+      return;
+    }
     const u32 from = (platform_.control_lane() - used_) % platform_.control_lanes();
     const u64 address = platform_.from_lane(reinterpret_cast<u64>(word), from);
     const u32 amount = platform_.from_lane(count, from);

@@ -87,6 +87,7 @@ class WorkerLoop {
     WorkerLoop& loop;
     CCKS_HD_ANY bool abandoned() { return loop.watch_.abandon_requested(); }
     CCKS_HD_ANY wire::ParkRequest asked() { return loop.watch_.asked_inside_task(loop.suspend_reason_); }
+    CCKS_HD_ANY static bool idle() { return true; }
     CCKS_HD_ANY void blocked() { loop.signals_.flush(); }  // somebody else may wait for what this task has finished
   };
 
