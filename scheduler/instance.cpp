@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ccks/wire/op_shape.hpp"
 #include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
@@ -252,6 +253,7 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   to.code_first = from.code_first;
   to.code_count = static_cast<std::uint16_t>(from.code_count);
   CCKS_RETURN_IF_ERROR(fill_report(tables.plan, from, to));
+  wire::mark_shape(to, table<wire::OperandParams>(head().operands) + to.operand_first);
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;

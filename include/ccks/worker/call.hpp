@@ -29,13 +29,9 @@ struct Call {
   CCKS_INLINE const ExprInstr* code() const { return frame_table<ExprInstr>(frame, frame.code) + op.code_first; }
 };
 
+/// The frame begins with the bases in the order of Space; without a branch, since every lane does this for every operand.
 CCKS_INLINE u64 space_base(const RunFrame& frame, wire::Space space) {
-  switch (space) {
-    case wire::Space::arena: return frame.arena;
-    case wire::Space::weights: return frame.weights;
-    case wire::Space::state: return frame.state;
-    default: return 0;
-  }
+  return space == wire::Space::absolute ? 0 : (&frame.arena)[static_cast<u32>(space)];
 }
 
 CCKS_INLINE u8* operand_base(const RunFrame& frame, const OperandParams& p) {
@@ -46,6 +42,7 @@ CCKS_INLINE u8* operand_base(const RunFrame& frame, const OperandParams& p) {
 
 /// Dtypes as the frame has them.
 struct RuntimeTypes {
+  static constexpr u32 kCount = 0;  // not known when the op is compiled
   const OperandParams* operands;
   template <u32 kIndex>
   CCKS_INLINE Runtime type() const {
@@ -53,11 +50,13 @@ struct RuntimeTypes {
   }
   CCKS_INLINE Runtime type_at(u32 index) const { return {static_cast<Dtype>(operands[index].dtype)}; }
   CCKS_INLINE Runtime last(u32 index) const { return type_at(index); }
+  CCKS_INLINE u32 bytes_at(u32 index) const { return wire::dtype_bytes(type_at(index).get()); }
 };
 
 /// Dtypes fixed when the op is compiled.
 template <Dtype... kTypes>
 struct FixedTypes {
+  static constexpr u32 kCount = sizeof...(kTypes);
   template <u32 kIndex>
   static CCKS_INLINE auto type() {
     static_assert(kIndex < sizeof...(kTypes), "the op has more operands than dtypes were named");
@@ -66,6 +65,10 @@ struct FixedTypes {
   }
   /// The type of the last operand, whose index the caller knows only at run time.
   static CCKS_INLINE auto last(u32) { return type<sizeof...(kTypes) - 1>(); }
+  static CCKS_INLINE u32 bytes_at(u32 index) {
+    constexpr u32 kBytes[] = {wire::dtype_bytes(kTypes)...};
+    return kBytes[index];
+  }
 
  private:
   template <u32 kIndex, Dtype kFirst, Dtype... kRest>
@@ -139,11 +142,22 @@ struct Box {
   }
 };
 
+/// Most grids are long in one dim only, and then nothing is divided.
 CCKS_INLINE void tile_coordinates(const OpParams& op, u32 tile, i32 (&c)[4]) {
+  u32 extent[4], longer = 0;
+  CCKS_UNROLL
+  for (u32 i = 0; i < 4; ++i) {
+    extent[i] = static_cast<u32>(most(op.grid[i], 1));
+    longer += extent[i] > 1;
+    c[i] = extent[i] > 1 ? static_cast<i32>(tile) : 0;
+  }
+  if (longer <= 1) return;
+  CCKS_UNROLL
   for (u32 i = 4; i-- > 0;) {
-    const u32 extent = static_cast<u32>(most(op.grid[i], 1));
-    c[i] = static_cast<i32>(tile % extent);
-    tile /= extent;
+    const bool even = (extent[i] & (extent[i] - 1)) == 0;
+    const u32 outer = even ? tile >> log2_of(extent[i]) : tile / extent[i];
+    c[i] = static_cast<i32>(tile - outer * extent[i]);
+    tile = outer;
   }
 }
 

@@ -5,7 +5,7 @@
 // both run through `step` below.
 #pragma once
 
-#include "ccks/worker/call.hpp"
+#include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -50,7 +50,6 @@ struct Arguments {
       for (u32 i = p.n; i < W; ++i) to[i] = Value{};
   }
 
- private:
   template <class Value>
   static CCKS_INLINE Value from_acc(float v) {
     if constexpr (sizeof(Value) == sizeof(i64))
@@ -72,7 +71,7 @@ template <u32 W>
 class Machine {
  public:
   /// Elements per instruction: n rounded up to whole vectors. Elements beyond n are zero, so they cannot fault.
-  CCKS_INLINE explicit Machine(u32 n) : count_(W == 1 ? 1 : least(W, round_up(n, 16))) {}
+  CCKS_INLINE explicit Machine(u32 n) : count_(W < 16 ? W : least(W, round_up(n, 16))) {}
 
   CCKS_INLINE float* floats(u32 r) { return regs_.row[r].f; }
   CCKS_INLINE i64* ints(u32 r) { return regs_.row[r].i; }
@@ -98,8 +97,13 @@ class Machine {
  private:
   template <class F>
   CCKS_INLINE void each(F&& f) {
-    CCKS_IVDEP
-    for (u32 i = 0; i < count_; ++i) f(i);
+    if constexpr (W < 16) {
+      CCKS_UNROLL
+      for (u32 i = 0; i < W; ++i) f(i);
+    } else {
+      CCKS_IVDEP
+      for (u32 i = 0; i < count_; ++i) f(i);
+    }
   }
   template <class I, class F>
   CCKS_INLINE void ff(const I& in, F&& f) {
@@ -354,6 +358,56 @@ struct FrameCode {
   CCKS_INLINE bool result_is_int() const { return gives_int(static_cast<ExprOp>(code[count - 1].op)); }
   CCKS_INLINE u32 result() const { return code[count - 1].dst; }
 };
+
+/// Arguments of up to four elements, in one vector where they lie in one.
+template <class Types>
+struct FourArguments {
+  Arguments<Types> all;
+
+  template <u32 W, class I, class Value>
+  CCKS_INLINE void load(const I& in, const Place& p, Value* to) const {
+    if (in.c == 0) {
+      CCKS_UNROLL
+      for (u32 i = 0; i < kVector; ++i) to[i] = Arguments<Types>::template from_acc<Value>(all.acc[i]);
+      return;
+    }
+    const u32 index = all.first + in.c - 1;
+    const OperandParams& o = all.call.operands[index];
+    const auto type = in.type(all.types, index);
+    i64 at = 0;
+    CCKS_UNROLL
+    for (u32 i = 0; i < 4; ++i) at += p.c[i] * o.stride[i];
+    const u8* from = operand_base(all.call.frame, o) + at * bytes_of(type);
+    if (o.stride[3] == 1 && p.n == kVector && vector_aligned(from, bytes_of(type))) return load_four(type, from, to);
+    CCKS_UNROLL
+    for (u32 i = 0; i < kVector; ++i) {
+      to[i] = Value{};
+      if (i < p.n) load_value(type, from + i * o.stride[3] * bytes_of(type), to + i);
+    }
+  }
+};
+
+/// Stores the n <= 4 values at `p`.
+template <class Out, class Value>
+CCKS_INLINE void store_up_to_four(const View<Out>& out, const Place& p, const Value* values) {
+  u8* to = out.at(p.c);
+  if (out.stride[3] == 1 && p.n == kVector && vector_aligned(to, bytes_of(out.type))) return store_four(out.type, to, values);
+  CCKS_UNROLL
+  for (u32 i = 0; i < kVector; ++i)
+    if (i < p.n) store_value(out.type, to + i * out.stride[3] * bytes_of(out.type), values[i]);
+}
+
+/// Writes expr(accumulators, arguments) for the n <= 4 elements at `p`; `args.acc` has four values.
+template <class Types, class Expr, class Out>
+CCKS_INLINE void evaluate_four(const Arguments<Types>& args, const Expr& expr, const Place& p, const View<Out>& out) {
+  if (expr.identity()) return store_up_to_four(out, p, args.acc);
+  Machine<kVector> machine(kVector);
+  expr.run(machine, FourArguments<Types>{args}, p);
+  if (expr.result_is_int())
+    store_up_to_four(out, p, machine.ints(expr.result()));
+  else
+    store_up_to_four(out, p, machine.floats(expr.result()));
+}
 
 /// Writes expr(arguments) for the n elements at `p` of view `out`.
 template <u32 W, class Args, class Expr, class Out>

@@ -3,6 +3,7 @@
 // A Problem says where elements come from and where results go:
 //   float a(u32 i, u32 k), float b(u32 k, u32 j)     one element
 //   template <u32 W> void finish(u32 i, u32 j, u32 n, const float* acc)   epilogue and store of n results of row i
+//   void finish_four(u32 i, u32 j, u32 n, const float* acc)               the same, n <= 4, for bodies of lanes in warps
 // and for bodies of one lane
 //   void run_a(u32 i, u32 k, u32 n, float* to)       n elements of row i from k on
 //   void run_b(u32 k, u32 j, u32 n, float* to)       n elements of row k of b from j on
@@ -98,6 +99,8 @@ class PortableGemm {
 #if CCKS_HOST_BODIES
 #include "ccks/worker/gemm_host.hpp"
 #endif
+#include "ccks/worker/gemm_block_warps.hpp"
+#include "ccks/worker/gemm_thin_warps.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -110,7 +113,14 @@ CCKS_INLINE void gemm(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k)
     if (host_gemm(scratch_of(lanes), problem, m, n, k)) return;
   }
 #endif
-  PortableGemm<Lanes, Problem>(lanes, problem, m, n, k).run();
+  if constexpr (WarpLanes<Lanes>) {
+    if constexpr (kInMatrices<Problem>) {
+      if (thin_warps(lanes, problem, m, n, k)) return;
+    }
+    run_block(lanes, problem, m, n, k);
+  } else {
+    PortableGemm<Lanes, Problem>(lanes, problem, m, n, k).run();
+  }
 }
 
 }  // namespace CCKS_ISA

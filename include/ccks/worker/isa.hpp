@@ -18,7 +18,11 @@
 #define CCKS_INLINE __host__ __device__ __forceinline__
 #define CCKS_OUTLINE inline __host__ __device__ __noinline__
 #define CCKS_IVDEP
+#define CCKS_UNROLL _Pragma("unroll")  // rows of registers need indices known when compiled
+#define CCKS_NO_UNROLL _Pragma("unroll 1")  // long bodies: several turns at once want more registers than there are
 #else
+#define CCKS_UNROLL
+#define CCKS_NO_UNROLL
 #define CCKS_HOST_BODIES 1
 #define CCKS_INLINE inline __attribute__((always_inline))
 #define CCKS_OUTLINE inline __attribute__((noinline))  // one copy of what generic ops do for six dtypes: build time
@@ -64,6 +68,19 @@ CCKS_INLINE constexpr T most(T a, T b) {
 }
 CCKS_INLINE constexpr u32 ceil_div(u32 a, u32 b) { return (a + b - 1) / b; }
 CCKS_INLINE constexpr u32 round_up(u32 a, u32 b) { return ceil_div(a, b) * b; }
+
+/// Of v > 0, rounded down.
+CCKS_INLINE u32 log2_of(u32 v) {
+#if defined(__CUDA_ARCH__)
+  return 31 - static_cast<u32>(__clz(static_cast<int>(v)));
+#elif defined(__CUDACC_RTC__)
+  return 0;
+#else
+  return 31 - static_cast<u32>(__builtin_clz(v));
+#endif
+}
+/// The least power of two that is at least v > 0.
+CCKS_INLINE u32 ceil_pow2(u32 v) { return v == 1 ? 1 : 2u << log2_of(v - 1); }
 
 /// Copies bytes that do not overlap; for bodies of one lane.
 CCKS_INLINE void copy_bytes(void* to, const void* from, u64 bytes) {

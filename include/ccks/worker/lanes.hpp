@@ -8,6 +8,9 @@
 //   T sum(T), T max(T), T min(T)       over all lanes, for float, i32, i64; every lane gets the result; contains a barrier
 //   u8* scratch(), u32 scratch_bytes() memory shared by the lanes, 128-byte aligned, contents undefined between tiles
 //   static constexpr bool kSingleLane  lets the compiler drop barriers and choose bodies made for one thread
+// and, where lanes run in warps, which bodies made for many lanes want (WarpLanes):
+//   static constexpr u32 kWarp, kLanes lanes of a warp, of all: powers of two; warp w holds lanes [w * kWarp, (w + 1) * kWarp)
+//   T shuffle_xor(T v, u32 mask)       the v of the lane whose number in the warp differs by mask; all lanes of the warp call it
 #pragma once
 
 #include "ccks/wire/base.hpp"
@@ -16,5 +19,12 @@ namespace ccks::worker {
 
 /// Least scratch every Lanes type offers. An op that wants more says so in its plan (PlanView::scratch_bytes).
 inline constexpr wire::u32 kMinScratchBytes = 48 * 1024;  // shared memory of a CUDA block without opt-in
+
+template <class Lanes>
+concept WarpLanes = requires(Lanes& lanes) {
+  Lanes::kWarp;
+  Lanes::kLanes;
+  lanes.shuffle_xor(0.0f, wire::u32{1});
+};
 
 }  // namespace ccks::worker

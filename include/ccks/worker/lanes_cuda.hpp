@@ -30,6 +30,10 @@ class CudaLanes {
   CCKS_INLINE u32 lane() const { return threadIdx.x; }
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() { ptx::barrier_sync(kBarrier, kLanes); }
+  template <class T>
+  CCKS_INLINE T shuffle_xor(T v, u32 mask) {
+    return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask));
+  }
   CCKS_INLINE u8* scratch() const { return scratch_; }
   CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
 
@@ -74,10 +78,16 @@ class CudaLanes {
 class CudaLanes {
  public:
   static constexpr bool kSingleLane = false;
+  static constexpr u32 kWarp = 32;
+  static constexpr u32 kLanes = kCudaLanes;
   CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
   CCKS_INLINE u32 lane() const { return 0; }
-  CCKS_INLINE u32 lanes() const { return 1; }
+  CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() {}
+  template <class T>
+  CCKS_INLINE T shuffle_xor(T v, u32) {
+    return v;
+  }
   CCKS_INLINE u8* scratch() const { return scratch_; }
   CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
   template <class T>

@@ -87,6 +87,9 @@ struct ConvProblem {
     }
   }
 
+  CCKS_INLINE void finish_four(u32 i, u32 j, u32 n, const float* acc) const {
+    for (u32 q = 0; q < n; ++q) finish<1>(i, j + q, 1, acc + q);
+  }
   template <u32 W>
   CCKS_INLINE void finish(u32 i, u32 j, u32 n, const float* acc) const {
     while (n > 0) {  // a row of pixels at a time
@@ -123,6 +126,7 @@ CCKS_INLINE FaultCode run_conv2d(Lanes& lanes, const Call& call, u32 tile, const
     const ConvProblem<decltype(x.type), decltype(weight.type), Types, Expr, decltype(out.type)> problem{
         shape, at_image, at_channel, {call, types, nullptr, static_cast<u32>(d[wire::kEpilogueDim])},
         expr,  out,      image,      box.lo[1]};
+    if (image != box.lo[0]) lanes.sync();  // the image before is done with scratch
     gemm(lanes, problem, static_cast<u32>(box.size[1]), static_cast<u32>(box.size[2] * box.size[3]), depth);
   }
   return FaultCode::none;

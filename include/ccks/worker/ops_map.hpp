@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ccks/worker/expr.hpp"
+#include "ccks/worker/map_vectors.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -16,7 +17,7 @@ CCKS_INLINE void for_each_chunk(Lanes& lanes, const Box& box, Body&& body) {
     box.row_start(unit / per_row, p.c);
     const u32 first = unit % per_row * W;
     p.c[3] += static_cast<i32>(first);
-    p.n = least(W, width - first);
+    p.n = W == 1 ? 1 : least(W, width - first);
     body(p);
   }
 }
@@ -26,16 +27,17 @@ CCKS_INLINE void for_each_chunk(Lanes& lanes, const Box& box, Body&& body) {
 /// offsets and wrong for index_i.
 CCKS_INLINE void join_rows(Box& box, const OperandParams* operands, u32 count, u32 axis) {
   const i64 width = box.size[3];
-  for (u32 i = 0; i < count; ++i)
-    if (operands[i].stride[axis] != operands[i].stride[3] * width) return;
-  if (width * box.size[axis] > 0x7fffffff) return;
+  bool even = width * box.size[axis] <= 0x7fffffff;
+  for (u32 i = 0; i < count; ++i) even = even && operands[i].stride[axis] == operands[i].stride[3] * width;
+  if (!even) return;
   box.size[3] = static_cast<i32>(width * box.size[axis]);
   box.size[axis] = 1;
 }
 
 /// All windows of the call have the shape of the output or broadcast to it by stride 0.
+template <class Types>
 CCKS_INLINE void join_box(Box& box, const Call& call) {
-  const u32 count = static_cast<u32>(call.op.input_count) + call.op.output_count;
+  const u32 count = operand_count<Types>(call);
   for (u32 axis = 3; axis-- > 0;) {
     if (box.size[3] == 0) return;
     if (box.size[axis] == 1) continue;
@@ -81,13 +83,32 @@ CCKS_INLINE void copy_box(Lanes& lanes, const View<In>& in, const View<Out>& out
   for_each_chunk<W>(lanes, box, [&](const Place& p) { copy_chunk<W>(in, out, p, p); });
 }
 
+/// False: nothing is done.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE bool vector_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if (expr.uses_index()) return false;
+  VectorMap<Lanes, Types, Expr> map(lanes, call, types, expr);
+  Box box{};
+  bool found = (call.op.flags & wire::kOpFlat) != 0 && map.find_flat(tile);
+  if (!found) {
+    box = tile_box(call.op, tile, call.operands[operand_count<Types>(call) - 1].dim);
+    join_box<Types>(box, call);
+    found = map.find_rows(box);
+  }
+  if (found) map.run(box);
+  return found;
+}
+
 /// map: out = expr(inputs).
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode run_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if constexpr (WarpLanes<Lanes>) {
+    if (vector_map(lanes, call, tile, types, expr)) return FaultCode::none;
+  }
   const u32 out_index = call.op.input_count;
-  const auto out = make_view(call, out_index, types.last(out_index));
   Box box = tile_box(call.op, tile, call.operands[out_index].dim);
-  if (!expr.uses_index()) join_box(box, call);
+  if (!expr.uses_index()) join_box<Types>(box, call);
+  const auto out = make_view(call, out_index, types.last(out_index));
   if (expr.identity()) {
     copy_box(lanes, view_of<0>(call, types), out, box);
     return FaultCode::none;
@@ -111,7 +132,7 @@ template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_select(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   const auto out = view_of<2>(call, types);
   Box box = tile_box(call.op, tile, out.dim);
-  join_box(box, call);
+  join_box<Types>(box, call);
   const bool taken = guards_hold(call.frame, static_cast<u32>(call.op.dims[0]), static_cast<u32>(call.op.dims[1]));
   if (taken)
     copy_box(lanes, view_of<0>(call, types), out, box);

@@ -54,6 +54,10 @@ struct MatmulProblem {
     Place p{{c[0], c[1], c[2] + static_cast<i32>(i), c[3] + static_cast<i32>(j)}, n};
     evaluate<W>(Arguments<Types>{args.call, args.types, acc, args.first}, expr, p, out);
   }
+  CCKS_INLINE void finish_four(u32 i, u32 j, u32 n, const float* acc) const {
+    const Place p{{c[0], c[1], c[2] + static_cast<i32>(i), c[3] + static_cast<i32>(j)}, n};
+    evaluate_four(Arguments<Types>{args.call, args.types, acc, args.first}, expr, p, out);
+  }
 #if CCKS_HOST_BODIES
   CCKS_INLINE bool thin(Scratch scratch, u32 m, u32 n, u32 k) const { return thin_gemm(scratch, *this, m, n, k); }
 #endif
@@ -80,6 +84,7 @@ CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const
           expr,
           out,
           {c0, c1, box.lo[2], box.lo[3]}};
+      if (c0 != box.lo[0] || c1 != box.lo[1]) lanes.sync();  // the product before is done with scratch
       gemm(lanes, problem, m, n, static_cast<u32>(a.dim[3]));
     }
   return FaultCode::none;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ccks/worker/ops_map.hpp"
+#include "ccks/worker/rows_warps.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -104,6 +105,9 @@ CCKS_INLINE FaultCode run_softmax(Lanes& lanes, const Call& call, u32 tile, cons
   const auto x = view_of<0>(call, types);
   const auto out = view_of<1>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);
+  if constexpr (WarpLanes<Lanes>) {
+    if (softmax_warps(lanes, x, out, box, call.op.scalars[0])) return FaultCode::none;
+  }
   RowReader row(lanes, x.type, static_cast<u32>(x.dim[3]));
   for (u32 r = 0; r < box.rows(); ++r) {
     i32 c[4];
@@ -150,6 +154,10 @@ CCKS_INLINE FaultCode run_rmsnorm(Lanes& lanes, const Call& call, u32 tile, cons
   const auto weight = view_of<1>(call, types);
   const auto out = view_of<2>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);
+  if constexpr (WarpLanes<Lanes>) {
+    const auto* none = static_cast<decltype(&weight)>(nullptr);
+    if (norm_warps<false>(lanes, x, weight, none, out, box, call.op.scalars[0])) return FaultCode::none;
+  }
   const u32 width = static_cast<u32>(x.dim[3]);
   RowReader row(lanes, x.type, width);
   for (u32 r = 0; r < box.rows(); ++r) {
@@ -169,6 +177,9 @@ CCKS_INLINE FaultCode layernorm_rows(Lanes& lanes, const Call& call, u32 tile, c
   const auto x = view_of<0>(call, types);
   const auto weight = view_of<1>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);
+  if constexpr (WarpLanes<Lanes>) {
+    if (norm_warps<true>(lanes, x, weight, bias, out, box, call.op.scalars[0])) return FaultCode::none;
+  }
   const u32 width = static_cast<u32>(x.dim[3]);
   RowReader row(lanes, x.type, width);
   for (u32 r = 0; r < box.rows(); ++r) {

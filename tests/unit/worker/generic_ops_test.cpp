@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "ccks/worker/platform_host.hpp"
+#include "tests/unit/worker/emulated_warps.hpp"
 #include "tests/unit/worker/ops_fixture.hpp"
 
 namespace ccks::worker::test {
@@ -89,6 +90,17 @@ FaultCode run_emulated(const wire::RunFrame& frame, const wire::OpParams& op) {
   return faults[0];
 }
 
+FaultCode run_warps(const wire::RunFrame& frame, const wire::OpParams& op) {
+  static WarpBlock block;
+  FaultCode faults[WarpBlock::kLanes];
+  block.run([&](u32 lane) {
+    EmulatedWarps lanes(block, lane);
+    faults[lane] = run_all(lanes, frame, op);
+  });
+  for (const FaultCode f : faults) EXPECT_EQ(f, faults[0]) << "lanes disagree about a fault";
+  return faults[0];
+}
+
 FaultCode run_host(u32 scratch_bytes, const wire::RunFrame& frame, const wire::OpParams& op) {
   std::vector<u8> memory(scratch_bytes + 128, 0xff);
   u8* scratch = memory.data() + (128 - reinterpret_cast<std::uintptr_t>(memory.data()) % 128);
@@ -104,6 +116,8 @@ FaultCode run_tiles(Machine machine, const wire::RunFrame& frame, const wire::Op
       return run_host(512 * 1024, frame, op);
     case Machine::host_small_scratch:
       return run_host(kMinScratchBytes, frame, op);
+    case Machine::emulated_warps:
+      return run_warps(frame, op);
     default:
       return run_emulated(frame, op);
   }
@@ -114,7 +128,7 @@ TEST(GenericOps, RefusesWhatItDoesNotKnow) {
   const Tensor x = b.tensor(Dtype::f32, {1, 1, 2, 3});
   b.operands = {x, x};
   b.grid({1, 1, 2, 3});
-  for (const Machine machine : {Machine::host, Machine::emulated}) {
+  for (const Machine machine : {Machine::host, Machine::emulated, Machine::emulated_warps}) {
     EXPECT_EQ(b.run(machine, OpCode::custom, 1), FaultCode::bad_op);
     EXPECT_EQ(b.run(machine, static_cast<OpCode>(200), 1), FaultCode::bad_op);
   }

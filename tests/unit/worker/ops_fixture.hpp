@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ccks/wire/op_shape.hpp"
 #include "ccks/wire/frame.hpp"
 #include "ccks/wire/op_layout.hpp"
 #include "ccks/wire/task.hpp"
@@ -24,7 +25,7 @@ using wire::FaultCode;
 using wire::OpCode;
 using Index = std::array<int, 4>;
 
-enum class Machine { host, host_small_scratch, emulated };
+enum class Machine { host, host_small_scratch, emulated, emulated_warps };
 
 /// Runs all tiles of the op on one machine; the first fault, or none. Defined in generic_ops_test.cpp.
 FaultCode run_tiles(Machine machine, const wire::RunFrame& frame, const wire::OpParams& op);
@@ -73,7 +74,7 @@ class Bench {
 
   /// Layout is drawn: order of dims in memory, gaps between rows.
   Tensor tensor(Dtype dtype, Index dim, bool contiguous = false) {
-    Tensor t{dtype, dim, {}, 0, 0};
+    Tensor t{dtype, dim, {}, 0, contiguous ? std::uint8_t{wire::kOperandContiguous} : std::uint8_t{0}};
     std::array<int, 4> order{3, 2, 1, 0};
     if (!contiguous && pick(0, 2) == 0) std::swap(order[0], order[1]);
     std::int64_t stride = !contiguous && pick(0, 5) == 0 ? 2 : 1;
@@ -186,7 +187,7 @@ class Bench {
   using Want = std::function<double(std::size_t, const Index&)>;
   void check(OpCode kind, std::size_t inputs, const Want& want, double tolerance = 2e-5) {
     const std::vector<std::uint64_t> before = arena;
-    for (const Machine machine : {Machine::host, Machine::host_small_scratch, Machine::emulated}) {
+    for (const Machine machine : {Machine::host, Machine::host_small_scratch, Machine::emulated, Machine::emulated_warps}) {
       SCOPED_TRACE("machine " + std::to_string(static_cast<int>(machine)) + describe());
       arena = before;
       ASSERT_EQ(run(machine, kind, inputs), FaultCode::none);
@@ -280,6 +281,8 @@ class Bench {
       p.flags = t.flags;
       params.push_back(p);
     }
+    op.flags &= static_cast<std::uint8_t>(~(wire::kOpFlat | wire::kOpVectors));
+    if (!operands.empty() && op.output_count == 1) wire::mark_shape(op, params.data());
     wire::RunFrame frame{};
     frame.arena = reinterpret_cast<std::uint64_t>(bytes());
     frame.op_count = 1;

@@ -1,0 +1,117 @@
+// What can be said of an op once, where its frame is made, so that no worker has to find it out tile by tile: a body on a GPU
+// takes some five cycles for each instruction before its first load.
+//
+// mark_shape   sets kOpFlat and kOpVectors, and the dims that go with them
+#pragma once
+
+#include "ccks/wire/frame.hpp"
+#include "ccks/wire/op_layout.hpp"
+
+namespace ccks::wire {
+
+namespace detail {
+
+/// Whether tiles, in order, cover the elements of a row-major tensor in order, each the same number.
+CCKS_HD constexpr bool tiles_in_order(const OpParams& op, const i32 (&dim)[4]) {
+  bool single = true, outermost = true;  // of all dims outside of this one: extent 1 a tile; extent 1
+  for (int i = 0; i < 4; ++i) {
+    if (dim[i] <= 0) return false;
+    const i32 tile = op.tile[i] < dim[i] ? op.tile[i] : dim[i];
+    if (!single && tile != dim[i]) return false;
+    if (tile != dim[i] && !outermost && dim[i] % tile != 0) return false;
+    single = single && tile == 1;
+    outermost = outermost && dim[i] == 1;
+  }
+  return true;
+}
+
+CCKS_HD constexpr bool same_elements(const OperandParams& a, const OperandParams& b) {
+  return (a.flags & kOperandContiguous) != 0 && a.dim[0] == b.dim[0] && a.dim[1] == b.dim[1] && a.dim[2] == b.dim[2] &&
+         a.dim[3] == b.dim[3];
+}
+
+CCKS_HD constexpr void mark_flat(OpParams& op, const OperandParams* operands) {
+  const u32 count = u32{op.input_count} + op.output_count;
+  const OperandParams& out = operands[count - 1];
+  if (!tiles_in_order(op, out.dim)) return;
+  i64 tile = 1, all = 1;
+  for (int i = 0; i < 4; ++i) {
+    tile *= op.tile[i] < out.dim[i] ? op.tile[i] : out.dim[i];
+    all *= out.dim[i];
+  }
+  if (tile % 4 != 0 || all % 4 != 0 || all > 0x7fffffff) return;
+  for (u32 i = 0; i < count; ++i) {
+    if (!same_elements(operands[i], out) || operands[i].offset % 16 != 0) return;
+  }
+  op.flags |= kOpFlat;
+  op.dims[0] = static_cast<i32>(tile);
+  op.dims[1] = static_cast<i32>(all);
+}
+
+/// Whether vectors of four elements along `axis` (stride 1) begin at multiples of 16 bytes at most, and all offsets are small.
+CCKS_HD constexpr bool in_vectors(const OperandParams& o, int axis) {
+  i64 last = 0;
+  for (int i = 0; i < 4; ++i) {
+    if (o.dim[i] <= 0 || o.stride[i] < 0) return false;
+    if (i == axis ? o.stride[i] != 1 : o.dim[i] > 1 && o.stride[i] % 4 != 0) return false;
+    last += (o.dim[i] - 1) * o.stride[i];
+  }
+  return o.offset % 16 == 0 && last < (i64{1} << 28);
+}
+/// The same for an operand that broadcasts: along axis 3 it may stand still, and then need not be aligned.
+CCKS_HD constexpr bool in_vectors_or_still(const OperandParams& o) {
+  if (o.stride[3] != 0) return in_vectors(o, 3);
+  i64 last = 0;
+  for (int i = 0; i < 3; ++i) {
+    if (o.dim[i] <= 0 || o.stride[i] < 0) return false;
+    last += (o.dim[i] - 1) * o.stride[i];
+  }
+  return last < (i64{1} << 28);
+}
+
+CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count) {
+  const OperandParams &a = operands[0], &b = operands[1];
+  if (a.dim[3] <= 0 || a.dim[3] % 4 != 0 || !in_vectors(a, 3)) return false;
+  const bool down = b.stride[3] != 1;
+  if (!in_vectors(b, down ? 2 : 3)) return false;
+  for (u32 i = 2; i + 1 < count; ++i) {
+    if (!in_vectors_or_still(operands[i])) return false;
+  }
+  op.dims[0] = down ? 1 : 0;
+  return true;
+}
+
+CCKS_HD constexpr void mark_vectors(OpParams& op, const OperandParams* operands) {
+  const u32 count = u32{op.input_count} + op.output_count;
+  const OperandParams& out = operands[count - 1];
+  if (out.dim[3] % 4 != 0 || op.tile[3] % 4 != 0 || !in_vectors(out, 3)) return;
+  switch (static_cast<OpCode>(op.kind)) {
+    case OpCode::matmul:
+      if (!product_in_vectors(op, operands, count)) return;
+      break;
+    case OpCode::map:
+      for (u32 i = 0; i + 1 < count; ++i) {
+        if (!in_vectors_or_still(operands[i])) return;
+      }
+      break;
+    default:
+      for (u32 i = 0; i + 1 < count; ++i) {
+        if (!in_vectors(operands[i], 3)) return;
+      }
+  }
+  op.flags |= kOpVectors;
+}
+
+}  // namespace detail
+
+/// `operands` are the op's; the spaces they lie in begin at multiples of 16.
+CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
+  const OpCode kind = static_cast<OpCode>(op.kind);
+  const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||
+                     kind == OpCode::layernorm;
+  if (!known || op.output_count != 1 || op.input_count == 0) return;
+  if (kind == OpCode::map) detail::mark_flat(op, operands);
+  detail::mark_vectors(op, operands);
+}
+
+}  // namespace ccks::wire

@@ -1,0 +1,92 @@
+// Four neighbouring elements at a time, in one access of up to 16 bytes where a lane is one of many.
+#pragma once
+
+#include "ccks/worker/call.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+inline constexpr u32 kVector = 4;
+
+template <class S>
+struct alignas(sizeof(S) * kVector < 16 ? sizeof(S) * kVector : 16) Four {
+  S v[kVector];
+};
+
+/// What the address of a vector must be a multiple of.
+CCKS_INLINE constexpr u32 vector_alignment(u32 element_bytes) { return least(element_bytes * kVector, 16u); }
+CCKS_INLINE bool vector_aligned(const u8* p, u32 element_bytes) {
+  return (static_cast<u32>(reinterpret_cast<u64>(p)) & (vector_alignment(element_bytes) - 1)) == 0;
+}
+
+template <Dtype D>
+CCKS_INLINE void load_four(Fixed<D>, const u8* from, float* to) {
+  const Four<Storage<D>> q = *reinterpret_cast<const Four<Storage<D>>*>(from);
+  for (u32 i = 0; i < kVector; ++i) to[i] = to_float<D>(q.v[i]);
+}
+template <Dtype D>
+CCKS_INLINE void load_four(Fixed<D>, const u8* from, i64* to) {
+  const Four<Storage<D>> q = *reinterpret_cast<const Four<Storage<D>>*>(from);
+  for (u32 i = 0; i < kVector; ++i) to[i] = to_int<D>(q.v[i]);
+}
+template <Dtype D>
+CCKS_INLINE void store_four(Fixed<D>, u8* to, const float* from) {
+  Four<Storage<D>> q;
+  for (u32 i = 0; i < kVector; ++i) q.v[i] = from_float<D>(from[i]);
+  *reinterpret_cast<Four<Storage<D>>*>(to) = q;
+}
+template <Dtype D>
+CCKS_INLINE void store_four(Fixed<D>, u8* to, const i64* from) {
+  Four<Storage<D>> q;
+  for (u32 i = 0; i < kVector; ++i) q.v[i] = from_int<D>(from[i]);
+  *reinterpret_cast<Four<Storage<D>>*>(to) = q;
+}
+
+template <class Value>
+struct FourLoad {
+  const u8* from;
+  Value* to;
+  template <Dtype D>
+  CCKS_INLINE void operator()(Fixed<D> t) const {
+    load_four(t, from, to);
+  }
+};
+template <class Value>
+struct FourStore {
+  u8* to;
+  const Value* from;
+  template <Dtype D>
+  CCKS_INLINE void operator()(Fixed<D> t) const {
+    store_four(t, to, from);
+  }
+};
+template <class Value>
+CCKS_OUTLINE void load_four(Runtime t, const u8* from, Value* to) {
+  visit(t, FourLoad<Value>{from, to});
+}
+template <class Value>
+CCKS_OUTLINE void store_four(Runtime t, u8* to, const Value* from) {
+  visit(t, FourStore<Value>{to, from});
+}
+
+/// One element.
+template <class T>
+CCKS_INLINE void load_value(T type, const u8* from, float* to) {
+  *to = load_float(type, from, 0);
+}
+template <class T>
+CCKS_INLINE void load_value(T type, const u8* from, i64* to) {
+  *to = load_int(type, from, 0);
+}
+
+template <class T>
+CCKS_INLINE void store_value(T type, u8* to, float v) {
+  store_float(type, to, 0, v);
+}
+template <class T>
+CCKS_INLINE void store_value(T type, u8* to, i64 v) {
+  store_int(type, to, 0, v);
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

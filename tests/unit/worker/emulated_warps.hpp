@@ -1,0 +1,149 @@
+// A thread block of warps without a GPU: lanes are fibers that take turns on one thread, so that a barrier costs a switch and
+// every run is the same. What bodies for lanes in warps (WarpLanes) are tested on.
+#pragma once
+
+#include <ucontext.h>
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "ccks/worker/lanes.hpp"
+
+namespace ccks::worker::test {
+
+class WarpBlock {
+ public:
+  static constexpr wire::u32 kLanes = 64, kWarp = 32;
+
+  WarpBlock() : scratch_(new Scratch) { std::memset(scratch_->bytes, 0xff, sizeof scratch_->bytes); }
+
+  /// Runs body(lane) on every lane, until all have returned.
+  void run(const std::function<void(wire::u32)>& body) {
+    body_ = &body;
+    for (wire::u32 lane = 0; lane < kLanes; ++lane) {
+      stacks_[lane].resize(kStackBytes);
+      getcontext(&lanes_[lane]);
+      lanes_[lane].uc_stack.ss_sp = stacks_[lane].data();
+      lanes_[lane].uc_stack.ss_size = kStackBytes;
+      lanes_[lane].uc_link = nullptr;
+      const auto self = reinterpret_cast<std::uintptr_t>(this);
+      makecontext(&lanes_[lane], reinterpret_cast<void (*)()>(&WarpBlock::enter), 2, static_cast<unsigned>(self >> 32),
+                  static_cast<unsigned>(self));
+    }
+    left_ = kLanes;
+    at_ = 0;
+    swapcontext(&caller_, &lanes_[0]);
+  }
+
+  wire::u32 lane() const { return at_; }
+  wire::u8* scratch() { return scratch_->bytes; }
+  static constexpr wire::u32 scratch_bytes() { return kMinScratchBytes; }
+  void sync() { wait(all_, kLanes); }
+  template <class T>
+  T exchange(T v, wire::u32 from) {
+    static_assert(sizeof(T) <= sizeof(double));
+    const wire::u32 me = at_;
+    std::memcpy(&slots_[me], &v, sizeof v);
+    wait(warps_[me / kWarp], kWarp);
+    std::memcpy(&v, &slots_[from], sizeof v);
+    wait(warps_[me / kWarp], kWarp);
+    return v;
+  }
+
+ private:
+  static constexpr std::size_t kStackBytes = 256 * 1024;
+  struct Scratch {
+    alignas(128) wire::u8 bytes[kMinScratchBytes];
+  };
+  struct Barrier {
+    wire::u32 arrived = 0, turn = 0;
+  };
+
+  static void enter(unsigned high, unsigned low) {
+    auto* block = reinterpret_cast<WarpBlock*>(static_cast<std::uintptr_t>(high) << 32 | low);
+    (*block->body_)(block->at_);
+    block->leave();
+  }
+  void leave() {
+    done_[at_] = true;
+    if (--left_ > 0) yield();
+    std::memset(done_, 0, sizeof done_);
+    setcontext(&caller_);
+  }
+  void yield() {
+    const wire::u32 from = at_;
+    do {
+      at_ = (at_ + 1) % kLanes;
+    } while (done_[at_]);
+    if (at_ != from) swapcontext(&lanes_[from], &lanes_[at_]);
+  }
+  void wait(Barrier& barrier, wire::u32 lanes) {
+    const wire::u32 turn = barrier.turn;
+    if (++barrier.arrived == lanes) {
+      barrier.arrived = 0;
+      ++barrier.turn;
+    }
+    while (barrier.turn == turn) yield();
+  }
+
+  const std::function<void(wire::u32)>* body_ = nullptr;
+  std::unique_ptr<Scratch> scratch_;
+  std::vector<char> stacks_[kLanes];
+  ucontext_t lanes_[kLanes], caller_;
+  bool done_[kLanes] = {};
+  double slots_[kLanes];
+  Barrier all_, warps_[kLanes / kWarp];
+  wire::u32 left_ = 0, at_ = 0;
+};
+
+class EmulatedWarps {
+ public:
+  static constexpr bool kSingleLane = false;
+  static constexpr wire::u32 kWarp = WarpBlock::kWarp, kLanes = WarpBlock::kLanes;
+  EmulatedWarps(WarpBlock& block, wire::u32 lane) : block_(block), lane_(lane) {}
+  wire::u32 lane() const { return lane_; }
+  wire::u32 lanes() const { return kLanes; }
+  void sync() { block_.sync(); }
+  wire::u8* scratch() { return block_.scratch(); }
+  wire::u32 scratch_bytes() const { return WarpBlock::scratch_bytes(); }
+  template <class T>
+  T shuffle_xor(T v, wire::u32 mask) {
+    return block_.exchange(v, lane_ ^ mask);
+  }
+  template <class T>
+  T sum(T v) {
+    return fold(v, [](T a, T b) { return static_cast<T>(a + b); });
+  }
+  template <class T>
+  T max(T v) {
+    return fold(v, [](T a, T b) { return a > b ? a : b; });
+  }
+  template <class T>
+  T min(T v) {
+    return fold(v, [](T a, T b) { return a < b ? a : b; });
+  }
+
+ private:
+  template <class T, class F>
+  T fold(T v, F f) {
+    static double slots[kLanes];
+    for (wire::u32 step = kWarp / 2; step > 0; step /= 2) v = f(v, shuffle_xor(v, step));
+    sync();
+    std::memcpy(&slots[lane_], &v, sizeof v);
+    sync();
+    T all = v;
+    for (wire::u32 i = 0; i < kLanes / kWarp; ++i) {
+      T other;
+      std::memcpy(&other, &slots[i * kWarp], sizeof other);
+      all = i == 0 ? other : f(all, other);
+    }
+    return all;
+  }
+
+  WarpBlock& block_;
+  wire::u32 lane_;
+};
+
+}  // namespace ccks::worker::test
