@@ -31,7 +31,7 @@ class WorkerPost {
     line_ = reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_;
     host_ = reinterpret_cast<const wire::HostLine*>(params_.host_lines) + index_;
     Record* records = reinterpret_cast<Record*>(params_.outboxes) + static_cast<u64>(index_) * params_.outbox_slots;
-    consumed_tasks_ = platform_.uniform(atoms_.link_load_relaxed(&line_->inbox_position));
+    consumed_tasks_ = launched_at_ = platform_.uniform(atoms_.link_load_relaxed(&line_->inbox_position));
     answered_tasks_ = platform_.uniform(atoms_.link_load_relaxed(&line_->answered_position));
     if (answered_tasks_ != consumed_tasks_) owe_last_task();
     const u32 produced = platform_.uniform(atoms_.link_load_relaxed(&line_->outbox_position));
@@ -61,14 +61,13 @@ class WorkerPost {
     return outbox_.position() - outbox_consumed_ < params_.outbox_slots;
   }
 
-  /// Copies the report of a tile's op and announces it. False: a fault was posted instead. Stop as in TileGate::pass.
+  /// Copies the report of `op`, whose task has run, and announces it. False: a fault was posted instead. Stop as in
+  /// TileGate::pass.
   CCKS_ANY_SIDE
   template <class Stop>
-  CCKS_HD bool report(const StagedTile& tile, Stop& stop) {
-    const wire::OpParams& op = *tile.view.op;
-    copy_report(atoms_, *tile.frame, op, platform_.control_lane(), platform_.control_lanes());
+  CCKS_HD bool report(const wire::RunFrame& frame, const wire::OpParams& op, const wire::Task& task, Stop& stop) {
+    copy_report(atoms_, frame, op, platform_.control_lane(), platform_.control_lanes());
     platform_.converge();
-    const wire::Task& task = tile.task;
     const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(wire::RecordKind::report));
     const Record record{static_cast<u32>(op.report), task.epoch, task.op, slot_kind, 0};
     if (!has_room() && !wait_for_room(record, stop)) return false;
@@ -76,16 +75,14 @@ class WorkerPost {
     return true;
   }
 
-  /// The inbox task that `tile` closes is finished; answer() tells the host.
-  CCKS_HD_ANY void finish_inbox_task(const StagedTile& tile) {
+  /// `inbox` is finished; answer() tells the host. `silent`: its last tile ran an op that stores nothing (kOpSilent).
+  CCKS_HD_ANY void finish_inbox_task(const wire::Task& inbox, bool silent) {
     ++consumed_tasks_;
-    answer_ = tile.inbox;
+    answer_ = inbox;
     owed_ = true;
     // An empty task, and one whose op stores nothing, publishes nothing but its record.
-    const bool silent = tile.inbox.op == wire::kOpNop ||
-                        (tile.kind == TileKind::body && tile.inbox.op < wire::kMaxOps &&
-                         (tile.view.op->flags & wire::kOpSilent) != 0);
-    owed_release_ = owed_release_ || !silent;
+    const bool nothing = inbox.op == wire::kOpNop || (silent && inbox.op < wire::kMaxOps);
+    owed_release_ = owed_release_ || !nothing;
   }
   CCKS_HD_ANY bool owes_answer() const { return owed_; }
   /// Waits until the answer fits; false: a fault was posted instead.
@@ -128,7 +125,10 @@ class WorkerPost {
 
   CCKS_HD_ANY void leave_parked(wire::ParkReason reason, const ResumePoint& resume = {}) {
     if (owed_ && has_room()) answer();
-    if (platform_.leader()) {
+    // A launch that has neither finished nor suspended a task has not begun the one that it was to take up in its middle: where
+    // that is stands in the line already.
+    const bool untouched = consumed_tasks_ == launched_at_ && resume.list_task == 0 && resume.tile == 0;
+    if (platform_.leader() && !untouched) {
       atoms_.link_store_relaxed(&line_->resume_list_task, resume.list_task);
       atoms_.link_store_relaxed(&line_->resume_tile, resume.tile);
     }
@@ -231,6 +231,7 @@ class WorkerPost {
   bool owed_release_ = false;
   bool left_ = false;
   u32 consumed_tasks_ = 0;   // position in the inbox
+  u32 launched_at_ = 0;      // where this launch began
   u32 answered_tasks_ = 0;   // of them, those that the host knows of
   u32 outbox_consumed_ = 0;  // last value read of HostLine::outbox_consumed; re-read only when the outbox looks full
   u32 trace_count_ = 0;

@@ -122,6 +122,25 @@ TEST_F(WorkerLoopTest, SuspendEndsAWaitAndTheNextLaunchGoesOnAtItsTile) {
   EXPECT_EQ(rig_->line(0).resume_tile, 0u);
 }
 
+TEST_F(WorkerLoopTest, ALaunchThatLeavesBeforeItBeginsKeepsWhereToGoOn) {
+  frame_.add_op(4, 8);
+  frame_.wait_one(0, 1);
+  frame_.waits.back().axis[0] = {3, 1, 0, 1, 4, 1, 1, 0};
+  frame_.bases = {0, 0, 0, 0};
+  events()[0] = events()[1] = 1;
+  platform_.on_relax = [&] { host_line().park = wire::kParkSuspend; };
+  rig_->send(0, 0, wire::Task::pack_tiles(0, 4), 0);
+  EXPECT_EQ(run(), wire::WorkerState::parked);
+  EXPECT_EQ(rig_->line(0).resume_tile, 2u);
+  host_line().outbox_consumed = rig_->line(0).outbox_position - 8;  // full
+  EXPECT_EQ(run(), wire::WorkerState::parked);
+  EXPECT_EQ(rig_->line(0).resume_tile, 2u) << "it has not begun: nothing has changed";
+  host_line().outbox_consumed = rig_->line(0).outbox_position;
+  events()[2] = events()[3] = 1;
+  EXPECT_EQ(run(), wire::WorkerState::parked);
+  for (u32 word = 8; word < 12; ++word) EXPECT_EQ(words()[word], 1u) << "lost, or run twice: tile " << word - 8;
+}
+
 TEST_F(WorkerLoopTest, ASuspendedListGoesOnWithItsTask) {
   frame_.add_op(3, 8);
   frame_.add_op(3, 16);

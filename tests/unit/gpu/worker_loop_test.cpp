@@ -86,6 +86,28 @@ TEST_F(WorkerLoopTest, SignalTaskAddsItsEpoch) {
   EXPECT_EQ(events()[2], 41u);
 }
 
+TEST_F(WorkerLoopTest, ASignalsAmountIsNotTheEpochOfARun) {
+  frame_.add_op(1, 8);
+  frame_.wait_one(0, 1);
+  frame_.bases = {0, 0};
+  rig_->send(0, wire::kOpSignal, 1, 1);  // adds 1; the next run's epoch is 1, too
+  bool sent = false;
+  platform_.on_idle = [&] {
+    if (sent) {
+      host_line().park = wire::kParkAfterTask;
+      return;
+    }
+    sent = true;
+    frame_.bases = {7, 0};
+    rig_->install(frame_, 1);
+    events()[0] = 8;
+    rig_->send(0, 0, 0, 1);
+  };
+  platform_.on_relax = [&] { platform_.clock += 10'000; };
+  EXPECT_EQ(run(), wire::WorkerState::parked);
+  EXPECT_EQ(words()[8], 1u) << "the frame of the run before was taken for this one's";
+}
+
 TEST_F(WorkerLoopTest, SignalsOfOneEventAreSentOnce) {
   frame_.add_op(6, 8);
   frame_.signal_one(0, 6);
