@@ -98,9 +98,9 @@ TEST_F(WorkerLoopTest, ASignalsAmountIsNotTheEpochOfARun) {
       return;
     }
     sent = true;
-    frame_.bases = {7, 0};
+    frame_.bases = {0u - 3, 0};
     rig_->install(frame_, 1);
-    events()[0] = 8;
+    events()[0] = 0u - 2;  // complete by these bases; by those before it would have to stand at 2
     rig_->send(0, 0, 0, 1);
   };
   platform_.on_relax = [&] { platform_.clock += 10'000; };
