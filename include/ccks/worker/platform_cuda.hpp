@@ -72,12 +72,17 @@ class CudaPlatform {
   __device__ u64 from_lane(u64 value, u32 lane) const { return __shfl_sync(kFullWarp, value, static_cast<int>(lane)); }
   __device__ void converge() const { __syncwarp(); }
 
-  /// Each lane reads one slot: 512 bytes in one go. The tasks that count are the ones before the first gap. In a ring of
-  /// fewer than 32 slots a lane that has gone round finds an older sequence number, so it ends the count.
+  /// Each lane reads one slot: 512 bytes in one go, as long as there is much to take; a worker that waits reads four, one
+  /// completion on PCIe. 132 idle workers that read 512 bytes each fill the link (8 completions of 64 bytes and a header a
+  /// poll), and what everybody waits for stands in the queue. The tasks that count are the ones before the first gap. In a
+  /// ring of fewer than 32 slots a lane that has gone round finds an older sequence number, so it ends the count.
   __device__ u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
     const u32 mine = position + control_lane();
-    const wire::SlotWords words = Atoms::load_slot_acquire(&inbox[mine & mask]);  // [R2]
-    const u32 count = first_lane(wire::slot_seq(words) != wire::ring_seq(mine));
+    const bool reads = control_lane() < poll_lanes_;
+    wire::SlotWords words;
+    if (reads) words = Atoms::load_slot_acquire(&inbox[mine & mask]);  // [R2]
+    const u32 count = first_lane(!reads || wire::slot_seq(words) != wire::ring_seq(mine));
+    poll_lanes_ = count == poll_lanes_ ? kWarpLanes : count == 0 ? kIdleLanes : poll_lanes_;
     __syncwarp();  // every lane is done with what was staged before
     if (control_lane() < count) shared_.staged[control_lane()] = wire::from_words<wire::Task>(words);
     __syncwarp();
@@ -100,8 +105,10 @@ class CudaPlatform {
   static constexpr u32 kNapNs = 50;
   static constexpr u32 kHotPolls = 10'000;
   static constexpr u32 kIdleNapNs = 1000;
+  static constexpr u32 kIdleLanes = 4;
 
   WorkerShared<kPollSlots>& shared_;
+  u32 poll_lanes_ = kIdleLanes;
 };
 
 }  // namespace CCKS_ISA
