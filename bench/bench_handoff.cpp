@@ -8,6 +8,7 @@
 #include <deque>
 #include <span>
 #include <thread>
+#include <utility>
 
 #include "bench/bench_gpu.hpp"
 #include "bench/bench_report.hpp"
@@ -144,8 +145,12 @@ Status measure(const HandoffOptions& options) {
   Line line("handoff", fmt::format("{:.0f} % load", options.load * 100));
   line.text("device", info.name).number("workers", info.workers);
   line.number("runs_under_load", static_cast<double>(client.submitted())).number("lost", static_cast<double>(lost));
-  line.number("park_us_p50", median(times.park)).number("load_us_p50", median(times.load));
-  line.number("relaunch_us_p50", median(times.relaunch)).samples("us", times.total).print();
+  const std::pair<const char*, const std::vector<double>*> parts[] = {
+      {"park", &times.park}, {"load", &times.load}, {"relaunch", &times.relaunch}};
+  for (const auto& [part, samples] : parts) {
+    line.number(fmt::format("{}_us_p50", part), quantile(*samples, 0.5)).number(fmt::format("{}_us_p99", part), quantile(*samples, 0.99));
+  }
+  line.samples("us", times.total).print();
   if (lost != 0) return {ErrorCode::invalid_data, fmt::format("{} runs gave wrong values", lost)};
   return {};
 }

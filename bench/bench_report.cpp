@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 namespace ccks::bench {
 namespace {
@@ -83,9 +84,11 @@ Line& Line::samples(const std::string& name, std::vector<double> values) {
   return *this;
 }
 
-double median(std::vector<double> values) {
+double median(std::vector<double> values) { return quantile(std::move(values), 0.5); }
+
+double quantile(std::vector<double> values, double q) {
   std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : at_rank(values, 0.5);
+  return values.empty() ? 0 : at_rank(values, q);
 }
 
 void Line::print() const {

@@ -22,6 +22,8 @@ class Line {
 };
 
 double median(std::vector<double> values);
+/// The sample of rank `q` of 1; 0 if there are none.
+double quantile(std::vector<double> values, double q);
 /// Model of the CPU and usable cores, fit for a file name, e.g. "amd-epyc-9654-2c".
 std::string machine_name();
 /// Of the sources: CCKS_COMMIT of the environment, else as it was when the build was configured.
