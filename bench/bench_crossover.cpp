@@ -121,16 +121,24 @@ class Measurement {
     return last_.wait();
   }
 
+  std::string_view arm() const { return arm_.arm; }
+  /// Read-modify-writes in GPU memory. Of an op with one event each task adds to it once, however many tiles it has.
+  double atomics_a_run(double decisions) const {
+    if (arm() == "gpu_queue") return static_cast<double>(after_.queue_atomics - before_.queue_atomics) / options_.runs;
+    return arm() == "static" ? tasks_a_run_ : arm() == "copilot" ? decisions : 0;
+  }
+
   /// All values of all ops, and the time that their bodies take at least.
   Status check(const test::GraphPlan& plan) {
     const auto want = plan.expected(1, 0);
-    ideal_us_ = 0;
+    ideal_us_ = body_us_ = 0;
     for (std::uint32_t op = 0; op < want.size(); ++op) {
       std::vector<std::uint64_t> got(want[op].size());
       CCKS_RETURN_IF_ERROR(last_.read_output(test::GraphPlan::output(op), std::as_writable_bytes(std::span(got))));
       if (got != want[op]) return {ErrorCode::invalid_data, fmt::format("wrong values of op {}", op)};
       const auto ran = static_cast<std::uint32_t>(got.size() - static_cast<std::size_t>(std::count(got.begin(), got.end(), 0)));
       ideal_us_ += (ran + info_.workers - 1) / info_.workers * plan.ops()[op].spin_us;
+      body_us_ += ran * plan.ops()[op].spin_us;
     }
     return {};
   }
@@ -146,9 +154,12 @@ class Measurement {
     line.number("sent_a_run", a_run(&EngineStats::tasks_sent)).number("records_a_run", a_run(&EngineStats::records_received));
     line.number("decisions_a_publication", publications > 0 ? decisions / publications : 0);
     line.number("scheduler_us_a_run", a_run(&EngineStats::scheduler_busy_ns) / 1e3);
-    // One event an op: each task adds to it once, however many tiles it has.
-    const bool lists = std::string_view(arm_.arm) == "static";
-    if (lists || std::string_view(arm_.arm) == "copilot") line.number("atomics_a_run", lists ? tasks_a_run_ : decisions);
+    line.number("atomics_a_run", atomics_a_run(decisions));
+    // Of all workers: time in which a body might have run and none did, and for a queue what it spent on itself.
+    line.number("gpu_us_outside_bodies_a_run", median(us_) * info_.workers - body_us_);
+    if (arm() == "gpu_queue") {
+      line.number("queue_us_a_run", a_run(&EngineStats::queue_ns) / 1e3).number("queue_polls_a_run", a_run(&EngineStats::queue_polls));
+    }
     line.number("scheduling_us_a_run", median(us_) - ideal_us_);
     line.samples("us", us_).print();
   }
@@ -159,7 +170,8 @@ class Measurement {
   DeviceInfo info_;
   EngineStats before_, after_;
   Run last_;
-  double ideal_us_ = 0;
+  double ideal_us_ = 0;  // on the critical path
+  double body_us_ = 0;   // of all tiles
   double tasks_a_run_ = 0;
   std::vector<double> us_;
 };
@@ -185,6 +197,8 @@ void link_writes() {
 
 int bench_crossover(const CrossoverOptions& options) {
   link_writes();
+  const auto keeps_context = open_device({.kind = "cuda"});  // making one takes longer than many a point
+  if (!keeps_context.ok()) return kNoGpu;
   int worst = 0;
   for (const std::string& program : options.programs) {
     for (const std::uint32_t task_us : options.task_us) {

@@ -119,9 +119,29 @@ def crossover(lines):
     return markdown(head, rows)
 
 
+def scheduling(lines):
+    """What each arm spends on scheduling, for tasks of one length over the link as it is; and what a decision writes to the link."""
+    found = [l for l in of(lines, "crossover") if "gpu_us_outside_bodies_a_run" in l]
+    if not found:
+        return ""
+    length = min((l["task_us"] for l in found), key=lambda us: abs(us - 5))
+    delay = min(l["delay_us"] for l in found)
+    rows = [[f"{l['program']}, {l['arm']}", l["us_p50"], l["atomics_a_run"], l["gpu_us_outside_bodies_a_run"], l["scheduler_us_a_run"],
+             l["sent_a_run"], l["records_a_run"]] for l in found if l["task_us"] == length and l["delay_us"] == delay]
+    head = [f"tasks of {length:g} us, a run", "us", "atomics in GPU memory", "GPU us outside bodies, all workers", "scheduler thread us",
+            "tasks sent or launches", "records"]
+    out = markdown(head, rows)
+    writes = sorted(of(lines, "link_writes"), key=lambda l: l["decisions_a_publication"])
+    if writes:
+        cells = [f"{l['lines_a_decision']:.3g}" for l in writes]
+        out += "\n\n" + markdown(["decisions of a publication to one worker", *(f"{l['decisions_a_publication']:g}" for l in writes)],
+                                 [["64-byte lines on the link a decision", *cells]])
+    return out
+
+
 def tables(lines, names):
     parts = [f"{', '.join(f'`{name}`' for name in names)}: {gpu_of(lines)}"] if lines else []
-    parts += [part for part in (goals(lines), micro(lines), crossover(lines)) if part]
+    parts += [part for part in (goals(lines), micro(lines), crossover(lines), scheduling(lines)) if part]
     return "\n\n".join(parts)
 
 
@@ -129,13 +149,20 @@ def gpu_of(lines):
     return next((l["device"] for l in lines if "NVIDIA" in str(l.get("device", ""))), lines[0].get("machine", "?"))
 
 
+def merged(lines):
+    """Of lines that say the same the last one."""
+    def key(line):
+        same = tuple(line.get(name) for name in ("bench", "arm", "workers", "program", "task_us", "delay_us"))
+        return same + (line["decisions_a_publication"],) if line["bench"] == "link_writes" else same
+    return list({key(line): line for line in lines}.values())
+
+
 def read(paths):
-    found = {}
+    lines = []
     for path in paths:
         with open(path) as file:
-            for line in (json.loads(text) for text in file if text.startswith("{")):
-                found[tuple(line.get(key) for key in ("bench", "arm", "workers", "program", "task_us", "delay_us"))] = line
-    return list(found.values())
+            lines += [json.loads(text) for text in file if text.startswith("{")]
+    return merged(lines)
 
 
 def main():
