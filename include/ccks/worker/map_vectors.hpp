@@ -1,16 +1,15 @@
-// map where lanes run in warps and every operand is stepped through in vectors of four, or does not move along the last
-// dim at all. A lane has two vectors under way: loads of both stand before the first result.
+// map where lanes run in warps and the frame says that it goes in vectors of four (kOpFlat, kOpVectors). A lane has two
+// vectors under way: loads of both stand before the first result.
 #pragma once
 
-#include "ccks/worker/expr.hpp"
-#include "ccks/worker/vectors.hpp"
+#include "ccks/worker/marked.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
 inline constexpr u32 kMapVectors = 2;
 
-/// Operands that a map in vectors takes: as many as the op has, or, where only the frame knows, enough for most.
+/// Operands that a flat map takes: as many as the op has, or, where only the frame knows, enough for most.
 template <class Types>
 inline constexpr u32 kMapOperands = Types::kCount != 0 ? Types::kCount : 8;
 
@@ -18,49 +17,6 @@ template <class Types>
 CCKS_INLINE u32 operand_count(const Call& call) {
   return Types::kCount != 0 ? Types::kCount : static_cast<u32>(call.op.input_count) + call.op.output_count;
 }
-
-/// Where a vector lies in the box.
-struct VectorSpot {
-  u32 column;  // elements along axis 3
-  i32 c[3];    // along the others, from the box's start
-  bool here;
-};
-
-/// What an expression's arguments are for the vectors of a lane. Argument i is operand i.
-template <class Types>
-struct VectorArguments {
-  const Call& call;
-  Types types;
-  const u8* base[kMapOperands<Types>];  // element at the box's start
-  bool flat, one_row;                   // flat: every operand moves along
-  VectorSpot spot[kMapVectors];
-
-  CCKS_INLINE i64 offset(const OperandParams& o, const VectorSpot& s) const {
-    const i64 along = flat || o.stride[3] != 0 ? s.column : 0;
-    return one_row ? along : along + s.c[0] * o.stride[0] + s.c[1] * o.stride[1] + s.c[2] * o.stride[2];
-  }
-
-  template <u32 W, class I, class Value>
-  CCKS_INLINE void load(const I& in, const Place&, Value* to) const {
-    static_assert(W == kMapVectors * kVector);
-    const OperandParams& o = call.operands[in.c];
-    const auto type = in.type(types, in.c);
-    const bool moves = flat || o.stride[3] != 0;
-    CCKS_UNROLL
-    for (u32 u = 0; u < kMapVectors; ++u) {
-      Value* mine = to + u * kVector;
-      for (u32 i = 0; i < kVector; ++i) mine[i] = Value{};
-      if (!spot[u].here) continue;
-      const u8* from = base[in.c] + offset(o, spot[u]) * bytes_of(type);
-      if (moves) {
-        load_four(type, from, mine);
-      } else {
-        load_value(type, from, mine);
-        for (u32 i = 1; i < kVector; ++i) mine[i] = mine[0];
-      }
-    }
-  }
-};
 
 /// The argument of an identity.
 struct FirstArgument {
@@ -71,122 +27,116 @@ struct FirstArgument {
   }
 };
 
-template <class Lanes, class Types, class Expr>
-class VectorMap {
- public:
-  CCKS_INLINE VectorMap(Lanes& lanes, const Call& call, const Types& types, const Expr& expr)
-      : lanes_(lanes), expr_(expr), args_{call, types, {}, true, true, {}} {}
-
-  /// For tiles of a kOpFlat op. False: bases are not aligned as offsets are.
-  CCKS_INLINE bool find_flat(u32 tile) {
-    const OpParams& op = args_.call.op;
-    const u32 count = operand_count<Types>(args_.call);
-    if (count > kMapOperands<Types>) return false;
-    const u32 each = static_cast<u32>(op.dims[0]), first = tile * each;
-    u32 low = 0;
-    CCKS_UNROLL
-    for (u32 i = 0; i < count; ++i) {
-      const OperandParams& o = args_.call.operands[i];
-      const u8* start = operand_base(args_.call.frame, o);
-      low |= static_cast<u32>(reinterpret_cast<u64>(start));
-      args_.base[i] = start + u64{first} * args_.types.bytes_at(i);
-    }
-    per_row_ = units_ = least(each, static_cast<u32>(op.dims[1]) - first) / kVector;
-    args_.flat = args_.one_row = true;
-    return low % 16 == 0;
-  }
-
-  /// Whether the box is rows of vectors in every operand, or of one element each.
-  CCKS_INLINE bool find_rows(const Box& box) {
-    const u32 count = operand_count<Types>(args_.call);
-    if (count > kMapOperands<Types> || box.size[3] % static_cast<i32>(kVector) != 0) return false;
-    bool all = true;
-    CCKS_UNROLL
-    for (u32 i = 0; i < count; ++i) {
-      const OperandParams& o = args_.call.operands[i];
-      i64 at = box.lo[3] * o.stride[3], odd = 0;
-      for (u32 axis = 0; axis < 3; ++axis) {
-        at += box.lo[axis] * o.stride[axis];
-        odd |= box.size[axis] == 1 ? 0 : o.stride[axis];
-      }
-      const u32 bytes = args_.types.bytes_at(i);
-      args_.base[i] = operand_base(args_.call.frame, o) + at * bytes;
-      const bool along = o.stride[3] == 1 && odd % kVector == 0 && vector_aligned(args_.base[i], bytes);
-      all = all && (along || (o.stride[3] == 0 && i + 1 < count));
-    }
-    per_row_ = static_cast<u32>(box.size[3]) / kVector;
-    units_ = box.rows() * per_row_;
-    args_.flat = false;
-    args_.one_row = units_ == per_row_;
-    return all;
-  }
-
-  CCKS_INLINE void run(const Box& box) {
-    for (u32 unit = lanes_.lane(); unit < units_; unit += kMapVectors * lanes_.lanes()) {
-      CCKS_UNROLL
-      for (u32 u = 0; u < kMapVectors; ++u) find(box, args_.spot[u], unit + u * lanes_.lanes());
-      evaluate();
-    }
-  }
-
- private:
-  static constexpr u32 W = kMapVectors * kVector;
-
-  CCKS_INLINE void find(const Box& box, VectorSpot& spot, u32 unit) const {
-    spot.here = unit < units_;
-    spot.column = unit * kVector;
-    if (args_.one_row || !spot.here) return;
-    const bool even = (per_row_ & (per_row_ - 1)) == 0;
-    u32 row = even ? unit >> log2_of(per_row_) : unit / per_row_;
-    spot.column = (unit - row * per_row_) * kVector;
-    CCKS_UNROLL
-    for (u32 axis = 3; axis-- > 0;) {
-      const u32 extent = static_cast<u32>(box.size[axis]);
-      const u32 outer = row < extent ? 0 : row / extent;
-      spot.c[axis] = static_cast<i32>(row - outer * extent);
-      row = outer;
-    }
-  }
-
-  CCKS_INLINE void evaluate() {
-    Machine<W> machine(W);
-    if (expr_.identity()) return copy(machine);
-    expr_.run(machine, args_, Place{{}, W});
-    if (expr_.result_is_int())
-      store(machine.ints(expr_.result()));
+/// Writes expr(arguments) for W elements; store(values) takes floats or ints. An identity goes through i64 where neither side
+/// is a float, so that integers stay exact.
+template <u32 W, class Args, class Types, class Expr, class Store>
+CCKS_INLINE void evaluate_map(const Args& args, const Types& types, Dtype out, const Expr& expr, const Store& store) {
+  Machine<W> machine(W);
+  if (!expr.identity()) {
+    expr.run(machine, args, Place{{}, W});
+    if (expr.result_is_int())
+      store(machine.ints(expr.result()));
     else
-      store(machine.floats(expr_.result()));
+      store(machine.floats(expr.result()));
+  } else if (wire::dtype_is_float(types.template type<0>().get()) || wire::dtype_is_float(out)) {
+    args.template load<W>(FirstArgument{}, Place{}, machine.floats(0));
+    store(machine.floats(0));
+  } else {
+    args.template load<W>(FirstArgument{}, Place{}, machine.ints(0));
+    store(machine.ints(0));
   }
+}
 
-  /// Through i64 where neither side is a float, so that integers stay exact.
-  CCKS_INLINE void copy(Machine<W>& machine) {
-    const auto to = args_.types.last(operand_count<Types>(args_.call) - 1);
-    if (wire::dtype_is_float(args_.types.template type<0>().get()) || wire::dtype_is_float(to.get())) {
-      args_.template load<W>(FirstArgument{}, Place{}, machine.floats(0));
-      store(machine.floats(0));
-    } else {
-      args_.template load<W>(FirstArgument{}, Place{}, machine.ints(0));
-      store(machine.ints(0));
-    }
+/// Arguments of a kOpFlat op: vectors `unit` and, if `second`, kStep behind it of every operand.
+template <class Types, u32 kStep>
+struct FlatArguments {
+  Types types;
+  const u8* base[kMapOperands<Types>];
+  u32 unit;
+  bool second;
+
+  template <class T>
+  CCKS_INLINE u64 offset(T type) const {
+    return u64{unit} * (kVector * bytes_of(type));
   }
-
-  template <class Value>
-  CCKS_INLINE void store(const Value* values) {
-    const u32 out = operand_count<Types>(args_.call) - 1;
-    const auto type = args_.types.last(out);
+  template <u32 W, class I, class Value>
+  CCKS_INLINE void load(const I& in, const Place&, Value* to) const {
+    static_assert(W == 2 * kVector);
+    const auto type = in.type(types, in.c);
+    const u8* from = base[in.c] + offset(type);
+    load_four(type, from, to);
     CCKS_UNROLL
-    for (u32 u = 0; u < kMapVectors; ++u) {
-      if (!args_.spot[u].here) continue;
-      const i64 at = args_.offset(args_.call.operands[out], args_.spot[u]) * bytes_of(type);
-      store_four(type, const_cast<u8*>(args_.base[out]) + at, values + u * kVector);
-    }
+    for (u32 i = kVector; i < W; ++i) to[i] = Value{};
+    if (second) load_four(type, from + kStep * kVector * bytes_of(type), to + kVector);
   }
-
-  Lanes& lanes_;
-  const Expr& expr_;
-  VectorArguments<Types> args_;
-  u32 per_row_ = 0, units_ = 0;  // vectors
 };
+
+template <class T, u32 kStep>
+struct FlatStore {
+  u8* to;
+  T type;
+  bool second;
+  template <class Value>
+  CCKS_INLINE void operator()(const Value* values) const {
+    store_four(type, to, values);
+    if (second) store_four(type, to + kStep * kVector * bytes_of(type), values + kVector);
+  }
+};
+
+/// False: nothing is done.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE bool flat_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  const u32 count = operand_count<Types>(call);
+  if (count > kMapOperands<Types>) return false;
+  const u32 each = static_cast<u32>(call.op.dims[0]), first = tile * each;
+  const u32 units = least(each, static_cast<u32>(call.op.dims[1]) - first) / kVector;
+  constexpr u32 kStep = Lanes::kLanes;
+  FlatArguments<Types, kStep> args{types, {}, lanes.lane(), false};
+  CCKS_UNROLL
+  for (u32 i = 0; i < count; ++i)
+    args.base[i] = operand_base(call.frame, call.operands[i]) + u64{first} * types.bytes_at(i);
+  const auto type = types.last(count - 1);
+  u8* out = const_cast<u8*>(args.base[count - 1]);
+  CCKS_NO_UNROLL
+  for (; args.unit < units; args.unit += kMapVectors * kStep) {
+    args.second = args.unit + kStep < units;
+    const FlatStore<decltype(types.last(0)), kStep> store{out + args.offset(type), type, args.second};
+    evaluate_map<kMapVectors * kVector>(args, types, type.get(), expr, store);
+  }
+  return true;
+}
+
+/// Of a kOpVectors op: rows of vectors, operands that broadcast.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE void row_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  const u32 index = operand_count<Types>(call) - 1;
+  const OperandParams& o = call.operands[index];
+  const Box box = tile_box(call.op, tile, o.dim);
+  const auto type = types.last(index);
+  u8* out = operand_base(call.frame, o);
+  const u32 per_row = static_cast<u32>(box.size[3]) / kVector, units = box.rows() * per_row;
+  const bool even = (per_row & (per_row - 1)) == 0, plane = box.size[0] == 1 && box.size[1] == 1;
+  CCKS_NO_UNROLL
+  for (u32 unit = lanes.lane(); unit < units; unit += lanes.lanes()) {
+    const u32 row = even ? unit >> log2_of(per_row) : unit / per_row, column = (unit - row * per_row) * kVector;
+    i32 c[4] = {box.lo[0], box.lo[1], box.lo[2] + static_cast<i32>(row), 0};
+    if (!plane) box.row_start(row, c);
+    const MarkedArguments<false, Types> args{call, types, nullptr, 0, static_cast<u32>(c[0]), static_cast<u32>(c[1]),
+                                             static_cast<u32>(c[2]), static_cast<u32>(box.lo[3]) + column};
+    u8* to = out + u64{row_offset(o, args.c0, args.c1, args.c2) + args.c3} * bytes_of(type);
+    evaluate_map<kVector>(args, types, type.get(), expr, StoreAt<kVector, decltype(types.last(0))>{to, type});
+  }
+}
+
+/// False: nothing is done.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE bool vector_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if (expr.uses_index()) return false;
+  if ((call.op.flags & wire::kOpFlat) != 0 && flat_map(lanes, call, tile, types, expr)) return true;
+  if (!in_vectors(call.op)) return false;
+  row_map(lanes, call, tile, types, expr);
+  return true;
+}
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

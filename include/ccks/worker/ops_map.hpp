@@ -83,22 +83,6 @@ CCKS_INLINE void copy_box(Lanes& lanes, const View<In>& in, const View<Out>& out
   for_each_chunk<W>(lanes, box, [&](const Place& p) { copy_chunk<W>(in, out, p, p); });
 }
 
-/// False: nothing is done.
-template <class Lanes, class Types, class Expr>
-CCKS_INLINE bool vector_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-  if (expr.uses_index()) return false;
-  VectorMap<Lanes, Types, Expr> map(lanes, call, types, expr);
-  Box box{};
-  bool found = (call.op.flags & wire::kOpFlat) != 0 && map.find_flat(tile);
-  if (!found) {
-    box = tile_box(call.op, tile, call.operands[operand_count<Types>(call) - 1].dim);
-    join_box<Types>(box, call);
-    found = map.find_rows(box);
-  }
-  if (found) map.run(box);
-  return found;
-}
-
 /// map: out = expr(inputs).
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode run_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {

@@ -102,12 +102,12 @@ CCKS_INLINE void softmax_row(Lanes& lanes, RowReader<Lanes, In>& row, float scal
 
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_softmax(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (WarpLanes<Lanes>) {
+    if (in_vectors(call.op) && softmax_warps(lanes, call, tile, types)) return FaultCode::none;
+  }
   const auto x = view_of<0>(call, types);
   const auto out = view_of<1>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);
-  if constexpr (WarpLanes<Lanes>) {
-    if (softmax_warps(lanes, x, out, box, call.op.scalars[0])) return FaultCode::none;
-  }
   RowReader row(lanes, x.type, static_cast<u32>(x.dim[3]));
   for (u32 r = 0; r < box.rows(); ++r) {
     i32 c[4];
@@ -150,14 +150,13 @@ CCKS_INLINE float mean_square(Lanes& lanes, Reader& row, float mean, u32 width) 
 
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_rmsnorm(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (WarpLanes<Lanes>) {
+    if (in_vectors(call.op) && norm_warps<false, false>(lanes, call, tile, types)) return FaultCode::none;
+  }
   const auto x = view_of<0>(call, types);
   const auto weight = view_of<1>(call, types);
   const auto out = view_of<2>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);
-  if constexpr (WarpLanes<Lanes>) {
-    const auto* none = static_cast<decltype(&weight)>(nullptr);
-    if (norm_warps<false>(lanes, x, weight, none, out, box, call.op.scalars[0])) return FaultCode::none;
-  }
   const u32 width = static_cast<u32>(x.dim[3]);
   RowReader row(lanes, x.type, width);
   for (u32 r = 0; r < box.rows(); ++r) {
@@ -177,9 +176,6 @@ CCKS_INLINE FaultCode layernorm_rows(Lanes& lanes, const Call& call, u32 tile, c
   const auto x = view_of<0>(call, types);
   const auto weight = view_of<1>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);
-  if constexpr (WarpLanes<Lanes>) {
-    if (norm_warps<true>(lanes, x, weight, bias, out, box, call.op.scalars[0])) return FaultCode::none;
-  }
   const u32 width = static_cast<u32>(x.dim[3]);
   RowReader row(lanes, x.type, width);
   for (u32 r = 0; r < box.rows(); ++r) {
@@ -198,8 +194,14 @@ CCKS_INLINE FaultCode layernorm_rows(Lanes& lanes, const Call& call, u32 tile, c
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_layernorm(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   if (call.op.dims[0] != 0) {
+    if constexpr (WarpLanes<Lanes>) {
+      if (in_vectors(call.op) && norm_warps<true, true>(lanes, call, tile, types)) return FaultCode::none;
+    }
     const auto bias = view_of<2>(call, types);
     return layernorm_rows(lanes, call, tile, types, &bias, make_view(call, 3, types.last(3)));
+  }
+  if constexpr (WarpLanes<Lanes>) {
+    if (in_vectors(call.op) && norm_warps<true, false>(lanes, call, tile, types)) return FaultCode::none;
   }
   const auto weight = view_of<1>(call, types);
   return layernorm_rows(lanes, call, tile, types, static_cast<decltype(&weight)>(nullptr),

@@ -88,5 +88,19 @@ CCKS_INLINE void store_value(T type, u8* to, i64 v) {
   store_int(type, to, 0, v);
 }
 
+/// Stores W values, 1 or 4, as a function object: NVRTC takes generic lambdas for host functions.
+template <u32 W, class T>
+struct StoreAt {
+  u8* to;
+  T type;
+  template <class Value>
+  CCKS_INLINE void operator()(const Value* values) const {
+    if constexpr (W == kVector)
+      store_four(type, to, values);
+    else
+      store_value(type, to, values[0]);
+  }
+};
+
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

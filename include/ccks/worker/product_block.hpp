@@ -1,0 +1,161 @@
+// matmul in blocks of up to 64 x 64 results from scratch, 4 x 4 a lane, where lanes run in warps. Where a block has fewer
+// cells than there are lanes, lanes share a cell and take every n-th k: a head of 16 x 16 has all lanes at work.
+#pragma once
+
+#include "ccks/worker/gemm_warps.hpp"
+#include "ccks/worker/marked.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// A piece of a or b on its way into scratch: [k][line], lines padded. Vectors run along k (`down`) or along lines.
+template <class Lanes>
+struct PieceShape {
+  static constexpr u32 kPad = 4;  // lines of neighbouring k begin in different banks
+  u32 lines_log;    // lines, rounded up to a power of two
+  bool down;
+  u32 line, p;      // of this lane's first vector
+  u32 next_p;       // from one of its vectors to the next, along k
+
+  CCKS_INLINE PieceShape(u32 lane, u32 lines, bool along_k) : lines_log(log2_of(ceil_pow2(lines))), down(along_k) {
+    const u32 units_log = down ? lines_log : lines_log - 2, unit = lane & ((1u << units_log) - 1);
+    const u32 high = lane >> units_log, step = Lanes::kLanes >> units_log;
+    line = down ? unit : unit * kVector;
+    p = down ? high * kVector : high;
+    next_p = down ? step * kVector : step;
+  }
+  CCKS_INLINE u32 pitch() const { return (1u << lines_log) + kPad; }
+};
+
+template <class Lanes, class Types, class Expr>
+class BlockProduct {
+ public:
+  static constexpr u32 kLanes = Lanes::kLanes, kWarp = Lanes::kWarp;
+  static constexpr u32 kSide = kLanes / 4, kDepth = 64;
+  static constexpr u32 kFlight = kSide * kDepth / kVector / kLanes;
+  using Values = float[kFlight][kVector];
+
+  CCKS_INLINE BlockProduct(Lanes& lanes, const Call& call, const ProductTile& t, const Types& types)
+      : lanes_(lanes), call_(call), t_(t), types_(types), k_(static_cast<u32>(call.operands[0].dim[3])),
+        a_(lanes.lane(), most(t.m, kVector), true), b_(lanes.lane(), most(t.n, kVector), call.op.dims[0] != 0) {}
+
+  CCKS_INLINE void run(const Expr& expr) {
+    const u32 wide_log = b_.lines_log - 2, cells_log = a_.lines_log - 2 + wide_log;
+    const u32 slices_log = least(log2_of(kLanes) - cells_log, log2_of(kWarp)), slices = 1u << slices_log;
+    const u32 cell = lanes_.lane() >> slices_log, slice = lanes_.lane() & (slices - 1);
+    const u32 ci = (cell >> wide_log) * kVector, cj = (cell & ((1u << wide_log) - 1)) * kVector;
+    const bool busy = cell >> cells_log == 0;
+    float* a = reinterpret_cast<float*>(lanes_.scratch());
+    float* b = a + least(kDepth, k_) * a_.pitch();
+    float acc[kVector * kVector] = {};
+    CCKS_NO_UNROLL
+    for (u32 k0 = 0; k0 < k_; k0 += kDepth) {
+      const u32 depth = least(kDepth, k_ - k0);
+      Values from_a, from_b;
+      fetch(from_a, types_.template type<0>(), call_.operands[0], a_, t_.row, t_.m, k0, depth);
+      fetch(from_b, types_.template type<1>(), call_.operands[1], b_, t_.column, t_.n, k0, depth);
+      if (k0 != 0) lanes_.sync();
+      keep(a, from_a, a_, depth);
+      keep(b, from_b, b_, depth);
+      lanes_.sync();
+      if (busy) multiply(acc, a + ci, b + cj, slice, slices, depth);
+    }
+    float* results = a;
+    lanes_.sync();
+    if (busy) {
+      scatter_sums<kVector * kVector>(lanes_, acc, 1, slices, 0, [&](u32 first, u32 count, const float* v) {
+        CCKS_UNROLL
+        for (u32 e = 0; e < count; ++e)
+          results[((ci + (first + e) / kVector) << b_.lines_log) + cj + (first + e) % kVector] = v[e];
+      });
+    }
+    lanes_.sync();
+    finish(results, wide_log, expr);
+  }
+
+ private:
+  /// Vectors of lines [line0, line0 + lines) at k0 + p; zeros beyond the lines.
+  template <class T>
+  CCKS_INLINE void fetch(Values& v, T type, const OperandParams& o, const PieceShape<Lanes>& shape, u32 line0, u32 lines,
+                         u32 k0, u32 depth) const {
+    const bool a = &o == call_.operands;
+    const u32 across = static_cast<u32>(a ? o.stride[2] : o.stride[3]), along = static_cast<u32>(a ? o.stride[3] : o.stride[2]);
+    const u32 first = row_offset(o, t_.c0, t_.c1, 0) + (line0 + shape.line) * across + (k0 + shape.p) * along;
+    const u8* from = operand_base(call_.frame, o) + u64{first} * bytes_of(type);
+    const u32 step = shape.next_p * along * bytes_of(type);
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) {
+      CCKS_UNROLL
+      for (u32 q = 0; q < kVector; ++q) v[f][q] = 0;
+      if (shape.line < lines && shape.p + f * shape.next_p < depth) load_four(type, from + u64{f} * step, v[f]);
+    }
+  }
+  CCKS_INLINE void keep(float* to, const Values& v, const PieceShape<Lanes>& shape, u32 depth) const {
+    const u32 pitch = shape.pitch();
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) {
+      const u32 p = shape.p + f * shape.next_p;
+      if (p >= depth) break;
+      float* at = to + p * pitch + shape.line;
+      if (shape.down) {
+        CCKS_UNROLL
+        for (u32 q = 0; q < kVector; ++q) at[q * pitch] = v[f][q];
+      } else {
+        *reinterpret_cast<Four<float>*>(at) = {{v[f][0], v[f][1], v[f][2], v[f][3]}};
+      }
+    }
+  }
+
+  CCKS_INLINE void multiply(float* acc, const float* a, const float* b, u32 slice, u32 slices, u32 depth) const {
+    const u32 a_pitch = a_.pitch(), b_pitch = b_.pitch();
+    for (u32 p = slice; p < depth; p += slices) {
+      const Four<float> x = *reinterpret_cast<const Four<float>*>(a + p * a_pitch);
+      const Four<float> y = *reinterpret_cast<const Four<float>*>(b + p * b_pitch);
+      CCKS_UNROLL
+      for (u32 i = 0; i < kVector; ++i)
+        for (u32 j = 0; j < kVector; ++j) acc[i * kVector + j] += x.v[i] * y.v[j];
+    }
+  }
+
+  CCKS_INLINE void finish(const float* results, u32 wide_log, const Expr& expr) const {
+    const u32 first = static_cast<u32>(call_.op.dims[wire::kEpilogueDim]);
+    CCKS_NO_UNROLL
+    for (u32 o = lanes_.lane(); o < t_.m << wide_log; o += kLanes) {
+      const u32 i = o >> wide_log, j = (o & ((1u << wide_log) - 1)) * kVector;
+      if (j >= t_.n) continue;
+      const Four<float> acc = *reinterpret_cast<const Four<float>*>(results + (i << b_.lines_log) + j);
+      evaluate_marked<kVector>(
+          MarkedArguments<true, Types>{call_, types_, acc.v, first, t_.c0, t_.c1, t_.row + i, t_.column + j}, expr);
+    }
+  }
+
+  Lanes& lanes_;
+  const Call& call_;
+  const ProductTile& t_;
+  const Types& types_;
+  u32 k_;
+  PieceShape<Lanes> a_, b_;
+};
+
+template <class Lanes, class Types, class Expr>
+CCKS_OUTLINE void block_product(Lanes& lanes, const Call call, const ProductTile t, const Types types, const Expr expr) {
+  BlockProduct<Lanes, Types, Expr>(lanes, call, t, types).run(expr);
+}
+
+/// Of a kOpVectors op.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE void block_products(Lanes& lanes, const Call& call, const ProductTile& t, const Types& types, const Expr& expr) {
+  constexpr u32 kSide = BlockProduct<Lanes, Types, Expr>::kSide;
+  CCKS_NO_UNROLL
+  for (u32 i = 0; i < t.m; i += kSide) {
+    CCKS_NO_UNROLL
+    for (u32 j = 0; j < t.n; j += kSide) {
+      if (i + j != 0) lanes.sync();  // results are read to the end
+      block_product(lanes, call, ProductTile{t.c0, t.c1, t.row + i, t.column + j, least(kSide, t.m - i), least(kSide, t.n - j)},
+                    types, expr);
+    }
+  }
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,219 @@
+// matmul of few rows where lanes run in warps and b lies in rows: b is read once, a vector of four columns at a time, many
+// under way. A lane has four columns and every n-th k; lanes with the same columns add up, then warps.
+#pragma once
+
+#include "ccks/worker/gemm_warps.hpp"
+#include "ccks/worker/marked.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+inline constexpr u32 kThinColumns = 128;  // a turn: a warp's lanes times four
+inline constexpr u32 kThinMostRows = 8;
+
+/// How lanes share a product: groups of four columns, slices of k.
+struct ThinShare {
+  u32 groups_log, group, slice, slices;
+  bool mine;  // else the columns are beyond the tile
+
+  CCKS_INLINE ThinShare(u32 lane, u32 lanes, u32 n)
+      : groups_log(log2_of(ceil_pow2(n / kVector))), group(lane & ((1u << groups_log) - 1)), slice(lane >> groups_log),
+        slices(lanes >> groups_log), mine(group * kVector < n) {}
+};
+
+/// Vectors of b along one lane's columns, k by k. What stands behind `at` may be global or shared memory.
+template <class T>
+struct ColumnStream {
+  const u8* at;  // of the next k
+  u64 step;      // bytes to the next k of this lane
+  u64 row;       // bytes to the next k
+  T type;
+
+  CCKS_INLINE void load(u32 f, float* to) const { load_four(type, at + f * step, to); }
+  CCKS_INLINE void skip(u32 count) { at += count * step; }
+};
+template <class T>
+CCKS_INLINE ColumnStream<T> stream_columns(const Call& call, T type, const ProductTile& t, const ThinShare& s) {
+  const OperandParams& b = call.operands[1];
+  const u32 row = static_cast<u32>(b.stride[2]);
+  const u32 first = row_offset(b, t.c0, t.c1, s.slice) + t.column + (s.mine ? s.group * kVector : 0);
+  return {operand_base(call.frame, b) + u64{first} * bytes_of(type), u64{row} * (s.slices * bytes_of(type)),
+          u64{row} * bytes_of(type), type};
+}
+
+/// Calls body(p, f) with f vectors of b loaded into b[0..f) that belong to k = p, p + slices, ...
+template <u32 kFlight, class T, class Body>
+CCKS_INLINE void walk_columns(ColumnStream<T> b, u32 p, u32 end, u32 slices, Body&& body) {
+  float v[kFlight][kVector];
+  CCKS_NO_UNROLL
+  for (; p + (kFlight - 1) * slices < end; p += kFlight * slices) {
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) b.load(f, v[f]);
+    b.skip(kFlight);
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) body(p + f * slices, v[f]);
+  }
+  constexpr u32 kRest = kFlight / 2;
+  CCKS_NO_UNROLL
+  for (; p < end; p += kRest * slices) {
+    CCKS_UNROLL
+    for (u32 f = 0; f < kRest; ++f) {
+      CCKS_UNROLL
+      for (u32 q = 0; q < kVector; ++q) v[f][q] = 0;
+      if (p + f * slices < end) b.load(f, v[f]);
+    }
+    b.skip(kRest);
+    CCKS_UNROLL
+    for (u32 f = 0; f < kRest; ++f)
+      if (p + f * slices < end) body(p + f * slices, v[f]);
+  }
+}
+
+/// Sums of kRows x 128 results of every warp, a row after the other.
+template <u32 kRows, class Lanes>
+CCKS_INLINE void keep_sums(Lanes& lanes, float* sums, const float* acc, const ThinShare& s) {
+  float* mine = sums + lanes.lane() / Lanes::kWarp * (kRows * kThinColumns) + s.group * kVector;
+  scatter_sums<kRows * kVector>(lanes, acc, 1u << s.groups_log, Lanes::kWarp, 0, [&](u32 first, u32 count, const float* v) {
+    CCKS_UNROLL
+    for (u32 i = 0; i < count; ++i) mine[(first + i) / kVector * kThinColumns + (first + i) % kVector] = v[i];
+  });
+}
+
+/// One row.
+template <class Lanes, class Types, class Expr>
+CCKS_OUTLINE void thin_row(Lanes& lanes, const Call call, const ProductTile t, const Types types, const Expr expr) {
+  constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
+  const OperandParams& a = call.operands[0];
+  const auto type = types.template type<0>();
+  const u32 k = static_cast<u32>(a.dim[3]);
+  const u8* row = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type);
+  const ThinShare share(lanes.lane(), Lanes::kLanes, t.n);
+  float acc[kVector] = {};
+  walk_columns<8>(stream_columns(call, types.template type<1>(), t, share), share.slice, share.mine ? k : 0, share.slices,
+                  [&](u32 p, const float* b) {
+                    const float x = load_float(type, row, p);
+                    CCKS_UNROLL
+                    for (u32 q = 0; q < kVector; ++q) acc[q] += x * b[q];
+                  });
+  float* sums = reinterpret_cast<float*>(lanes.scratch());
+  keep_sums<1>(lanes, sums, acc, share);
+  lanes.sync();
+  CCKS_NO_UNROLL
+  for (u32 j = lanes.lane(); j < t.n; j += Lanes::kLanes) {
+    float all = sums[j];
+    CCKS_UNROLL
+    for (u32 w = 1; w < kWarps; ++w) all += sums[w * kThinColumns + j];
+    evaluate_marked<1>(MarkedArguments<true, Types>{call, types, &all, static_cast<u32>(call.op.dims[wire::kEpilogueDim]),
+                                                    t.c0, t.c1, t.row, t.column + j},
+                       expr);
+  }
+}
+
+/// Rows [0, m) of a window to [k][kAll], zeros beyond m; rows `pitch` elements apart.
+template <u32 kAll, class Lanes, class T>
+CCKS_INLINE void stage_rows(Lanes& lanes, float* to, T type, const u8* from, u32 pitch, u32 m, u32 depth) {
+  CCKS_NO_UNROLL
+  for (u32 unit = lanes.lane(); unit < depth / kVector * kAll; unit += 2 * Lanes::kLanes) {
+    float v[2][kVector];
+    CCKS_UNROLL
+    for (u32 u = 0; u < 2; ++u) {  // both are under way before the first is stored
+      const u32 i = (unit + u * Lanes::kLanes) % kAll, p = (unit + u * Lanes::kLanes) / kAll * kVector;
+      CCKS_UNROLL
+      for (u32 q = 0; q < kVector; ++q) v[u][q] = 0;
+      if (i < m && p < depth) load_four(type, from + u64{i * pitch + p} * bytes_of(type), v[u]);
+    }
+    CCKS_UNROLL
+    for (u32 u = 0; u < 2; ++u) {
+      const u32 i = (unit + u * Lanes::kLanes) % kAll, p = (unit + u * Lanes::kLanes) / kAll * kVector;
+      if (p >= depth) break;
+      CCKS_UNROLL
+      for (u32 q = 0; q < kVector; ++q) to[(p + q) * kAll + i] = v[u][q];
+    }
+  }
+}
+
+/// Up to 4 * kParts rows: the lanes in kParts parts, each with four rows and all of b, which comes from the nearest cache
+/// after the first part. a stands in scratch, [k][row].
+template <u32 kParts, class Lanes, class Types, class Expr>
+CCKS_OUTLINE void thin_rows(Lanes& lanes, const Call call, const ProductTile t, const Types types, const Expr expr) {
+  constexpr u32 kFlight = 8, kRows = 4, kAll = kRows * kParts, kPart = Lanes::kLanes / kParts;
+  constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kSums = kWarps * kRows * kThinColumns;
+  static_assert(kSums * sizeof(float) < kMinScratchBytes / 2);
+  constexpr u32 kDepth = (kMinScratchBytes / static_cast<u32>(sizeof(float)) - kSums) / kAll / kVector * kVector;
+  const OperandParams& a = call.operands[0];
+  const auto type = types.template type<0>();
+  const u32 k = static_cast<u32>(a.dim[3]), pitch = static_cast<u32>(a.stride[2]);
+  const u8* rows = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type);
+  float* sums = reinterpret_cast<float*>(lanes.scratch());
+  float* staged = sums + kSums;
+  const u32 part = lanes.lane() / kPart;
+  const ThinShare share(lanes.lane() % kPart, kPart, t.n);
+  const auto b = stream_columns(call, types.template type<1>(), t, share);
+  float acc[kRows * kVector] = {};
+  CCKS_NO_UNROLL
+  for (u32 k0 = 0; k0 < k; k0 += kDepth) {
+    const u32 depth = least(kDepth, k - k0), mine = share.mine ? depth : 0;
+    auto piece = b;
+    piece.at += k0 * b.row;
+    CCKS_NO_UNROLL
+    for (u32 p0 = 0; p0 < depth; p0 += kFlight * share.slices) {
+      const u32 p = p0 + share.slice;
+      float v[kFlight][kVector];
+      CCKS_UNROLL
+      for (u32 f = 0; f < kFlight; ++f) {
+        CCKS_UNROLL
+        for (u32 q = 0; q < kVector; ++q) v[f][q] = 0;
+        if (p + f * share.slices < mine) piece.load(f, v[f]);
+      }
+      piece.skip(kFlight);
+      if (p0 == 0) {  // a is fetched while b is under way
+        if (k0 != 0) lanes.sync();
+        stage_rows<kAll>(lanes, staged, type, rows + u64{k0} * bytes_of(type), pitch, t.m, depth);
+        lanes.sync();
+      }
+      CCKS_UNROLL
+      for (u32 f = 0; f < kFlight; ++f) {
+        if (p + f * share.slices >= mine) break;
+        const Four<float> x = *reinterpret_cast<const Four<float>*>(staged + (p + f * share.slices) * kAll + part * kRows);
+        CCKS_UNROLL
+        for (u32 i = 0; i < kRows; ++i)
+          for (u32 q = 0; q < kVector; ++q) acc[i * kVector + q] += x.v[i] * v[f][q];
+      }
+    }
+  }
+  keep_sums<kRows>(lanes, sums, acc, share);
+  lanes.sync();
+  const u32 shift = share.groups_log + 2;
+  CCKS_NO_UNROLL
+  for (u32 o = lanes.lane(); o < t.m << shift; o += Lanes::kLanes) {
+    const u32 i = o >> shift, j = o & ((1u << shift) - 1);
+    if (j >= t.n) continue;
+    const float* at = sums + (i / kRows * (kWarps / kParts) * kRows + i % kRows) * kThinColumns + j;
+    float all = at[0];
+    CCKS_UNROLL
+    for (u32 w = 1; w < kWarps / kParts; ++w) all += at[w * kRows * kThinColumns];
+    evaluate_marked<1>(MarkedArguments<true, Types>{call, types, &all, static_cast<u32>(call.op.dims[wire::kEpilogueDim]),
+                                                    t.c0, t.c1, t.row + i, t.column + j},
+                       expr);
+  }
+}
+
+/// Of a kOpVectors op whose b lies in rows, m <= kThinMostRows.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE void thin_product(Lanes& lanes, const Call& call, ProductTile t, const Types& types, const Expr& expr) {
+  const u32 end = t.column + t.n;
+  CCKS_NO_UNROLL
+  for (bool first = true; t.column < end; t.column += kThinColumns, first = false) {
+    t.n = least(kThinColumns, end - t.column);
+    if (!first) lanes.sync();  // sums are read to the end
+    if (t.m == 1)
+      thin_row(lanes, call, t, types, expr);
+    else if (t.m <= 4)
+      thin_rows<1>(lanes, call, t, types, expr);
+    else
+      thin_rows<2>(lanes, call, t, types, expr);
+  }
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

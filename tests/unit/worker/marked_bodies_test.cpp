@@ -1,0 +1,222 @@
+// The bodies that frames call for by kOpFlat and kOpVectors, on emulated warps beside the portable ones. Each test first sees
+// that its shape is marked: else it would test something else.
+#include <algorithm>
+
+#include "tests/unit/worker/ops_fixture.hpp"
+
+namespace ccks::worker::test {
+namespace {
+
+constexpr Dtype kFloats[] = {Dtype::f32, Dtype::f16, Dtype::bf16};
+Dtype any_float(Bench& b) { return kFloats[b.pick(0, 2)]; }
+
+// What mark_shape says of the op as it stands.
+std::uint8_t marks(Bench& b, OpCode kind, std::size_t inputs) {
+  std::uint8_t flags = 0;
+  b.op.kind = static_cast<std::uint8_t>(kind);
+  (void)b.run_by(kind, inputs, [&](const wire::RunFrame&, const wire::OpParams& op) {
+    flags = op.flags;
+    return FaultCode::none;
+  });
+  return flags;
+}
+#define EXPECT_MARK(b, kind, inputs, mark) EXPECT_TRUE((marks(b, kind, inputs) & (mark)) != 0) << b.describe()
+
+Tensor filled(Bench& b, Dtype d, Index shape, double lo = -1, double hi = 1) {
+  const Tensor t = b.tensor(d, shape, true);
+  b.fill(t, lo, hi);
+  return t;
+}
+// [1, 1, 1, d] or [.., 1], seen as `shape`.
+Tensor spread(Bench& b, Dtype d, Index shape, bool along) {
+  Index own{1, 1, 1, 1};
+  own[along ? 3 : 2] = shape[along ? 3 : 2];
+  Tensor t = filled(b, d, own);
+  for (int i = 0; i < 4; ++i)
+    if (own[i] == 1) t.stride[i] = 0;
+  t.dim = shape;
+  t.flags = 0;
+  return t;
+}
+void tiles(Bench& b, Index space, Index tile) {
+  b.op.tile_count = 1;
+  for (int i = 0; i < 4; ++i) {
+    b.op.tile[i] = tile[i];
+    b.op.grid[i] = (space[i] + tile[i] - 1) / tile[i];
+    b.op.tile_count *= static_cast<std::uint32_t>(b.op.grid[i]);
+  }
+}
+
+void check_flat(std::uint32_t seed, Index shape, Index tile) {
+  Bench b(seed);
+  const Tensor x = filled(b, any_float(b), shape), y = filled(b, Dtype::i32, shape, -9, 9);
+  b.operands = {x, y, b.tensor(any_float(b), shape, true)};
+  b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::mul_f, 0, 0, 1)};
+  tiles(b, shape, tile);
+  EXPECT_MARK(b, OpCode::map, 2, wire::kOpFlat);
+  b.check(OpCode::map, 2, [&](std::size_t, const Index& c) { return b.get(x, c) * b.get(y, c); });
+}
+
+TEST(MarkedMap, FlatRanges) {
+  check_flat(1, {1, 1, 64, 64}, {1, 1, 16, 64});
+  check_flat(2, {1, 1, 13, 12}, {1, 1, 5, 12});
+  check_flat(3, {2, 3, 4, 20}, {1, 1, 4, 20});
+  check_flat(4, {1, 1, 1, 1000}, {1, 1, 1, 96});
+  check_flat(5, {3, 2, 5, 8}, {2, 2, 5, 8});
+}
+
+TEST(MarkedMap, TilesThatAreNotRangesAreNotFlat) {
+  Bench b(6);
+  const Index shape{1, 1, 8, 16};
+  b.operands = {filled(b, Dtype::f32, shape), b.tensor(Dtype::f32, shape, true)};
+  tiles(b, shape, {1, 1, 8, 8});
+  EXPECT_EQ(marks(b, OpCode::map, 1) & wire::kOpFlat, 0);
+  tiles(b, {1, 3, 5, 16}, {1, 1, 2, 16});  // five rows in tiles of two: the third tile is short
+  b.operands[0].dim = b.operands[1].dim = {1, 3, 5, 16};
+  EXPECT_EQ(marks(b, OpCode::map, 1) & wire::kOpFlat, 0);
+}
+
+TEST(MarkedMap, FlatIdentityAndIntegers) {
+  Bench b(7);
+  const Index shape{1, 1, 6, 24};
+  const Tensor x = filled(b, Dtype::i64, shape, -1e9, 1e9);
+  b.operands = {x, b.tensor(Dtype::i64, shape, true)};
+  tiles(b, shape, {1, 1, 4, 24});
+  EXPECT_MARK(b, OpCode::map, 1, wire::kOpFlat);
+  b.check(OpCode::map, 1, [&](std::size_t, const Index& c) { return b.get(x, c); });
+  b.code = {ins(ExprOp::arg_i, 0), ins(ExprOp::const_i, 1, 0, 0, 3), ins(ExprOp::mul_i, 0, 0, 1)};
+  b.check(OpCode::map, 1, [&](std::size_t, const Index& c) { return b.get(x, c) * 3; });
+}
+
+void check_rows_of_map(std::uint32_t seed, Index shape, Index tile, bool along) {
+  Bench b(seed);
+  const Tensor x = filled(b, any_float(b), shape), y = spread(b, any_float(b), shape, along);
+  b.operands = {x, y, b.tensor(any_float(b), shape, true)};
+  b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
+  tiles(b, shape, tile);
+  EXPECT_MARK(b, OpCode::map, 2, wire::kOpVectors);
+  EXPECT_EQ(marks(b, OpCode::map, 2) & wire::kOpFlat, 0);
+  b.check(OpCode::map, 2, [&](std::size_t, const Index& c) { return b.get(x, c) + b.get(y, c); });
+}
+
+TEST(MarkedMap, RowsThatBroadcast) {
+  check_rows_of_map(11, {1, 1, 10, 64}, {1, 1, 4, 64}, true);
+  check_rows_of_map(12, {1, 1, 10, 64}, {1, 1, 4, 16}, false);
+  check_rows_of_map(13, {2, 3, 5, 12}, {1, 2, 3, 8}, true);
+  check_rows_of_map(14, {2, 3, 5, 12}, {2, 3, 5, 12}, false);
+}
+
+struct Product {
+  int batch, m, k, n, tile_m, tile_n;
+  bool down;
+};
+
+void check_product(std::uint32_t seed, const Product& p, Dtype dtype) {
+  Bench b(seed);
+  const Index shape{1, p.batch, p.m, p.n};
+  const Tensor x = filled(b, dtype, {1, p.batch, p.m, p.k});
+  Tensor y = p.down ? filled(b, dtype, {1, p.batch, p.n, p.k}) : filled(b, dtype, {1, p.batch, p.k, p.n});
+  if (p.down) {
+    std::swap(y.stride[2], y.stride[3]);
+    std::swap(y.dim[2], y.dim[3]);
+    y.flags = 0;
+  }
+  const Tensor other = spread(b, dtype, shape, b.coin());
+  b.operands = {x, y, other, b.tensor(dtype, shape, true)};
+  b.op.dims[wire::kEpilogueDim] = 2;
+  b.code = {ins(ExprOp::arg_f, 3), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 3, 3, 1), ins(ExprOp::relu_f, 3, 3)};
+  tiles(b, shape, {1, b.pick(1, p.batch), p.tile_m, p.tile_n});
+  EXPECT_MARK(b, OpCode::matmul, 3, wire::kOpVectors);
+  b.check(OpCode::matmul, 3, [&](std::size_t, const Index& c) {
+    double sum = 0;
+    for (int k = 0; k < p.k; ++k) sum += b.get(x, {c[0], c[1], c[2], k}) * b.get(y, {c[0], c[1], k, c[3]});
+    return std::max(0.0, sum + b.get(other, c));
+  });
+}
+
+TEST(MarkedMatmul, FewRows) {
+  std::uint32_t seed = 20;
+  for (const Dtype dtype : kFloats)
+    for (const Product& p : {Product{1, 1, 256, 64, 1, 8, false}, Product{1, 1, 100, 200, 1, 200, false},
+                             Product{2, 3, 36, 40, 3, 12, false}, Product{1, 4, 1500, 8, 4, 8, false},
+                             Product{1, 8, 256, 32, 8, 8, false}, Product{2, 5, 1500, 136, 5, 136, false},
+                             Product{1, 6, 4, 4, 6, 4, false}})
+      check_product(seed++, p, dtype);
+}
+
+TEST(MarkedMatmul, FewRowsOfTransposed) {
+  std::uint32_t seed = 60;
+  for (const Dtype dtype : kFloats)
+    for (const Product& p : {Product{1, 1, 256, 64, 1, 8, true}, Product{2, 3, 100, 20, 3, 20, true},
+                             Product{1, 8, 1500, 36, 8, 36, true}})
+      check_product(seed++, p, dtype);
+}
+
+TEST(MarkedMatmul, Blocks) {
+  std::uint32_t seed = 80;
+  for (const Dtype dtype : kFloats)
+    for (const Product& p : {Product{2, 16, 64, 16, 16, 16, true}, Product{2, 16, 16, 64, 16, 64, false},
+                             Product{1, 61, 132, 68, 40, 36, false}, Product{1, 61, 132, 68, 40, 36, true},
+                             Product{1, 9, 4, 4, 9, 4, false}, Product{1, 33, 68, 12, 33, 12, true}})
+      check_product(seed++, p, dtype);
+}
+
+// Rows of a tile, tile[0..2], of a last dim that is whole.
+void check_softmax(std::uint32_t seed, Index shape, Index tile) {
+  Bench b(seed);
+  const Tensor x = filled(b, any_float(b), shape, -5, 5);
+  b.operands = {x, b.tensor(any_float(b), shape, true)};
+  b.op.scalars[0] = 0.7f;
+  tiles(b, shape, tile);
+  EXPECT_MARK(b, OpCode::softmax, 1, wire::kOpVectors);
+  b.check(OpCode::softmax, 1, [&](std::size_t, const Index& c) {
+    double sum = 0;
+    for (int i = 0; i < shape[3]; ++i) sum += std::exp(0.7f * (b.get(x, {c[0], c[1], c[2], i}) - b.get(x, c)));
+    return 1 / sum;
+  });
+}
+
+// Short rows, rows of a warp, of all lanes, and one beyond what registers hold.
+TEST(MarkedRows, Softmax) {
+  check_softmax(100, {2, 2, 16, 16}, {1, 1, 16, 16});
+  check_softmax(101, {2, 3, 5, 20}, {2, 2, 3, 20});
+  check_softmax(102, {1, 1, 7, 128}, {1, 1, 7, 128});
+  check_softmax(103, {1, 1, 5, 300}, {1, 1, 5, 300});
+  check_softmax(104, {1, 1, 1, 300}, {1, 1, 1, 300});
+  check_softmax(105, {1, 1, 2, 1024}, {1, 1, 2, 1024});
+  check_softmax(106, {1, 1, 2, 1028}, {1, 1, 1, 1028});
+}
+
+void check_norm(std::uint32_t seed, OpCode kind, bool with_bias, int rows, int width) {
+  Bench b(seed);
+  const Index shape{1, 1, rows, width}, line{1, 1, 1, width};
+  const Tensor x = filled(b, any_float(b), shape, -2, 3), w = filled(b, any_float(b), line), bias = filled(b, any_float(b), line);
+  b.operands = {x, w};
+  if (with_bias) b.operands.push_back(bias);
+  b.operands.push_back(b.tensor(any_float(b), shape, true));
+  b.op.scalars[0] = 1e-3f;
+  b.op.dims[0] = with_bias;
+  tiles(b, shape, {1, 1, std::min(rows, 4), width});
+  const std::size_t inputs = with_bias ? 3 : 2;
+  EXPECT_MARK(b, kind, inputs, wire::kOpVectors);
+  b.check(kind, inputs, [&](std::size_t, const Index& c) {
+    double mean = 0, squares = 0;
+    for (int i = 0; i < width; ++i) mean += b.get(x, {0, 0, c[2], i}) / width;
+    if (kind == OpCode::rmsnorm) mean = 0;
+    for (int i = 0; i < width; ++i) squares += std::pow(b.get(x, {0, 0, c[2], i}) - mean, 2) / width;
+    const double v = (b.get(x, c) - mean) / std::sqrt(squares + 1e-3) * b.get(w, {0, 0, 0, c[3]});
+    return with_bias ? v + b.get(bias, {0, 0, 0, c[3]}) : v;
+  });
+}
+
+TEST(MarkedRows, Norms) {
+  std::uint32_t seed = 120;
+  for (const int width : {8, 128, 260, 1024, 1100}) {
+    check_norm(seed++, OpCode::rmsnorm, false, 9, width);
+    check_norm(seed++, OpCode::layernorm, false, 5, width);
+    check_norm(seed++, OpCode::layernorm, true, 1, width);
+  }
+}
+
+}  // namespace
+}  // namespace ccks::worker::test
