@@ -25,7 +25,7 @@ class Copilot {
       : setup_(setup), clock_(clock), wants_done_{setup.policy->wants_done()} {
     for (RunSlot& run : *setup.slots) slots_.push_back(&run);
     for (DecisionSink* sink : setup.sinks) has_sinks_ |= sink != nullptr;
-    links_.reserve(setup.params, atoms, setup.link_delay_ns);
+    links_.reserve(setup.params, atoms, setup.link_delay_ns, setup.first_position);
     loads_.reserve(setup.params.workers, setup.params.inbox_slots);
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);

@@ -67,6 +67,7 @@ struct CopilotSetup {
   bool stateful = false;   // runs of one state instance go one after the other
   bool doorbells = false;  // DeviceInfo::workers_sleep
   std::uint64_t link_delay_ns = 0;  // for a Copilot over DelayedLinks
+  std::uint32_t first_position = 0;  // of all rings; the workers' lines and slots say the same
 };
 
 }  // namespace ccks::scheduler

@@ -15,8 +15,8 @@ class DelayedLinks : public WorkerLinks<Atoms> {
   using Base = WorkerLinks<Atoms>;
 
  public:
-  void reserve(const wire::WorkerParams& params, Atoms atoms, std::uint64_t delay_ns) {
-    Base::reserve(params, atoms);
+  void reserve(const wire::WorkerParams& params, Atoms atoms, std::uint64_t delay_ns, std::uint32_t first = 0) {
+    Base::reserve(params, atoms, 0, first);
     delay_ns_ = delay_ns;
     tasks_.reserve(std::size_t{params.workers} * params.inbox_slots);
     records_.resize(params.workers);

@@ -22,7 +22,8 @@ namespace ccks::scheduler {
 template <class Atoms>
 class WorkerLinks {
  public:
-  void reserve(const wire::WorkerParams& params, Atoms atoms = {}, std::uint64_t /*delay_ns*/ = 0) {
+  /// `first`: position at which all rings begin.
+  void reserve(const wire::WorkerParams& params, Atoms atoms = {}, std::uint64_t /*delay_ns*/ = 0, std::uint32_t first = 0) {
     params_ = params;
     atoms_ = atoms;
     mask_ = params.inbox_slots - 1;
@@ -31,8 +32,9 @@ class WorkerLinks {
     auto* inboxes = reinterpret_cast<wire::Task*>(params.inboxes);
     auto* outboxes = reinterpret_cast<const wire::Record*>(params.outboxes);
     for (std::uint32_t w = 0; w < params.workers; ++w) {
-      workers_[w].inbox = {inboxes + std::size_t{w} * params.inbox_slots, params.inbox_slots, 0, atoms};
-      workers_[w].outbox = {outboxes + std::size_t{w} * params.outbox_slots, params.outbox_slots, 0, atoms};
+      workers_[w].inbox = {inboxes + std::size_t{w} * params.inbox_slots, params.inbox_slots, first, atoms};
+      workers_[w].outbox = {outboxes + std::size_t{w} * params.outbox_slots, params.outbox_slots, first, atoms};
+      workers_[w].done = workers_[w].acknowledged = first;
     }
   }
 

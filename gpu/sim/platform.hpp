@@ -1,0 +1,141 @@
+// SimPlatform: a worker of a simulation: one lane, a fiber, everything it touches through atoms of the simulation.
+#pragma once
+
+#include "ccks/worker/platform_host.hpp"
+#include "ccks/worker/worker_loop.hpp"
+#include "gpu/sim/atoms.hpp"
+
+namespace ccks::gpu::sim {
+
+/// What a worker spends besides its accesses, in nanoseconds.
+struct StageCosts {
+  Nanos tile_ns = 0;       // from the task taken to the body's start: taking it apart, events, barriers
+  Nanos poll_ns = 100;     // between two looks at an empty inbox
+  Nanos spin_ns = 50;      // between two looks at an event
+  Nanos longest_ns = 0;    // waits look again only when something changes, or after so long; 0: always look again
+};
+
+/// Sees the bodies of all workers, and says how long they take. Called by the worker.
+class BodyWatch {
+ public:
+  virtual ~BodyWatch() = default;
+  /// A body begins; how long it takes.
+  virtual Nanos begin(u32 worker, const wire::RunFrame& frame, const wire::OpParams& op, u32 tile) = 0;
+  /// It has ended; a FaultCode, 0 for none.
+  virtual u32 end(u32 worker, const wire::RunFrame& frame, const wire::OpParams& op, u32 tile) = 0;
+};
+
+/// What the device hands to a worker's entry as `context`.
+struct SimWorker {
+  Machine* machine = nullptr;
+  BodyWatch* watch = nullptr;
+  StageCosts costs;
+  wire::u8* scratch = nullptr;
+  u32 scratch_bytes = 0;
+  Explorer::Agent* scheduler = nullptr;  // who waits for records; kNobody: nobody
+};
+
+/// Lanes of a worker whose ops may ask for more than tiles: the machine.
+class SimLanes : public worker::HostLanes {
+ public:
+  SimLanes(const SimWorker& context, u32 index)
+      : HostLanes(context.scratch, context.scratch_bytes), context_(context), index_(index) {}
+  Machine& machine() const { return *context_.machine; }
+  BodyWatch* watch() const { return context_.watch; }
+  u32 worker() const { return index_; }
+
+ private:
+  const SimWorker& context_;
+  u32 index_;
+};
+
+template <class AtomsType>
+class SimPlatform {
+ public:
+  using Lanes = SimLanes;
+  using Atoms = AtomsType;
+  static constexpr bool kPipelined = false;
+  static constexpr bool kStagesOps = false;
+  static constexpr u32 kPollSlots = 8;
+
+  SimPlatform(const SimWorker& context, u32 index) : context_(context), lanes_(context, index) {}
+
+  Lanes& lanes() { return lanes_; }
+  Atoms atoms() const { return Atoms{context_.machine}; }
+  worker::WorkerShared<kPollSlots>& shared() { return shared_; }
+  u64 now_ns() const { return context_.machine->clock(); }
+  static constexpr bool control() { return true; }
+  static constexpr bool leader() { return true; }
+  static constexpr u32 control_lane() { return 0; }
+  static constexpr u32 control_lanes() { return 1; }
+  template <class T>
+  static constexpr T uniform(T value) { return value; }
+  static constexpr u32 first_lane(bool here) { return here ? 0 : 1; }
+  static constexpr u32 from_lane(u32 value, u32) { return value; }
+  static constexpr u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
+  static constexpr void converge() {}
+
+  /// One access fetches all slots that are looked at, as a warp's does.
+  u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
+    u32 count = 0;
+    while (count < kPollSlots) {
+      const wire::Task* slot = inbox + ((position + count) & mask);
+      const wire::SlotWords words = count == 0 ? atoms().load_slot_acquire(slot) : atoms().look_at_slot_acquire(slot);
+      if (wire::slot_seq(words) != wire::ring_seq(position + count)) break;
+      shared_.staged[count++] = wire::from_words<wire::Task>(words);
+    }
+    return count;
+  }
+
+  void relax(u32 spins) const { wait(context_.costs.spin_ns, spins); }
+  bool idle(u32 misses) const {
+    wait(context_.costs.poll_ns, misses);
+    return context_.costs.longest_ns != 0 && misses > kNapsFrom;
+  }
+  /// Who waits for records is woken when the record can be seen.
+  void posted() const {
+    Machine& machine = *context_.machine;
+    if (*context_.scheduler == Explorer::kNobody) return;
+    machine.explorer().wake(*context_.scheduler, machine.memory().settled(machine.explorer().self()));
+  }
+
+ private:
+  static constexpr u32 kNapsFrom = 4;  // empty looks before a sleep counts as one: then the worker looks at its line each time
+
+  // Longer and longer, unless something changes: looks in between would find nothing.
+  void wait(Nanos shortest, u32 turns) const {
+    const StageCosts& costs = context_.costs;
+    if (costs.longest_ns == 0) return context_.machine->work(shortest);
+    const Nanos most = shortest << (turns < 12 ? turns : 12);
+    context_.machine->wait_for_change(most < costs.longest_ns ? most : costs.longest_ns);
+  }
+
+  const SimWorker& context_;
+  Lanes lanes_;
+  worker::WorkerShared<kPollSlots> shared_{};
+};
+
+/// Bodies with their time: what the worker loop takes as Ops. `Bodies` need only run().
+template <class Bodies>
+struct TimedOps {
+  static wire::FaultCode run(SimLanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, u32 tile) {
+    BodyWatch* watch = lanes.watch();
+    if (watch != nullptr) lanes.machine().work(watch->begin(lanes.worker(), frame, op, tile));
+    auto fault = static_cast<wire::FaultCode>(worker::run_op_body<Bodies>(lanes, frame, op, tile));
+    if (watch != nullptr) {
+      const u32 injected = watch->end(lanes.worker(), frame, op, tile);
+      if (fault == wire::FaultCode::none) fault = static_cast<wire::FaultCode>(injected);
+    }
+    return fault;
+  }
+};
+
+/// The body of a worker's fiber; `context` is a SimWorker.
+template <class Atoms, class Bodies>
+void sim_worker_main(const wire::WorkerParams* params, u32 index, void* context) {
+  SimPlatform<Atoms> platform(*static_cast<const SimWorker*>(context), index);
+  worker::WorkerLoop<SimPlatform<Atoms>, TimedOps<Bodies>> loop(platform, *params, index);
+  loop.run();
+}
+
+}  // namespace ccks::gpu::sim

@@ -1,0 +1,281 @@
+// SimEngine: an engine without threads, on a simulated device. Co-pilot, policies, links and workers are the real ones. Its
+// thread, its clients and its keeper are agents of the explorer here, since a simulation that replays has one thread: what
+// SchedulerThread, Keeper and EngineCore do around the co-pilot is said again below, step for step, without their futexes.
+#pragma once
+
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "gpu/sim/sim_device.hpp"
+#include "scheduler/copilot.hpp"
+#include "scheduler/dims.hpp"
+#include "scheduler/memory_map.hpp"
+
+namespace ccks::run {
+
+using namespace scheduler;  // SimEngine is a part of it that may see gpu
+
+struct SimEngineOptions {
+  PolicyKind policy = PolicyKind::lookahead;
+  Spine spine = Spine::fitting;
+  std::uint32_t slots = 4;
+  std::uint32_t inbox_slots = kInboxSlots;
+  std::uint32_t outbox_slots = kOutboxSlots;
+  std::uint32_t trace_slots = 0;
+  std::uint64_t spin_deadline_ns = 30'000'000'000;
+  std::uint64_t heartbeat_limit_ns = 10'000'000'000;
+  std::uint64_t idle_limit_ns = 0;
+  std::uint64_t task_deadline_ns = 20'000'000'000;
+  std::uint32_t first_position = 0;  // of the rings
+  std::uint32_t first_epoch = 0;     // of the slots
+  std::uint64_t step_ns = 10;        // what one step of the co-pilot takes besides its accesses
+  std::uint64_t longest_nap_ns = 0;  // between two steps that find nothing; 0: none
+  std::uint64_t patience_ns = 100'000'000;  // of the keeper
+};
+
+/// What an engine tells about its runs, by the scheduler's agent.
+class SimRuns {
+ public:
+  virtual ~SimRuns() = default;
+  virtual void run_ended(const RunSlot& run) = 0;
+  virtual void run_released(const RunSlot& run) = 0;
+  virtual void engine_failed(ErrorCode code, const char* message) = 0;
+};
+
+template <class Atoms>
+class SimEngine final : public RunEvents {
+ public:
+  using Explorer = gpu::sim::Explorer;
+
+  /// All borrowed.
+  SimEngine(gpu::sim::Machine& machine, gpu::sim::SimDevice& device, const SimEngineOptions& options, SimRuns& runs)
+      : machine_(machine), device_(device), options_(options), runs_(runs), submissions_(options.slots) {}
+
+  Status set_up(const plan::PlanView& plan) {
+    Result<PlanTables> tables = make_plan_tables(plan, device_.info().workers, spine_of(options_.policy, options_.spine));
+    if (!tables.ok()) return tables.status();
+    tables_ = std::move(*tables);
+    EngineOptions engine;
+    engine.slots = options_.slots;
+    engine.trace_records = options_.trace_slots;
+    engine.spin_deadline = std::chrono::nanoseconds(options_.spin_deadline_ns);
+    engine.heartbeat_limit = std::chrono::nanoseconds(options_.heartbeat_limit_ns);
+    engine.idle_limit = std::chrono::nanoseconds(options_.idle_limit_ns);
+    Result<MemoryMap> memory = reserve_memory(device_, tables_, engine);
+    if (!memory.ok()) return memory.status();
+    memory_ = std::move(*memory);
+    memory_.params.inbox_slots = options_.inbox_slots;
+    memory_.params.outbox_slots = options_.outbox_slots;
+    slots_.resize(options_.slots);
+    for (std::uint32_t i = 0; i < options_.slots; ++i) {
+      slots_[i].index = i;
+      slots_[i].memory = memory_.slots[i];
+      slots_[i].next_epoch = options_.first_epoch;
+      slots_[i].instance.reserve(tables_);
+      slots_[i].progress.reserve(tables_);
+      free_.push_back(i);
+    }
+    begin_rings();
+    policy_ = make_policy(options_.policy, tables_, options_.slots);
+    make_copilot();
+    return {};
+  }
+
+  /// Launches the workers and starts the scheduler's and the keeper's agents.
+  Status start() {
+    CCKS_RETURN_IF_ERROR(device_.launch(WorkerImage(), memory_.params));
+    scheduler_ = machine_.explorer().add("scheduler", gpu::sim::Side::host, [this] { scheduler_main(); });
+    keeper_ = machine_.explorer().add("keeper", gpu::sim::Side::host, [this] { keeper_main(); });
+    return {};
+  }
+
+  // ---- clients -----------------------------------------------------------------------------------------------------
+  bool has_free_slot() const { return !free_.empty(); }
+  /// A slot of the client's own, its frame built for `symbols`; inputs may be written until submit(). Only where one is free.
+  Result<RunSlot*> acquire(std::span<const std::int64_t> symbols) {
+    RunSlot& run = slots_[free_.back()];
+    std::vector<std::int64_t> dims(tables_.plan.dims.size());
+    CCKS_RETURN_IF_ERROR(evaluate_plan(tables_.plan, symbols, dims));
+    if (!run.instance.matches(symbols)) {
+      CCKS_RETURN_IF_ERROR(run.instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, memory_.states, run.next_epoch));
+      const std::span<const std::byte> frame = run.instance.frame();
+      CCKS_RETURN_IF_ERROR(device_.write(run.memory.frame, frame.data(), frame.size()));
+    }
+    free_.pop_back();
+    return &run;
+  }
+  void submit(RunSlot& run, std::uint64_t deadline_ns = 0) {
+    run.submit_ns = machine_.now();
+    run.deadline_ns = deadline_ns == 0 ? 0 : machine_.clock() + deadline_ns;
+    run.code = ErrorCode::ok;
+    // Relaxed: the queue orders it before the scheduler's look.
+    run.cancel.store(false, std::memory_order_relaxed);
+    run.state.reset(static_cast<std::uint32_t>(RunState::queued));
+    submissions_.push({Submission::Kind::run, run.index});
+    device_.wake_scheduler();
+  }
+  void cancel(RunSlot& run) {
+    run.cancel.store(true, std::memory_order_relaxed);  // relaxed: no data comes with it
+    device_.wake_scheduler();
+  }
+  /// Asks the keeper to suspend, load and relaunch.
+  void hand_off() {
+    hand_off_ = true;
+    call_keeper();
+  }
+  /// Whether workers may be about to leave or to come back.
+  bool keeper_is_busy() const { return called_ && failure_.empty(); }
+  void park(std::uint32_t worker, wire::ParkRequest request) {
+    auto* lines = reinterpret_cast<wire::HostLine*>(memory_.params.host_lines);
+    Atoms{&machine_}.link_store_relaxed(&lines[worker].park, std::uint32_t{request});  // relaxed: a lone word
+    device_.doorbell(worker);
+  }
+  std::uint32_t relaunches() const { return relaunches_; }
+  const PlanTables& tables() const { return tables_; }
+  const MemoryMap& memory() const { return memory_; }
+  std::deque<RunSlot>& slots() { return slots_; }
+  const SchedulerStats& stats() const { return stats_; }
+  Explorer::Agent scheduler() const { return scheduler_; }
+  bool failed() const { return copilot_->failed(); }
+  void add_sink(DecisionSink& sink) { sink_ = &sink; }
+
+  // ---- scheduler's agent -------------------------------------------------------------------------------------------
+  void run_ended(RunSlot& run) override {
+    const bool ok = run.code == ErrorCode::ok;
+    run.state.store(static_cast<std::uint32_t>(ok ? RunState::done : RunState::failed));
+    runs_.run_ended(run);
+  }
+  void run_released(RunSlot& run) override {
+    runs_.run_released(run);
+    free_.push_back(run.index);
+  }
+  void fence_reached(StateFence&) override {}
+  void engine_failed(ErrorCode code, const char* message) override {
+    giving_up_ = true;
+    runs_.engine_failed(code, message);
+  }
+  void workers_away() override { call_keeper(); }
+  const char* outside_failure() const override { return failure_.empty() ? nullptr : failure_.c_str(); }
+
+ private:
+  // Every slot looks as if the ring had been written round and round up to the first position.
+  void begin_rings() {
+    if (options_.first_position == 0) return;
+    const std::uint32_t first = options_.first_position;
+    const wire::WorkerParams& p = memory_.params;
+    for (std::uint32_t w = 0; w < p.workers; ++w) {
+      auto* tasks = reinterpret_cast<wire::Task*>(p.inboxes) + std::size_t{w} * p.inbox_slots;
+      auto* records = reinterpret_cast<wire::Record*>(p.outboxes) + std::size_t{w} * p.outbox_slots;
+      for (std::uint32_t i = 1; i <= p.inbox_slots; ++i) tasks[(first - i) & (p.inbox_slots - 1)].seq = wire::ring_seq(first - i);
+      for (std::uint32_t i = 1; i <= p.outbox_slots; ++i) records[(first - i) & (p.outbox_slots - 1)].seq = wire::ring_seq(first - i);
+      wire::WorkerLine& line = reinterpret_cast<wire::WorkerLine*>(p.worker_lines)[w];
+      line.inbox_position = line.answered_position = line.outbox_position = first;
+      reinterpret_cast<wire::HostLine*>(p.host_lines)[w].outbox_consumed = first;
+    }
+  }
+
+  void make_copilot() {
+    CopilotSetup setup;
+    setup.tables = &tables_;
+    setup.slots = &slots_;
+    setup.fences = &fences_;
+    setup.policy = policy_.get();
+    setup.device = &device_;
+    setup.submissions = &submissions_;
+    setup.events = this;
+    setup.stats = &stats_;
+    setup.params = memory_.params;
+    setup.task_deadline_ns = options_.task_deadline_ns;
+    setup.first_position = options_.first_position;
+    setup.sinks[0] = sink_;
+    copilot_ = std::make_unique<Copilot<Atoms, gpu::sim::SimClock>>(setup, Atoms{&machine_}, gpu::sim::SimClock{&machine_});
+  }
+
+  // As SchedulerThread::drive.
+  void scheduler_main() {
+    std::uint32_t idle = 0;
+    for (;;) {
+      const bool worked = copilot_->step();
+      idle = worked ? 0 : idle + 1;
+      if (worked || options_.longest_nap_ns == 0) {
+        machine_.work(options_.step_ns);
+      } else {
+        device_.scheduler_wait(std::min(options_.longest_nap_ns, (options_.step_ns + 100) << std::min(idle, 16u)));
+      }
+    }
+  }
+
+  // ---- keeper's agent: as Keeper ------------------------------------------------------------------------------------
+  void call_keeper() {
+    called_ = true;
+    if (keeper_ != Explorer::kNobody) machine_.explorer().wake(keeper_, machine_.now());
+  }
+
+  void keeper_main() {
+    for (;;) {
+      if (!called_) {
+        machine_.explorer().sleep(options_.patience_ns);
+        continue;
+      }
+      const bool asked = std::exchange(hand_off_, false);
+      Status status;
+      if (!giving_up_ && (asked || somebody_is_away())) status = bring_back(asked);
+      called_ = hand_off_;
+      if (status.ok() || giving_up_) continue;
+      failure_ = "workers that had left could not be brought back: " + status.message();
+      return;
+    }
+  }
+
+  bool somebody_is_away() const {
+    const auto* lines = reinterpret_cast<const wire::WorkerLine*>(memory_.params.worker_lines);
+    for (std::uint32_t w = 0; w < memory_.params.workers; ++w) {
+      // [W2] acquire: pairs with [W1].
+      const auto state = Atoms{&machine_}.link_load_acquire(&lines[w].state);
+      if (state == static_cast<std::uint32_t>(wire::WorkerState::parked)) return true;
+    }
+    return false;
+  }
+
+  Status bring_back(bool new_code) {
+    auto* lines = reinterpret_cast<wire::HostLine*>(memory_.params.host_lines);
+    for (std::uint32_t w = 0; w < memory_.params.workers; ++w) {
+      Atoms{&machine_}.link_store_relaxed(&lines[w].park, std::uint32_t{wire::kParkSuspend});  // relaxed: a lone word
+      device_.doorbell(w);
+    }
+    for (;;) {
+      const Status left = device_.join(options_.patience_ns);
+      if (giving_up_) return {};
+      if (left.ok()) break;
+      if (left.code() != ErrorCode::deadline_exceeded) return left;
+    }
+    CCKS_RETURN_IF_ERROR(device_.health());
+    if (new_code) CCKS_RETURN_IF_ERROR(device_.load(WorkerImage()));
+    ++relaunches_;
+    return device_.launch(WorkerImage(), memory_.params);
+  }
+
+  gpu::sim::Machine& machine_;
+  gpu::sim::SimDevice& device_;
+  SimEngineOptions options_;
+  SimRuns& runs_;
+  PlanTables tables_;
+  MemoryMap memory_;
+  std::deque<RunSlot> slots_;
+  std::deque<StateFence> fences_ = std::deque<StateFence>(1);
+  SubmissionQueue submissions_;
+  SchedulerStats stats_;
+  std::unique_ptr<Policy> policy_;
+  std::unique_ptr<Copilot<Atoms, gpu::sim::SimClock>> copilot_;
+  DecisionSink* sink_ = nullptr;
+  std::vector<std::uint32_t> free_;
+  Explorer::Agent scheduler_ = Explorer::kNobody;
+  Explorer::Agent keeper_ = Explorer::kNobody;
+  bool called_ = false, hand_off_ = false, giving_up_ = false;
+  std::string failure_;
+  std::uint32_t relaunches_ = 0;
+};
+
+}  // namespace ccks::run
