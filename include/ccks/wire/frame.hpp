@@ -142,8 +142,8 @@ enum OpFlags : u8 {
   kOpSilent = 2,   // neither this op nor any op it waits for, directly or not, stores anything: its signals publish nothing
   // Of frames only, see op_shape.hpp.
   kOpFlat = 4,     // a map: tile t is elements [t * dims[0], (t + 1) * dims[0]) of dims[1], in memory order in every operand
-  kOpVectors = 8,  // every operand can be read and written in vectors of four, with offsets of 32 bits; matmul: dims[0] is 1
-                   // where vectors of b run along k
+  kOpVectors = 8,  // every operand can be read and written in vectors of four, with offsets of 32 bits; matmul: one product a
+                   // tile, dims[0] is a ProductBody, dims[1] is 1 where vectors of b run along k
 };
 
 /// Where everything a worker needs of one op lies together, so that one copy fetches it:

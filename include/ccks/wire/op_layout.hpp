@@ -15,7 +15,7 @@ enum class OpCode : u8 {
   softmax = 2,        // scalars: [0] scale. tile[3] is the whole last dim
   rmsnorm = 3,        // scalars: [0] eps. tile[3] whole
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
-  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0]: see kOpVectors
+  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors
   attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal; scalars: [0] scale. tile[3] = a whole number of heads
   rope = 7,           // dims: [0] heads, [1] position of row 0, [2] has positions, [3] interleaved; scalars: [0] theta
                       // tile[3] = a whole number of heads; input 1, if any, is positions as [1, 1, 1, n] i32

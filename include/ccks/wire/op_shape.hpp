@@ -9,6 +9,18 @@
 
 namespace ccks::wire {
 
+inline constexpr i32 kMarkedLanes = 256;  // of the workers that look at marks
+
+/// Bodies of a kOpVectors matmul, dims[0].
+enum class ProductBody : i32 {
+  none = 0,
+  row,         // one row, up to 128 columns; b in rows
+  four_rows,   // up to four, eight
+  eight_rows,
+  head,        // up to 64 x 64, all of a and b in scratch at once, a vector of each a lane
+  block,       // up to 64 x 64
+};
+
 namespace detail {
 
 /// Whether tiles, in order, cover the elements of a row-major tensor in order, each the same number.
@@ -69,16 +81,34 @@ CCKS_HD constexpr bool in_vectors_or_still(const OperandParams& o) {
   return last < (i64{1} << 28);
 }
 
+CCKS_HD constexpr i32 least(i32 a, i32 b) { return a < b ? a : b; }
+CCKS_HD constexpr i32 ceil_pow2(i32 v) {
+  i32 p = 1;
+  while (p < v) p *= 2;
+  return p;
+}
+
+/// Which body takes a tile of m x n results over k; none: too large for any.
+CCKS_HD constexpr ProductBody product_body(i32 m, i32 n, i32 k, bool down) {
+  if (!down && m <= 8 && n <= 128) return m == 1 ? ProductBody::row : m <= 4 ? ProductBody::four_rows : ProductBody::eight_rows;
+  if ((down && m <= 8) || m > 64 || n > 64) return ProductBody::none;
+  const i32 lines = ceil_pow2(m > n ? m : n);
+  return k <= 64 && (lines < 4 ? 4 : lines) * k <= 4 * kMarkedLanes ? ProductBody::head : ProductBody::block;
+}
+
 CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count) {
-  const OperandParams &a = operands[0], &b = operands[1];
+  const OperandParams &a = operands[0], &b = operands[1], &out = operands[count - 1];
   if (a.dim[3] <= 0 || a.dim[3] % 4 != 0 || !in_vectors(a, 3)) return false;
+  if (least(op.tile[0], out.dim[0]) != 1 || least(op.tile[1], out.dim[1]) != 1) return false;
   const bool down = b.stride[3] != 1;
   if (!in_vectors(b, down ? 2 : 3)) return false;
   for (u32 i = 2; i + 1 < count; ++i) {
     if (!in_vectors_or_still(operands[i])) return false;
   }
-  op.dims[0] = down ? 1 : 0;
-  return true;
+  const ProductBody body = product_body(least(op.tile[2], out.dim[2]), least(op.tile[3], out.dim[3]), a.dim[3], down);
+  op.dims[0] = static_cast<i32>(body);
+  op.dims[1] = down ? 1 : 0;
+  return body != ProductBody::none;
 }
 
 CCKS_HD constexpr void mark_vectors(OpParams& op, const OperandParams* operands) {

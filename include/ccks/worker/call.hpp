@@ -80,6 +80,15 @@ struct FixedTypes {
   }
 };
 
+/// Types as bodies get them, made anew from the call.
+template <class Types>
+CCKS_INLINE Types types_of(const Call& call) {
+  if constexpr (Types::kCount != 0)
+    return Types{};
+  else
+    return Types{call.operands};
+}
+
 // ---- strided windows ------------------------------------------------------------------------------------------------
 
 template <class T>

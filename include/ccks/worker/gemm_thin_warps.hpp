@@ -184,6 +184,7 @@ class ThinWarps {
     scatter_sums<kValues>(lanes_, acc, 1, kWarp, 0, [&](u32 first, u32 count, const float* v) {
       for (u32 e = 0; e < count; ++e) {
         const u32 i = (first + e) / kVector, q = (first + e) % kVector;
+        if (q >= n) continue;  // another warp's column
         float& sum = sums_[i * kColumns + j + q];
         sum = k0 == 0 ? v[e] : sum + v[e];  // the same lane each time
       }

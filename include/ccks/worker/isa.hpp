@@ -11,6 +11,7 @@
 #include "ccks/wire/dtype.hpp"
 #include "ccks/wire/frame.hpp"
 #include "ccks/wire/op_layout.hpp"
+#include "ccks/wire/op_shape.hpp"
 #include "ccks/wire/task.hpp"
 
 #if defined(__CUDACC__)

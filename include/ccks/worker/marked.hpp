@@ -63,26 +63,23 @@ CCKS_INLINE void evaluate_marked(const MarkedArguments<kAccumulates, Types>& arg
     store(machine.floats(expr.result()));
 }
 
-/// One product of a tile: rows [row, row + m) and columns [column, column + n) at batch index (c0, c1).
+/// The product of a tile: rows [row, row + m) and columns [column, column + n) at batch index (c0, c1).
 struct ProductTile {
   u32 c0, c1, row, column, m, n;
-};
 
-/// Calls body(ProductTile, first) for the products of a tile.
-template <class Body>
-CCKS_INLINE void each_product(const Call& call, u32 tile, Body&& body) {
-  const Box box = tile_box(call.op, tile, call.operands[call.op.input_count].dim);
-  const u32 m = static_cast<u32>(box.size[2]), n = static_cast<u32>(box.size[3]);
-  if (m == 0 || n == 0) return;
-  CCKS_NO_UNROLL
-  for (u32 i0 = 0; i0 < static_cast<u32>(box.size[0]); ++i0) {
-    CCKS_NO_UNROLL
-    for (u32 i1 = 0; i1 < static_cast<u32>(box.size[1]); ++i1)
-      body(ProductTile{static_cast<u32>(box.lo[0]) + i0, static_cast<u32>(box.lo[1]) + i1, static_cast<u32>(box.lo[2]),
-                       static_cast<u32>(box.lo[3]), m, n},
-           i0 + i1 == 0);
+  CCKS_INLINE ProductTile(const Call& call, u32 tile) {
+    const OpParams& op = call.op;
+    const OperandParams& out = call.operands[op.input_count];
+    i32 c[4];
+    tile_coordinates(op, tile, c);
+    c0 = static_cast<u32>(c[0]);
+    c1 = static_cast<u32>(c[1]);
+    row = static_cast<u32>(c[2] * op.tile[2]);
+    column = static_cast<u32>(c[3] * op.tile[3]);
+    m = least(static_cast<u32>(op.tile[2]), static_cast<u32>(out.dim[2]) - row);
+    n = least(static_cast<u32>(op.tile[3]), static_cast<u32>(out.dim[3]) - column);
   }
-}
+};
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

@@ -4,7 +4,6 @@
 #include "ccks/worker/expr.hpp"
 #include "ccks/worker/gemm.hpp"
 #include "ccks/worker/product_block.hpp"
-#include "ccks/worker/product_thin.hpp"
 #if CCKS_HOST_BODIES
 #include "ccks/worker/gemm_thin_host.hpp"
 #endif
@@ -65,27 +64,8 @@ struct MatmulProblem {
 #endif
 };
 
-/// False: nothing is done.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE bool marked_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-  const bool down = call.op.dims[0] != 0;
-  const i32 rows = least(call.op.tile[2], call.operands[0].dim[2]);
-  if (!in_vectors(call.op) || (down && rows <= static_cast<i32>(kThinMostRows))) return false;
-  each_product(call, tile, [&](const ProductTile& t, bool first) {
-    if (!first) lanes.sync();  // the product before is done with scratch
-    if (!down && t.m <= kThinMostRows)
-      thin_product(lanes, call, t, types, expr);
-    else
-      block_products(lanes, call, t, types, expr);
-  });
-  return true;
-}
-
-template <class Lanes, class Types, class Expr>
-CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-  if constexpr (WarpLanes<Lanes>) {
-    if (marked_matmul(lanes, call, tile, types, expr)) return FaultCode::none;
-  }
+CCKS_OUTLINE FaultCode any_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   const auto a = view_of<0>(call, types);
   const auto b = view_of<1>(call, types);
   const u32 out_index = call.op.input_count;
@@ -109,6 +89,14 @@ CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const
       gemm(lanes, problem, m, n, static_cast<u32>(a.dim[3]));
     }
   return FaultCode::none;
+}
+
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if constexpr (WarpLanes<Lanes>) {
+    if (marked_product(lanes, call, tile, types, expr)) return FaultCode::none;
+  }
+  return any_matmul(lanes, call, tile, types, expr);
 }
 
 /// Rows of one tile of an expert_matmul.

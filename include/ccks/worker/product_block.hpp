@@ -4,6 +4,7 @@
 
 #include "ccks/worker/gemm_warps.hpp"
 #include "ccks/worker/marked.hpp"
+#include "ccks/worker/product_thin.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -27,17 +28,16 @@ struct PieceShape {
   CCKS_INLINE u32 pitch() const { return (1u << lines_log) + kPad; }
 };
 
-template <class Lanes, class Types, class Expr>
+/// kFlight vectors of a piece a lane: 4, or 1 for heads, whose k is one piece.
+template <u32 kFlight, class Lanes, class Types, class Expr>
 class BlockProduct {
  public:
-  static constexpr u32 kLanes = Lanes::kLanes, kWarp = Lanes::kWarp;
-  static constexpr u32 kSide = kLanes / 4, kDepth = 64;
-  static constexpr u32 kFlight = kSide * kDepth / kVector / kLanes;
+  static constexpr u32 kLanes = Lanes::kLanes, kWarp = Lanes::kWarp, kDepth = 64;
   using Values = float[kFlight][kVector];
 
   CCKS_INLINE BlockProduct(Lanes& lanes, const Call& call, const ProductTile& t, const Types& types)
       : lanes_(lanes), call_(call), t_(t), types_(types), k_(static_cast<u32>(call.operands[0].dim[3])),
-        a_(lanes.lane(), most(t.m, kVector), true), b_(lanes.lane(), most(t.n, kVector), call.op.dims[0] != 0) {}
+        a_(lanes.lane(), most(t.m, kVector), true), b_(lanes.lane(), most(t.n, kVector), call.op.dims[1] != 0) {}
 
   CCKS_INLINE void run(const Expr& expr) {
     const u32 wide_log = b_.lines_log - 2, cells_log = a_.lines_log - 2 + wide_log;
@@ -49,7 +49,7 @@ class BlockProduct {
     float* b = a + least(kDepth, k_) * a_.pitch();
     float acc[kVector * kVector] = {};
     CCKS_NO_UNROLL
-    for (u32 k0 = 0; k0 < k_; k0 += kDepth) {
+    for (u32 k0 = 0; kFlight > 1 ? k0 < k_ : k0 == 0; k0 += kDepth) {
       const u32 depth = least(kDepth, k_ - k0);
       Values from_a, from_b;
       fetch(from_a, types_.template type<0>(), call_.operands[0], a_, t_.row, t_.m, k0, depth);
@@ -137,23 +137,26 @@ class BlockProduct {
   PieceShape<Lanes> a_, b_;
 };
 
-template <class Lanes, class Types, class Expr>
-CCKS_OUTLINE void block_product(Lanes& lanes, const Call call, const ProductTile t, const Types types, const Expr expr) {
-  BlockProduct<Lanes, Types, Expr>(lanes, call, t, types).run(expr);
+template <u32 kFlight, class Types, class Lanes, class Expr>
+CCKS_OUTLINE void block_product(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
+  const Call call(frame, op);
+  const Types types = types_of<Types>(call);
+  const ProductTile t(call, tile);
+  BlockProduct<kFlight, Lanes, Types, Expr>(lanes, call, t, types).run(expr);
 }
 
-/// Of a kOpVectors op.
+/// False: nothing is done. Bodies are functions of their own, so that registers are shared out for one of them at a time.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE void block_products(Lanes& lanes, const Call& call, const ProductTile& t, const Types& types, const Expr& expr) {
-  constexpr u32 kSide = BlockProduct<Lanes, Types, Expr>::kSide;
-  CCKS_NO_UNROLL
-  for (u32 i = 0; i < t.m; i += kSide) {
-    CCKS_NO_UNROLL
-    for (u32 j = 0; j < t.n; j += kSide) {
-      if (i + j != 0) lanes.sync();  // results are read to the end
-      block_product(lanes, call, ProductTile{t.c0, t.c1, t.row + i, t.column + j, least(kSide, t.m - i), least(kSide, t.n - j)},
-                    types, expr);
-    }
+CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const Types&, const Expr& expr) {
+  using wire::ProductBody;
+  if (!in_vectors(call.op)) return false;
+  switch (static_cast<ProductBody>(call.op.dims[0])) {
+    case ProductBody::row: thin_row<Types>(lanes, call.frame, call.op, tile, expr); return true;
+    case ProductBody::four_rows: thin_rows<1, Types>(lanes, call.frame, call.op, tile, expr); return true;
+    case ProductBody::eight_rows: thin_rows<2, Types>(lanes, call.frame, call.op, tile, expr); return true;
+    case ProductBody::head: block_product<1, Types>(lanes, call.frame, call.op, tile, expr); return true;
+    case ProductBody::block: block_product<4, Types>(lanes, call.frame, call.op, tile, expr); return true;
+    default: return false;
   }
 }
 

@@ -8,8 +8,7 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-inline constexpr u32 kThinColumns = 128;  // a turn: a warp's lanes times four
-inline constexpr u32 kThinMostRows = 8;
+inline constexpr u32 kThinColumns = 128;  // of a tile, at most: a warp's lanes times four
 
 /// How lanes share a product: groups of four columns, slices of k.
 struct ThinShare {
@@ -80,8 +79,11 @@ CCKS_INLINE void keep_sums(Lanes& lanes, float* sums, const float* acc, const Th
 }
 
 /// One row.
-template <class Lanes, class Types, class Expr>
-CCKS_OUTLINE void thin_row(Lanes& lanes, const Call call, const ProductTile t, const Types types, const Expr expr) {
+template <class Types, class Lanes, class Expr>
+CCKS_OUTLINE void thin_row(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
+  const Call call(frame, op);
+  const Types types = types_of<Types>(call);
+  const ProductTile t(call, tile);
   constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
   const OperandParams& a = call.operands[0];
   const auto type = types.template type<0>();
@@ -134,8 +136,11 @@ CCKS_INLINE void stage_rows(Lanes& lanes, float* to, T type, const u8* from, u32
 
 /// Up to 4 * kParts rows: the lanes in kParts parts, each with four rows and all of b, which comes from the nearest cache
 /// after the first part. a stands in scratch, [k][row].
-template <u32 kParts, class Lanes, class Types, class Expr>
-CCKS_OUTLINE void thin_rows(Lanes& lanes, const Call call, const ProductTile t, const Types types, const Expr expr) {
+template <u32 kParts, class Types, class Lanes, class Expr>
+CCKS_OUTLINE void thin_rows(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
+  const Call call(frame, op);
+  const Types types = types_of<Types>(call);
+  const ProductTile t(call, tile);
   constexpr u32 kFlight = 8, kRows = 4, kAll = kRows * kParts, kPart = Lanes::kLanes / kParts;
   constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kSums = kWarps * kRows * kThinColumns;
   static_assert(kSums * sizeof(float) < kMinScratchBytes / 2);
@@ -195,23 +200,6 @@ CCKS_OUTLINE void thin_rows(Lanes& lanes, const Call call, const ProductTile t, 
     evaluate_marked<1>(MarkedArguments<true, Types>{call, types, &all, static_cast<u32>(call.op.dims[wire::kEpilogueDim]),
                                                     t.c0, t.c1, t.row + i, t.column + j},
                        expr);
-  }
-}
-
-/// Of a kOpVectors op whose b lies in rows, m <= kThinMostRows.
-template <class Lanes, class Types, class Expr>
-CCKS_INLINE void thin_product(Lanes& lanes, const Call& call, ProductTile t, const Types& types, const Expr& expr) {
-  const u32 end = t.column + t.n;
-  CCKS_NO_UNROLL
-  for (bool first = true; t.column < end; t.column += kThinColumns, first = false) {
-    t.n = least(kThinColumns, end - t.column);
-    if (!first) lanes.sync();  // sums are read to the end
-    if (t.m == 1)
-      thin_row(lanes, call, t, types, expr);
-    else if (t.m <= 4)
-      thin_rows<1>(lanes, call, t, types, expr);
-    else
-      thin_rows<2>(lanes, call, t, types, expr);
   }
 }
 

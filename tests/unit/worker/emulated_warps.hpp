@@ -9,13 +9,14 @@
 #include <memory>
 #include <vector>
 
+#include "ccks/wire/op_shape.hpp"
 #include "ccks/worker/lanes.hpp"
 
 namespace ccks::worker::test {
 
 class WarpBlock {
  public:
-  static constexpr wire::u32 kLanes = 64, kWarp = 32;
+  static constexpr wire::u32 kLanes = wire::kMarkedLanes, kWarp = 32;
 
   WarpBlock() : scratch_(new Scratch) { std::memset(scratch_->bytes, 0xff, sizeof scratch_->bytes); }
 
@@ -53,7 +54,7 @@ class WarpBlock {
   }
 
  private:
-  static constexpr std::size_t kStackBytes = 256 * 1024;
+  static constexpr std::size_t kStackBytes = 128 * 1024;
   struct Scratch {
     alignas(128) wire::u8 bytes[kMinScratchBytes];
   };
