@@ -65,14 +65,15 @@ CCKS_HD constexpr i64 tiles_of(const TileQuestion& q, const TileHint& t) {
   return n;
 }
 
-/// Elements per tile for ops that only pass over memory: enough to hide the cost of a task (about 1 us), few enough
-/// that every worker gets two.
+/// Elements per tile for ops that only pass over memory. On the host enough to hide the cost of a task (about 1 us), few enough
+/// that every worker gets two. A GPU's worker takes as long for 256 elements as for 2048, since a tile is mostly latency: one
+/// tile a worker, and small tensors are cut as finely as products of small heads are, so that chains stay on their worker.
 CCKS_HD constexpr i64 element_budget(const TileQuestion& q) {
   const i64 total =
       most(q.extent[0], 1) * most(q.extent[1], 1) * most(q.extent[2], 1) * most(q.extent[3], 1) * most(q.depth, 1);
-  const bool host = q.device == DeviceClass::host;
-  const i64 lo = host ? 4096 : 2048, hi = host ? 32768 : 16384;
-  return most(lo, least(hi, ceil_div(total, 2 * static_cast<i64>(q.workers))));
+  const i64 workers = static_cast<i64>(q.workers);
+  if (q.device == DeviceClass::host) return most(4096, least(32768, ceil_div(total, 2 * workers)));
+  return most(256, least(16384, ceil_pow2(ceil_div(total, workers))));
 }
 
 /// tile[3] is given; rows fill the rest of the budget, innermost dim first.
@@ -103,11 +104,12 @@ CCKS_HD constexpr TileHint rope(const TileQuestion& q) {
   return rows(q, last, last);
 }
 
-/// Few rows: the weights are streamed once, so rows stay whole and columns are split evenly over the workers.
+/// Few rows: the weights are streamed once, so rows stay whole and columns are split evenly over the workers. On a GPU one
+/// tile each, and no less than 32 bytes of a row of weights: what memory moves at a time.
 CCKS_HD constexpr TileHint thin_matmul(const TileQuestion& q) {
   const bool host = q.device == DeviceClass::host;
-  const i64 columns = ceil_div(most(q.extent[3], 1), static_cast<i64>(q.workers) * 2);
-  const i64 lo = host ? 64 : 16, hi = host ? 1024 : 128;
+  const i64 columns = ceil_div(most(q.extent[3], 1), static_cast<i64>(q.workers) * (host ? 2 : 1));
+  const i64 lo = host ? 64 : 32 / static_cast<i64>(wire::dtype_bytes(q.dtype)), hi = host ? 1024 : 128;
   TileHint t;
   t.tile[2] = static_cast<i32>(most(q.extent[2], 1));
   t.tile[3] = fit(q.extent[3], most(lo, least(hi, ceil_pow2(columns))));
@@ -133,7 +135,8 @@ CCKS_HD constexpr TileHint block_matmul(const TileQuestion& q, i64 rows_wanted) 
 }
 
 CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
-  return q.extent[2] <= 4 ? thin_matmul(q) : block_matmul(q, 128);
+  const i64 few = q.device == DeviceClass::host ? 4 : 8;  // what the bodies for few rows take
+  return q.extent[2] <= few ? thin_matmul(q) : block_matmul(q, 128);
 }
 
 CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
