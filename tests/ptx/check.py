@@ -1,0 +1,268 @@
+#!/usr/bin/env python3
+"""What the device code compiles to. No GPU is needed.
+
+usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|sass|weakened
+
+ orders    each ordered access of the platform is the one instruction that its name promises, and nothing beside it
+ worker    the kernel has the orders that the protocol needs, no fence, no read-modify-write that crosses the link, no access
+           in parts, no local memory, and registers for all its threads
+ sass      the same of the machine code: 16-byte accesses are whole, and only ordered accesses pay for their order
+ weakened  the checks above refuse code in which an order is weakened
+
+Exit 77 (a skip) without nvcc, and `sass` without a disassembler.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+# Function of CudaAtoms or ptx, type, tags of the protocol, instruction.
+ACCESSES = [
+    ("load_slot_acquire", "SlotWords", ["R2"], "ld.acquire.sys.global.b128"),
+    ("store_slot_release", "SlotWords", ["R1"], "st.release.sys.global.b128"),
+    ("store_slot_relaxed", "SlotWords", [], "st.relaxed.sys.global.b128"),
+    ("link_load_acquire", "u32", ["R4"], "ld.acquire.sys.global.u32"),
+    ("link_load_relaxed", "u32", [], "ld.relaxed.sys.global.u32"),
+    ("link_load_relaxed", "u64", [], "ld.relaxed.sys.global.u64"),
+    ("link_store_release", "u32", ["R3", "W1"], "st.release.sys.global.u32"),
+    ("link_store_relaxed", "u32", [], "st.relaxed.sys.global.u32"),
+    ("link_store_relaxed", "u64", [], "st.relaxed.sys.global.u64"),
+    ("event_load_acquire", "u32", ["E2"], "ld.acquire.gpu.global.u32"),
+    ("event_load_relaxed", "u32", [], "ld.relaxed.gpu.global.u32"),
+    ("event_add_release", "u32", ["E1"], "red.release.gpu.global.add.u32"),
+    ("event_add_relaxed", "u32", [], "red.relaxed.gpu.global.add.u32"),
+    ("queue_add_relaxed", "u32", [], "atom.relaxed.gpu.global.add.u32"),
+    ("queue_add_acq_rel", "u32", ["QE1", "QE2"], "atom.acq_rel.gpu.global.add.u32"),
+    ("queue_load_relaxed", "u64", [], "ld.relaxed.gpu.global.u64"),
+    ("queue_load_acquire", "u64", ["QE4"], "ld.acquire.gpu.global.u64"),
+    ("queue_store_release", "u64", ["QE3"], "st.release.gpu.global.u64"),
+    ("queue_store_relaxed", "u64", [], "st.relaxed.gpu.global.u64"),
+    # Between the warps of a block; the pipeline's own tags, P1 and so on, share these.
+    ("ld_acquire_cta_shared", "u32", ["P even"], "ld.acquire.cta.shared.u32"),
+    ("ld_relaxed_cta_shared", "u32", [], "ld.relaxed.cta.shared.u32"),
+    ("st_release_cta_shared", "u32", ["P odd"], "st.release.cta.shared.u32"),
+    ("st_relaxed_cta_shared", "u32", [], "st.relaxed.cta.shared.u32"),
+    ("red_release_cta_shared_add", "u32", [], "red.release.cta.shared.add.u32"),
+]
+
+ENTRY = re.compile(r"\.entry\s+(\w+)")
+# Every access that has an order, and everything that orders by itself.
+ORDERED = re.compile(r"^\s*(?:\{\s*)?(?:\.reg[^;]*;\s*)?(?:@!?%p\d+\s+)?"
+                     r"((?:ld|st|red|atom)\.(?:relaxed|acquire|release|acq_rel|volatile|mmio|sc)[.\w]*|"
+                     r"(?:ld|st|red|atom)\.(?:global|shared|local)?\.?volatile[.\w]*|(?:red|atom|membar|fence)[.\w]*)",
+                     re.MULTILINE)
+FENCE = re.compile(r"^(?:membar|fence)\b")
+
+
+class Complaints(list):
+    def need(self, holds, text):
+        if not holds:
+            self.append(text)
+
+
+def compile_to(nvcc, include, source, output, *options):
+    made = subprocess.run([nvcc, "-std=c++20", "-O3", "-gencode", "arch=compute_90a,code=sm_90a", f"-I{include}",
+                           *options, "-o", str(output), str(HERE / source)], capture_output=True, text=True)
+    if made.returncode != 0:
+        sys.exit(f"{source} does not compile:\n{made.stdout}{made.stderr}")
+    return made.stdout + made.stderr
+
+
+def instructions_of(ptx):
+    """Body of each kernel of a PTX text, by name."""
+    bodies, starts = {}, list(ENTRY.finditer(ptx))
+    for start, end in zip(starts, [s.start() for s in starts[1:]] + [len(ptx)]):
+        bodies[start.group(1)] = ptx[start.start():end].replace("{ .reg", "{\n.reg").replace("; ", ";\n")
+    return bodies
+
+
+def ordered(body):
+    return [found.group(1) for found in ORDERED.finditer(body)]
+
+
+def ptx_of(nvcc, include, source, work, *options):
+    output = work / (pathlib.Path(source).stem + ".ptx")
+    compile_to(nvcc, include, source, output, "-ptx", *options)
+    return instructions_of(output.read_text())
+
+
+def check_orders(nvcc, include, work):
+    wrong = Complaints()
+    bodies = ptx_of(nvcc, include, "orders.cu", work)
+    for name, kind, tags, instruction in ACCESSES:
+        found = ordered(bodies.get(f"probe_{name}_{kind}", ""))
+        wrong.need(found == [instruction], f"{name}({kind}) {tags}: {instruction} expected, found {found}")
+    platform = (include / "ccks/worker/platform_cuda.hpp").read_text()
+    atoms = platform[platform.index("struct CudaAtoms"):platform.index("class CudaPlatform")]
+    known = {name for name, *_ in ACCESSES}
+    for line in atoms.splitlines():
+        function = re.search(r"__device__ static [\w:]+ (\w+)\(", line)
+        if function is None:
+            continue
+        wrong.need(function.group(1) in known, f"CudaAtoms::{function.group(1)} has no probe")
+        said = re.findall(r"\[([A-Z]+\d+)\]", line)
+        meant = [tags for name, kind, tags, _ in ACCESSES if name == function.group(1)]
+        wrong.need(said in meant, f"CudaAtoms::{function.group(1)} is tagged {said}, and checked as {meant}")
+    return wrong
+
+
+def check_worker(nvcc, include, work, *options):
+    wrong = Complaints()
+    ptx = ptx_of(nvcc, include, "worker.cu", work, *options)["ccks_worker"]
+    found = ordered(ptx)
+    known = {instruction for *_, instruction in ACCESSES}
+    for name, _, tags, instruction in ACCESSES:
+        if tags:
+            wrong.need(instruction in found, f"{tags} {name}: the kernel has no {instruction}")
+    for instruction in sorted(set(found)):
+        wrong.need(not FENCE.match(instruction), f"{instruction}: an operation on an object could carry the order")
+        wrong.need(FENCE.match(instruction) or instruction in known, f"{instruction}: not an access of the platform")
+        wrong.need(not (re.match(r"atom|red", instruction) and ".sys" in instruction),
+                   f"{instruction}: no read-modify-write crosses PCIe")
+    wrong.need(not re.search(r"\b(?:ld|st)\.local\b", ptx), "the pipeline uses local memory")
+    check_resources(nvcc, include, work, ptx, wrong, options)
+    return wrong
+
+
+def check_resources(nvcc, include, work, ptx, wrong, options):
+    said = compile_to(nvcc, include, "worker.cu", work / "worker.cubin", "-cubin", "-Xptxas", "-v", *options)
+    said = said[said.index("'ccks_worker'"):]
+    stack, stores, loads = (int(n) for n in re.search(
+        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said).groups())
+    registers = int(re.search(r"Used (\d+) registers", said).group(1))
+    threads = int(re.search(r"\.maxntid (\d+)", ptx).group(1))
+    limit = 65536 // threads // 8 * 8  # of an SM, handed out by eights
+    print(f"ccks_worker: {registers} registers of {limit}, {threads} threads, {stack} bytes of stack")
+    wrong.need(registers <= limit, f"{registers} registers, {limit} at most for {threads} threads")
+    wrong.need(stack == stores == loads == 0, f"{stack} bytes of stack, {stores} spilled, {loads} loaded back")
+
+
+def disassembler(nvcc):
+    beside = pathlib.Path(nvcc).parent / "nvdisasm"
+    return str(beside) if beside.exists() else shutil.which("nvdisasm")
+
+
+def sass_of(nvdisasm, cubin):
+    text = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
+    parts = re.split(r"\.section\s+\.text\.(\w+)", text)
+    return dict(zip(parts[1::2], parts[2::2]))
+
+
+def mnemonics(body, start):
+    return re.findall(rf"\b((?:{start})[A-Z0-9]*\.?[A-Z0-9_.]*)\b", body)
+
+
+def check_sass(nvcc, include, work):
+    nvdisasm = disassembler(nvcc)
+    if nvdisasm is None:
+        print("skipped: there is no nvdisasm")
+        sys.exit(77)
+    wrong = Complaints()
+    compile_to(nvcc, include, "orders.cu", work / "orders.cubin", "-cubin")
+    probes = sass_of(nvdisasm, work / "orders.cubin")
+    for name, kind, _, instruction in ACCESSES:
+        body = probes[f"probe_{name}_{kind}"]
+        barrier = bool(mnemonics(body, "MEMBAR"))
+        # On its way out a release waits for all that was stored; an acquire drops what the SM holds. Within a block neither is needed.
+        if ".cta." not in instruction:
+            needs = ".release." in instruction or ".acq_rel." in instruction
+            wrong.need(barrier == needs, f"{name}({kind}): {'no' if needs else 'a'} barrier in the machine code")
+        if instruction.endswith(".b128"):
+            check_whole(wrong, name, body, "LD" if instruction.startswith("ld") else "ST")
+    check_whole(wrong, "a slot used in part", probes["probe_slot_in_part"], "LD")
+    ptx = ptx_of(nvcc, include, "worker.cu", work)["ccks_worker"]
+    compile_to(nvcc, include, "worker.cu", work / "worker.cubin", "-cubin")
+    worker = sass_of(nvdisasm, work / "worker.cubin")["ccks_worker"]
+    for start, letter in (("ld", "LD"), ("st", "ST")):
+        meant = len([i for i in ordered(ptx) if re.match(rf"{start}\.\w+\.sys\.global\.b128", i)])
+        whole = [m for m in mnemonics(worker, letter) if ".128" in m and m.endswith(".STRONG.SYS")]
+        wrong.need(len(whole) >= meant > 0, f"{meant} slots in PTX, {len(whole)} whole {letter} in the machine code")
+    wrong.need(not mnemonics(worker, "LDL|STL"), "local memory in the machine code")
+    crossing = [m for m in mnemonics(worker, "RED|ATOM") if m.endswith(".SYS")]
+    wrong.need(not crossing, f"read-modify-writes that cross the link: {crossing}")
+    return wrong
+
+
+def check_whole(wrong, name, body, letter):
+    accesses = [m for m in mnemonics(body, letter) if m.endswith(".STRONG.SYS")]
+    wrong.need(len(accesses) == 1 and ".128" in accesses[0], f"{name}: one access of 16 bytes expected, found {accesses}")
+
+
+# Check, edited files, what, by what; or worker.cu with a macro.
+WEAKER = [
+    (check_orders, "ptx.hpp", r"red\.release\.gpu", "red.relaxed.gpu"),
+    (check_orders, "ptx.hpp", r"red\.release\.gpu", "fence.acq_rel.gpu; red.relaxed.gpu"),
+    (check_orders, "ptx.hpp", r"ld\.acquire\.gpu\.global\.u32", "ld.relaxed.gpu.global.u32"),
+    (check_orders, "ptx.hpp", r"ld\.acquire\.sys\.global\.b128", "ld.relaxed.sys.global.b128"),
+    (check_orders, "ptx.hpp", r"st\.release\.sys\.global\.b128", "st.release.gpu.global.b128"),
+    (check_orders, "ptx.hpp", r"ld\.acquire\.sys\.global\.u32", "ld.volatile.global.u32"),
+    (check_orders, "ptx.hpp", r"st\.release\.sys\.global\.u32", "st.relaxed.sys.global.u32"),
+    (check_orders, "ptx.hpp", r"atom\.acq_rel\.gpu", "atom.acq_rel.sys"),
+    (check_orders, "ptx.hpp", r"st\.release\.cta", "st.relaxed.cta"),
+    (check_orders, "platform_cuda.hpp", r"\[E1\]", "[E9]"),
+    (check_worker, "*", r"(?<!void )\b(event_add_|red_)release(_gpu_add)?\(", r"\1relaxed\2("),
+    (check_worker, "*", r"(?<!u32 )(?<!u64 )\b(event_load_|ld_)acquire(_gpu)?\(", r"\1relaxed\2("),
+    (check_worker, "*", r"\bst_release_cta_shared\(&", "st_relaxed_cta_shared(&"),
+    (check_worker, "ptx.hpp", r"atom\.relaxed\.gpu", "atom.relaxed.sys"),
+    (check_worker, "CCKS_WEAKEN_FENCE", "", ""),
+    (check_worker, "CCKS_WEAKEN_SYSTEM_ADD", "", ""),
+    (check_worker, "CCKS_WEAKEN_LOCAL_MEMORY", "", ""),
+    (check_sass, "ptx.hpp", r"\{ \.reg \.b128 slot; ld\.acquire\.sys\.global\.b128 slot, \[%2\]; mov\.b128 \{%0,%1\}, slot; \}",
+     "ld.acquire.sys.global.u64 %0, [%2]; ld.acquire.sys.global.u64 %1, [%2 + 8];"),
+    (check_sass, "ptx.hpp", r"red\.release\.gpu", "red.relaxed.gpu"),
+    (check_sass, "ptx.hpp", r"red\.relaxed\.gpu", "red.release.gpu"),
+]
+
+
+def weaken(include, copy, files, old, new):
+    shutil.copytree(include / "ccks", copy / "ccks")
+    edits = 0
+    for path in sorted((copy / "ccks/worker").glob(files)):
+        if path.is_dir():
+            continue
+        text, count = re.subn(old, new, path.read_text())
+        if count:
+            path.write_text(text)
+        edits += count
+    return edits
+
+
+def check_weakened(nvcc, include, work):
+    wrong = Complaints()
+    for check, files, old, new in WEAKER:
+        if check is check_sass and disassembler(nvcc) is None:
+            print(f"left out, for there is no nvdisasm: {old} -> {new}")
+            continue
+        with tempfile.TemporaryDirectory(dir=work) as temporary:
+            copy = pathlib.Path(temporary)
+            if files.startswith("CCKS_"):
+                what, found = files, check(nvcc, include, copy, f"-D{files}")
+            else:
+                what = f"{old} -> {new} in {files}"
+                wrong.need(weaken(include, copy, files, old, new) > 0, f"nothing to weaken: {what}")
+                found = check(nvcc, copy, copy)
+        print(f"{what}\n    {found[0] if found else 'NOT REFUSED'}")
+        wrong.need(found, f"not refused: {what}")
+    return wrong
+
+
+def main():
+    nvcc, include, work, what = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), sys.argv[4]
+    if shutil.which(nvcc) is None:
+        print("skipped: there is no nvcc")
+        sys.exit(77)
+    work = work / what
+    work.mkdir(parents=True, exist_ok=True)
+    checks = {"orders": check_orders, "worker": check_worker, "sass": check_sass, "weakened": check_weakened}
+    wrong = checks[what](nvcc, include, work)
+    for text in wrong:
+        print(text)
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
