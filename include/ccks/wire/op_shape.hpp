@@ -10,6 +10,7 @@
 namespace ccks::wire {
 
 inline constexpr i32 kMarkedLanes = 256;  // of the workers that look at marks
+inline constexpr u32 kCoordinateDim = 6;  // of a kOpVectors op: where a tile's coordinates stand in its number
 
 /// Bodies of a kOpVectors matmul, dims[0].
 enum class ProductBody : i32 {
@@ -82,18 +83,29 @@ CCKS_HD constexpr bool in_vectors_or_still(const OperandParams& o) {
 }
 
 CCKS_HD constexpr i32 least(i32 a, i32 b) { return a < b ? a : b; }
-CCKS_HD constexpr i32 ceil_pow2(i32 v) {
-  i32 p = 1;
-  while (p < v) p *= 2;
-  return p;
+CCKS_HD constexpr i32 ceil_log2(i32 v) {
+  i32 log = 0;
+  while ((i32{1} << log) < v) ++log;
+  return log;
 }
+
+/// Lines of a piece in scratch: a power of two, four at least.
+CCKS_HD constexpr i32 lines_log(i32 lines) { return lines <= 4 ? 2 : ceil_log2(lines); }
 
 /// Which body takes a tile of m x n results over k; none: too large for any.
 CCKS_HD constexpr ProductBody product_body(i32 m, i32 n, i32 k, bool down) {
   if (!down && m <= 8 && n <= 128) return m == 1 ? ProductBody::row : m <= 4 ? ProductBody::four_rows : ProductBody::eight_rows;
   if ((down && m <= 8) || m > 64 || n > 64) return ProductBody::none;
-  const i32 lines = ceil_pow2(m > n ? m : n);
-  return k <= 64 && (lines < 4 ? 4 : lines) * k <= 4 * kMarkedLanes ? ProductBody::head : ProductBody::block;
+  const i32 lines = i32{1} << lines_log(m > n ? m : n);
+  return k <= 64 && lines * k <= 4 * kMarkedLanes ? ProductBody::head : ProductBody::block;
+}
+
+/// How lanes share a tile: `row` and the like: log2 of the groups of four columns. `head`, `block`: log2 of the lines of a and
+/// of b, a byte each, then log2 of the lanes that share a cell of 4 x 4 results.
+CCKS_HD constexpr i32 product_share(ProductBody body, i32 m, i32 n) {
+  if (body <= ProductBody::eight_rows) return ceil_log2(n / 4);
+  const i32 a = lines_log(m), b = lines_log(n), cells = a + b - 4;
+  return a | b << 8 | least(ceil_log2(kMarkedLanes) - cells, 5) << 16;
 }
 
 CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count) {
@@ -105,10 +117,27 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   for (u32 i = 2; i + 1 < count; ++i) {
     if (!in_vectors_or_still(operands[i])) return false;
   }
-  const ProductBody body = product_body(least(op.tile[2], out.dim[2]), least(op.tile[3], out.dim[3]), a.dim[3], down);
+  const i32 m = least(op.tile[2], out.dim[2]), n = least(op.tile[3], out.dim[3]);
+  const ProductBody body = product_body(m, n, a.dim[3], down);
+  if (body == ProductBody::none) return false;
   op.dims[0] = static_cast<i32>(body);
   op.dims[1] = down ? 1 : 0;
-  return body != ProductBody::none;
+  op.dims[2] = product_share(body, m, n);
+  return true;
+}
+
+/// Where the coordinates of a tile stand in its number: a byte for each of the axes 3, 2, 1 says how many bits are its. The
+/// outermost axis that is cut takes all that are left. -1: an axis within it is not a power of two.
+CCKS_HD constexpr i32 coordinate_bits(const OpParams& op) {
+  i32 packed = 0;
+  for (int i = 3; i >= 1; --i) {
+    bool cut_outside = false;
+    for (int j = 0; j < i; ++j) cut_outside = cut_outside || op.grid[j] > 1;
+    const i32 bits = cut_outside ? ceil_log2(op.grid[i]) : 31;
+    if (cut_outside && (i32{1} << bits) != op.grid[i]) return -1;
+    packed |= bits << (8 * (3 - i));
+  }
+  return packed;
 }
 
 CCKS_HD constexpr void mark_vectors(OpParams& op, const OperandParams* operands) {
@@ -130,6 +159,7 @@ CCKS_HD constexpr void mark_vectors(OpParams& op, const OperandParams* operands)
       }
   }
   op.flags |= kOpVectors;
+  op.dims[kCoordinateDim] = coordinate_bits(op);
 }
 
 }  // namespace detail

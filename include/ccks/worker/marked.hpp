@@ -9,6 +9,30 @@ inline namespace CCKS_ISA {
 
 CCKS_INLINE bool in_vectors(const OpParams& op) { return (op.flags & wire::kOpVectors) != 0; }
 
+/// tile_coordinates, without divisions.
+CCKS_INLINE void marked_coordinates(const OpParams& op, u32 tile, i32 (&c)[4]) {
+  const u32 packed = static_cast<u32>(op.dims[wire::kCoordinateDim]);
+  if (packed == 0xffffffffu) return tile_coordinates(op, tile, c);
+  CCKS_UNROLL
+  for (u32 i = 3; i >= 1; --i) {
+    const u32 bits = packed >> (8 * (3 - i)) & 31;
+    c[i] = static_cast<i32>(tile & ((1u << bits) - 1));
+    tile >>= bits;
+  }
+  c[0] = static_cast<i32>(tile);
+}
+CCKS_INLINE Box marked_box(const OpParams& op, u32 tile, const i32 (&dim)[4]) {
+  Box box;
+  i32 c[4];
+  marked_coordinates(op, tile, c);
+  CCKS_UNROLL
+  for (u32 i = 0; i < 4; ++i) {
+    box.lo[i] = c[i] * op.tile[i];
+    box.size[i] = least(op.tile[i], dim[i] - box.lo[i]);
+  }
+  return box;
+}
+
 /// Of the first element along axis 3, in elements.
 CCKS_INLINE u32 row_offset(const OperandParams& o, u32 c0, u32 c1, u32 c2) {
   return c0 * static_cast<u32>(o.stride[0]) + c1 * static_cast<u32>(o.stride[1]) + c2 * static_cast<u32>(o.stride[2]);
@@ -44,17 +68,69 @@ struct MarkedArguments {
   }
 };
 
-/// Writes expr(arguments) for W elements at the arguments' place; operand `out` is the op's output.
-template <u32 W, bool kAccumulates, class Types, class Expr>
-CCKS_INLINE void evaluate_marked(const MarkedArguments<kAccumulates, Types>& args, const Expr& expr) {
-  const u32 index = args.call.op.input_count;
-  const OperandParams& out = args.call.operands[index];
-  const auto type = args.types.last(index);
-  u8* to = operand_base(args.call.frame, out) + u64{row_offset(out, args.c0, args.c1, args.c2) + args.c3} * bytes_of(type);
-  const StoreAt<W, decltype(args.types.last(0))> store{to, type};
-  if constexpr (kAccumulates) {
-    if (expr.identity()) return store(args.acc);
+/// The operands of an epilogue for W elements, loaded before the product is there. Nothing where only the frame knows how many
+/// there are, or where one is no float: those are loaded when their turn comes.
+template <u32 W, class Types>
+struct EpilogueValues {
+  static constexpr u32 kFirst = 2;  // of a matmul
+  static constexpr u32 kCount = Types::kCount > kFirst + 1 ? Types::kCount - kFirst - 1 : 0;
+  float v[kCount == 0 ? 1 : kCount][W];
+
+  CCKS_INLINE void load(const Call& call, const Types& types, u32 c0, u32 c1, u32 c2, u32 c3) {
+    load_each<0>(call, types, c0, c1, c2, c3);
   }
+
+ private:
+  template <u32 kIndex>
+  CCKS_INLINE void load_each(const Call& call, const Types& types, u32 c0, u32 c1, u32 c2, u32 c3) {
+    if constexpr (kIndex < kCount) {
+      const auto type = types.template type<kFirst + kIndex>();
+      const OperandParams& o = call.operands[kFirst + kIndex];
+      const bool moves = o.stride[3] != 0;
+      const u8* from = operand_base(call.frame, o) + u64{row_offset(o, c0, c1, c2) + (moves ? c3 : 0)} * bytes_of(type);
+      if (W == kVector && moves) {
+        if constexpr (W == kVector) load_four(type, from, v[kIndex]);
+      } else {
+        load_value(type, from, v[kIndex]);
+        CCKS_UNROLL
+        for (u32 i = 1; i < W; ++i) v[kIndex][i] = v[kIndex][0];
+      }
+      load_each<kIndex + 1>(call, types, c0, c1, c2, c3);
+    }
+  }
+};
+
+/// Arguments of an epilogue: accumulators, and what was loaded before.
+template <u32 W, class Types>
+struct EpilogueArguments {
+  MarkedArguments<true, Types> all;
+  const EpilogueValues<W, Types>& values;
+
+  template <u32 kWidth, class I, class Value>
+  CCKS_INLINE void load(const I& in, const Place& p, Value* to) const {
+    if constexpr (EpilogueValues<W, Types>::kCount != 0 && sizeof(Value) == sizeof(float)) {
+      if (in.c > 0) {
+        CCKS_UNROLL
+        for (u32 i = 0; i < W; ++i) to[i] = values.v[in.c - 1][i];
+        return;
+      }
+    }
+    all.template load<kWidth>(in, p, to);
+  }
+};
+
+/// Writes expr(accumulators, arguments) for W elements at (c0, c1, c2, c3) of the output.
+template <u32 W, class Types, class Expr>
+CCKS_INLINE void finish_marked(const Call& call, const Types& types, const Expr& expr, const float* acc,
+                               const EpilogueValues<W, Types>& values, u32 c0, u32 c1, u32 c2, u32 c3) {
+  const u32 index = Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count;
+  const OperandParams& out = call.operands[index];
+  const auto type = types.last(index);
+  u8* to = operand_base(call.frame, out) + u64{row_offset(out, c0, c1, c2) + c3} * bytes_of(type);
+  const StoreAt<W, decltype(types.last(0))> store{to, type};
+  if (expr.identity()) return store(acc);
+  const u32 first = Types::kCount != 0 ? 2 : static_cast<u32>(call.op.dims[wire::kEpilogueDim]);
+  const EpilogueArguments<W, Types> args{{call, types, acc, first, c0, c1, c2, c3}, values};
   Machine<W> machine(W);
   expr.run(machine, args, Place{{}, W});
   if (expr.result_is_int())
@@ -67,11 +143,11 @@ CCKS_INLINE void evaluate_marked(const MarkedArguments<kAccumulates, Types>& arg
 struct ProductTile {
   u32 c0, c1, row, column, m, n;
 
-  CCKS_INLINE ProductTile(const Call& call, u32 tile) {
+  CCKS_INLINE ProductTile(const Call& call, u32 tile, u32 out_index) {
     const OpParams& op = call.op;
-    const OperandParams& out = call.operands[op.input_count];
+    const OperandParams& out = call.operands[out_index];
     i32 c[4];
-    tile_coordinates(op, tile, c);
+    marked_coordinates(op, tile, c);
     c0 = static_cast<u32>(c[0]);
     c1 = static_cast<u32>(c[1]);
     row = static_cast<u32>(c[2] * op.tile[2]);
@@ -80,6 +156,11 @@ struct ProductTile {
     n = least(static_cast<u32>(op.tile[3]), static_cast<u32>(out.dim[3]) - column);
   }
 };
+
+template <class Types>
+CCKS_INLINE ProductTile product_tile(const Call& call, u32 tile) {
+  return ProductTile(call, tile, Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count);
+}
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

@@ -13,12 +13,12 @@ inline namespace CCKS_ISA {
 template <class Lanes>
 struct PieceShape {
   static constexpr u32 kPad = 4;  // lines of neighbouring k begin in different banks
-  u32 lines_log;    // lines, rounded up to a power of two
+  u32 lines_log;    // log2 of the lines, rounded up
   bool down;
   u32 line, p;      // of this lane's first vector
   u32 next_p;       // from one of its vectors to the next, along k
 
-  CCKS_INLINE PieceShape(u32 lane, u32 lines, bool along_k) : lines_log(log2_of(ceil_pow2(lines))), down(along_k) {
+  CCKS_INLINE PieceShape(u32 lane, u32 log, bool along_k) : lines_log(log), down(along_k) {
     const u32 units_log = down ? lines_log : lines_log - 2, unit = lane & ((1u << units_log) - 1);
     const u32 high = lane >> units_log, step = Lanes::kLanes >> units_log;
     line = down ? unit : unit * kVector;
@@ -37,16 +37,21 @@ class BlockProduct {
 
   CCKS_INLINE BlockProduct(Lanes& lanes, const Call& call, const ProductTile& t, const Types& types)
       : lanes_(lanes), call_(call), t_(t), types_(types), k_(static_cast<u32>(call.operands[0].dim[3])),
-        a_(lanes.lane(), most(t.m, kVector), true), b_(lanes.lane(), most(t.n, kVector), call.op.dims[1] != 0) {}
+        share_(static_cast<u32>(call.op.dims[2])),
+        a_(lanes.lane(), share_ & 31, true), b_(lanes.lane(), share_ >> 8 & 31, call.op.dims[1] != 0) {}
 
   CCKS_INLINE void run(const Expr& expr) {
     const u32 wide_log = b_.lines_log - 2, cells_log = a_.lines_log - 2 + wide_log;
-    const u32 slices_log = least(log2_of(kLanes) - cells_log, log2_of(kWarp)), slices = 1u << slices_log;
+    const u32 slices_log = share_ >> 16, slices = 1u << slices_log;
     const u32 cell = lanes_.lane() >> slices_log, slice = lanes_.lane() & (slices - 1);
     const u32 ci = (cell >> wide_log) * kVector, cj = (cell & ((1u << wide_log) - 1)) * kVector;
     const bool busy = cell >> cells_log == 0;
     float* a = reinterpret_cast<float*>(lanes_.scratch());
     float* b = a + least(kDepth, k_) * a_.pitch();
+    float* results = kFlight > 1 ? a : b + k_ * b_.pitch();  // a head leaves room for its own
+    EpilogueValues<kVector, Types> values;
+    const u32 i = lanes_.lane() >> wide_log, j = (lanes_.lane() & ((1u << wide_log) - 1)) * kVector;
+    if (kFlight == 1 && i < t_.m && j < t_.n) values.load(call_, types_, t_.c0, t_.c1, t_.row + i, t_.column + j);
     float acc[kVector * kVector] = {};
     CCKS_NO_UNROLL
     for (u32 k0 = 0; kFlight > 1 ? k0 < k_ : k0 == 0; k0 += kDepth) {
@@ -60,8 +65,7 @@ class BlockProduct {
       lanes_.sync();
       if (busy) multiply(acc, a + ci, b + cj, slice, slices, depth);
     }
-    float* results = a;
-    lanes_.sync();
+    if (kFlight > 1) lanes_.sync();
     if (busy) {
       scatter_sums<kVector * kVector>(lanes_, acc, 1, slices, 0, [&](u32 first, u32 count, const float* v) {
         CCKS_UNROLL
@@ -70,7 +74,10 @@ class BlockProduct {
       });
     }
     lanes_.sync();
-    finish(results, wide_log, expr);
+    if (kFlight > 1)
+      finish(results, wide_log, expr);
+    else
+      finish_head(results, wide_log, expr, values, i, j);
   }
 
  private:
@@ -118,14 +125,27 @@ class BlockProduct {
   }
 
   CCKS_INLINE void finish(const float* results, u32 wide_log, const Expr& expr) const {
-    const u32 first = static_cast<u32>(call_.op.dims[wire::kEpilogueDim]);
     CCKS_NO_UNROLL
     for (u32 o = lanes_.lane(); o < t_.m << wide_log; o += kLanes) {
       const u32 i = o >> wide_log, j = (o & ((1u << wide_log) - 1)) * kVector;
       if (j >= t_.n) continue;
+      EpilogueValues<kVector, Types> values;
+      values.load(call_, types_, t_.c0, t_.c1, t_.row + i, t_.column + j);
       const Four<float> acc = *reinterpret_cast<const Four<float>*>(results + (i << b_.lines_log) + j);
-      evaluate_marked<kVector>(
-          MarkedArguments<true, Types>{call_, types_, acc.v, first, t_.c0, t_.c1, t_.row + i, t_.column + j}, expr);
+      finish_marked<kVector>(call_, types_, expr, acc.v, values, t_.c0, t_.c1, t_.row + i, t_.column + j);
+    }
+  }
+  /// Vector (i, j) is this lane's; what its epilogue reads stands in `values`. Larger heads have more of them.
+  CCKS_INLINE void finish_head(const float* results, u32 wide_log, const Expr& expr, EpilogueValues<kVector, Types>& values,
+                               u32 i, u32 j) const {
+    CCKS_NO_UNROLL
+    for (const u32 step = kLanes >> wide_log;;) {
+      if (i < t_.m && j < t_.n) {
+        const Four<float> acc = *reinterpret_cast<const Four<float>*>(results + (i << b_.lines_log) + j);
+        finish_marked<kVector>(call_, types_, expr, acc.v, values, t_.c0, t_.c1, t_.row + i, t_.column + j);
+      }
+      if ((i += step) >= t_.m) return;
+      if (j < t_.n) values.load(call_, types_, t_.c0, t_.c1, t_.row + i, t_.column + j);
     }
   }
 
@@ -133,7 +153,7 @@ class BlockProduct {
   const Call& call_;
   const ProductTile& t_;
   const Types& types_;
-  u32 k_;
+  u32 k_, share_;
   PieceShape<Lanes> a_, b_;
 };
 
@@ -141,7 +161,7 @@ template <u32 kFlight, class Types, class Lanes, class Expr>
 CCKS_OUTLINE void block_product(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
   const Call call(frame, op);
   const Types types = types_of<Types>(call);
-  const ProductTile t(call, tile);
+  const ProductTile t = product_tile<Types>(call, tile);
   BlockProduct<kFlight, Lanes, Types, Expr>(lanes, call, t, types).run(expr);
 }
 
@@ -150,14 +170,18 @@ template <class Lanes, class Types, class Expr>
 CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const Types&, const Expr& expr) {
   using wire::ProductBody;
   if (!in_vectors(call.op)) return false;
-  switch (static_cast<ProductBody>(call.op.dims[0])) {
-    case ProductBody::row: thin_row<Types>(lanes, call.frame, call.op, tile, expr); return true;
-    case ProductBody::four_rows: thin_rows<1, Types>(lanes, call.frame, call.op, tile, expr); return true;
-    case ProductBody::eight_rows: thin_rows<2, Types>(lanes, call.frame, call.op, tile, expr); return true;
-    case ProductBody::head: block_product<1, Types>(lanes, call.frame, call.op, tile, expr); return true;
-    case ProductBody::block: block_product<4, Types>(lanes, call.frame, call.op, tile, expr); return true;
-    default: return false;
-  }
+  const ProductBody body = static_cast<ProductBody>(call.op.dims[0]);
+  if (body == ProductBody::row)  // comparisons: a jump through a table takes longer than most of them
+    thin_row<Types>(lanes, call.frame, call.op, tile, expr);
+  else if (body == ProductBody::head)
+    block_product<1, Types>(lanes, call.frame, call.op, tile, expr);
+  else if (body == ProductBody::eight_rows)
+    thin_rows<2, Types>(lanes, call.frame, call.op, tile, expr);
+  else if (body == ProductBody::four_rows)
+    thin_rows<1, Types>(lanes, call.frame, call.op, tile, expr);
+  else
+    block_product<4, Types>(lanes, call.frame, call.op, tile, expr);
+  return true;
 }
 
 }  // namespace CCKS_ISA

@@ -15,8 +15,8 @@ struct ThinShare {
   u32 groups_log, group, slice, slices;
   bool mine;  // else the columns are beyond the tile
 
-  CCKS_INLINE ThinShare(u32 lane, u32 lanes, u32 n)
-      : groups_log(log2_of(ceil_pow2(n / kVector))), group(lane & ((1u << groups_log) - 1)), slice(lane >> groups_log),
+  CCKS_INLINE ThinShare(const OpParams& op, u32 lane, u32 lanes, u32 n)
+      : groups_log(static_cast<u32>(op.dims[2])), group(lane & ((1u << groups_log) - 1)), slice(lane >> groups_log),
         slices(lanes >> groups_log), mine(group * kVector < n) {}
 };
 
@@ -83,13 +83,16 @@ template <class Types, class Lanes, class Expr>
 CCKS_OUTLINE void thin_row(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
   const Call call(frame, op);
   const Types types = types_of<Types>(call);
-  const ProductTile t(call, tile);
+  const ProductTile t = product_tile<Types>(call, tile);
   constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
   const OperandParams& a = call.operands[0];
   const auto type = types.template type<0>();
   const u32 k = static_cast<u32>(a.dim[3]);
   const u8* row = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type);
-  const ThinShare share(lanes.lane(), Lanes::kLanes, t.n);
+  const ThinShare share(op, lanes.lane(), Lanes::kLanes, t.n);
+  const u32 j = lanes.lane();  // of the result that this lane finishes
+  EpilogueValues<1, Types> values;
+  if (j < t.n) values.load(call, types, t.c0, t.c1, t.row, t.column + j);
   float acc[kVector] = {};
   walk_columns<8>(stream_columns(call, types.template type<1>(), t, share), share.slice, share.mine ? k : 0, share.slices,
                   [&](u32 p, const float* b) {
@@ -100,15 +103,12 @@ CCKS_OUTLINE void thin_row(Lanes& lanes, const RunFrame& frame, const OpParams& 
   float* sums = reinterpret_cast<float*>(lanes.scratch());
   keep_sums<1>(lanes, sums, acc, share);
   lanes.sync();
-  CCKS_NO_UNROLL
-  for (u32 j = lanes.lane(); j < t.n; j += Lanes::kLanes) {
-    float all = sums[j];
-    CCKS_UNROLL
-    for (u32 w = 1; w < kWarps; ++w) all += sums[w * kThinColumns + j];
-    evaluate_marked<1>(MarkedArguments<true, Types>{call, types, &all, static_cast<u32>(call.op.dims[wire::kEpilogueDim]),
-                                                    t.c0, t.c1, t.row, t.column + j},
-                       expr);
-  }
+  static_assert(kThinColumns <= Lanes::kLanes);
+  if (j >= t.n) return;
+  float all = sums[j];
+  CCKS_UNROLL
+  for (u32 w = 1; w < kWarps; ++w) all += sums[w * kThinColumns + j];
+  finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row, t.column + j);
 }
 
 /// Rows [0, m) of a window to [k][kAll], zeros beyond m; rows `pitch` elements apart.
@@ -140,7 +140,7 @@ template <u32 kParts, class Types, class Lanes, class Expr>
 CCKS_OUTLINE void thin_rows(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
   const Call call(frame, op);
   const Types types = types_of<Types>(call);
-  const ProductTile t(call, tile);
+  const ProductTile t = product_tile<Types>(call, tile);
   constexpr u32 kFlight = 8, kRows = 4, kAll = kRows * kParts, kPart = Lanes::kLanes / kParts;
   constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kSums = kWarps * kRows * kThinColumns;
   static_assert(kSums * sizeof(float) < kMinScratchBytes / 2);
@@ -152,7 +152,11 @@ CCKS_OUTLINE void thin_rows(Lanes& lanes, const RunFrame& frame, const OpParams&
   float* sums = reinterpret_cast<float*>(lanes.scratch());
   float* staged = sums + kSums;
   const u32 part = lanes.lane() / kPart;
-  const ThinShare share(lanes.lane() % kPart, kPart, t.n);
+  const ThinShare share(op, lanes.lane() % kPart, kPart, t.n);
+  const u32 shift = share.groups_log + 2, j = lanes.lane() & ((1u << shift) - 1);
+  u32 i = lanes.lane() >> shift;  // (i, j): the first result that this lane finishes
+  EpilogueValues<1, Types> values;
+  if (i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
   const auto b = stream_columns(call, types.template type<1>(), t, share);
   float acc[kRows * kVector] = {};
   CCKS_NO_UNROLL
@@ -181,25 +185,23 @@ CCKS_OUTLINE void thin_rows(Lanes& lanes, const RunFrame& frame, const OpParams&
         if (p + f * share.slices >= mine) break;
         const Four<float> x = *reinterpret_cast<const Four<float>*>(staged + (p + f * share.slices) * kAll + part * kRows);
         CCKS_UNROLL
-        for (u32 i = 0; i < kRows; ++i)
-          for (u32 q = 0; q < kVector; ++q) acc[i * kVector + q] += x.v[i] * v[f][q];
+        for (u32 r = 0; r < kRows; ++r)
+          for (u32 q = 0; q < kVector; ++q) acc[r * kVector + q] += x.v[r] * v[f][q];
       }
     }
   }
   keep_sums<kRows>(lanes, sums, acc, share);
   lanes.sync();
-  const u32 shift = share.groups_log + 2;
-  CCKS_NO_UNROLL
-  for (u32 o = lanes.lane(); o < t.m << shift; o += Lanes::kLanes) {
-    const u32 i = o >> shift, j = o & ((1u << shift) - 1);
-    if (j >= t.n) continue;
-    const float* at = sums + (i / kRows * (kWarps / kParts) * kRows + i % kRows) * kThinColumns + j;
-    float all = at[0];
-    CCKS_UNROLL
-    for (u32 w = 1; w < kWarps / kParts; ++w) all += at[w * kRows * kThinColumns];
-    evaluate_marked<1>(MarkedArguments<true, Types>{call, types, &all, static_cast<u32>(call.op.dims[wire::kEpilogueDim]),
-                                                    t.c0, t.c1, t.row + i, t.column + j},
-                       expr);
+  while (i < t.m) {
+    if (j < t.n) {
+      const float* at = sums + (i / kRows * (kWarps / kParts) * kRows + i % kRows) * kThinColumns + j;
+      float all = at[0];
+      CCKS_UNROLL
+      for (u32 w = 1; w < kWarps / kParts; ++w) all += at[w * kRows * kThinColumns];
+      finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row + i, t.column + j);
+    }
+    i += Lanes::kLanes >> shift;
+    if (i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
   }
 }
 
