@@ -52,10 +52,11 @@ def panel(points, x0, y0, most, title):
         way = " ".join(f"{x(d):.1f},{y(r):.1f}" for d, r in sorted(values.items()))
         dash = ' stroke-dasharray="5 3"' if arm in level else ""
         out.append(f'<polyline points="{way}" fill="none" stroke="{COLOURS.get(arm, "#000")}" stroke-width="2"{dash}/>')
-    out.append(text(x0, y0 + HEIGHT + 30, "fastest:", 10))
+    out.append(text(x0 - 5, y0 + HEIGHT + 43, "fastest", 10, "end"))
     for delay in delays:
         best = min((values[delay], arm) for arm, values in arms.items() if delay in values)[1]
-        out.append(f'<circle cx="{x(delay):.1f}" cy="{y0 + HEIGHT + 38}" r="5" fill="{COLOURS.get(best, "#000")}"><title>{best}</title></circle>')
+        out.append(f'<circle cx="{x(delay):.1f}" cy="{y0 + HEIGHT + 40}" r="5" fill="{COLOURS.get(best, "#000")}"/>')
+        out.append(text(x(delay), y0 + HEIGHT + 55, best, 8, "middle"))
     return out
 
 
@@ -64,7 +65,7 @@ def draw(lines):
     lengths = sorted({l["task_us"] for l in lines})
     most = 2 ** math.ceil(math.log2(max(2, max(l["us_p50"] / max(l["ideal_us"], 1e-9) for l in lines))))
     arms = list(dict.fromkeys(l["arm"] for l in lines))
-    width = LEFT + len(lengths) * (WIDTH + GAP_X) + 10
+    width = LEFT + max(len(lengths) * (WIDTH + GAP_X), len(arms) * 110, 680) + 10
     height = TOP + len(programs) * (HEIGHT + GAP_Y)
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif">',
            f'<rect width="{width}" height="{height}" fill="white"/>',
