@@ -5,37 +5,11 @@
 
 #include "scheduler/tools/run_session.hpp"
 #include "spec/parse.hpp"
+#include "tests/support/examples.hpp"
 #include "tests/support/ways.hpp"
 
 namespace ccks::test {
 namespace {
-
-struct Example {
-  const char* name;
-  std::vector<std::pair<std::string, std::int64_t>> dims;
-};
-
-const std::vector<Example>& examples() {
-  static const std::vector<Example> list = {
-      {"mlp", {{"n", 5}, {"d", 64}}},
-      {"transformer_block",
-       {{"n", 7}, {"d", 64}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 96}, {"context", 32}, {"pos", 3}}},
-      {"llama",
-       {{"layers", 2},
-        {"d", 128},
-        {"heads", 4},
-        {"kv_heads", 2},
-        {"ffn", 256},
-        {"vocab", 512},
-        {"context", 64},
-        {"n", 3}}},
-      {"moe_layer", {{"experts", 8}, {"top", 2}, {"d", 64}, {"ffn", 32}, {"t", 9}}},
-      {"early_exit", {{"d", 32}, {"heads", 2}, {"ffn", 64}}},
-      {"conv_block", {{"batch", 1}, {"c", 8}, {"size", 9}}},
-      {"pipeline", {{"m", 33}}},
-  };
-  return list;
-}
 
 struct Place {
   const char* device;
@@ -49,7 +23,7 @@ class Examples : public testing::TestWithParam<Param> {};
 TEST_P(Examples, MatchTheReference) {
   const auto& [index, place, way] = GetParam();
   run::Options options;
-  options.spec = std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + examples()[index].name + ".yaml";
+  options.spec = spec_of(examples()[index]);
   options.dims = examples()[index].dims;
   options.device = place.device;
   options.transport = place.transport;

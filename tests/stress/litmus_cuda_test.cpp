@@ -32,10 +32,32 @@ u64 hand_overs() {
 
 u32 host_threads() { return std::clamp(std::thread::hardware_concurrency(), 1u, 16u); }
 
-struct Ends {
-  LitmusCounts host;  // sums over rings
-  LitmusCounts gpu;
-};
+LitmusCounts sum_of(const std::vector<LitmusCounts>& counts) {
+  LitmusCounts sum;
+  for (const LitmusCounts& each : counts) {
+    sum.taken += each.taken;
+    sum.wrong_slots += each.wrong_slots;
+    sum.wrong_payloads += each.wrong_payloads;
+    sum.late += each.late;
+  }
+  return sum;
+}
+
+void expect_clean(const LitmusCounts& end, u64 total) {
+  EXPECT_EQ(end.taken, total);
+  EXPECT_EQ(end.wrong_slots, 0u);
+  EXPECT_EQ(end.wrong_payloads, 0u);
+  EXPECT_EQ(end.late, 0u);
+}
+
+u64 total_of(const LitmusParams& p) { return p.trials * p.rings; }
+
+/// So many positions before the wrap that a ring crosses it in the middle of its trials.
+u32 before_the_wrap(u64 trials) { return 0u - static_cast<u32>(trials / 2); }
+
+constexpr u32 kLanes = 128;  // threads a block of the kernels that have a ring a lane
+
+using HostEnd = LitmusCounts (*)(const LitmusParams&);
 
 class LitmusCuda : public ::testing::Test {
  protected:
@@ -91,15 +113,18 @@ class LitmusCuda : public ::testing::Test {
     EXPECT_TRUE(status.ok()) << status.to_string();
     std::vector<LitmusCounts> counts(ends);
     EXPECT_TRUE(kernels_->device().read(counts.data(), p.counts, ends * sizeof(LitmusCounts)).ok());
-    LitmusCounts sum;
-    for (const LitmusCounts& each : counts) add(sum, each);
-    return sum;
+    return sum_of(counts);
   }
-  static void add(LitmusCounts& sum, const LitmusCounts& each) {
-    sum.taken += each.taken;
-    sum.wrong_slots += each.wrong_slots;
-    sum.wrong_payloads += each.wrong_payloads;
-    sum.late += each.late;
+
+  /// `rings_each` rings a processor of `capacity` slots between `kernel` and `host`; both ends count every hand-over.
+  void hand_over(const char* kernel, HostEnd host, u32 rings_each, u32 threads, u32 capacity, bool wraps = false) {
+    const u32 blocks = kernels_->processors();
+    const u32 rings = blocks * rings_each;
+    LitmusParams p = make_rings(rings, capacity, wraps ? before_the_wrap(hand_overs() / rings) : 0, hand_overs(), MemoryKind::link);
+    launch(kernel, blocks, threads, p);
+    const LitmusCounts made = host(p);
+    expect_clean(gpu_counts(p, p.rings), total_of(p));
+    expect_clean(made, total_of(p));
   }
 
   std::unique_ptr<CudaKernels> kernels_;
@@ -134,14 +159,7 @@ LitmusCounts serve_rings(const LitmusParams& p, Serve serve) {
   for (u32 t = 1; t < threads; ++t) running.emplace_back(work, t);
   work(0);
   for (std::thread& each : running) each.join();
-  LitmusCounts sum;
-  for (const LitmusCounts& each : counts) {
-    sum.taken += each.taken;
-    sum.wrong_slots += each.wrong_slots;
-    sum.wrong_payloads += each.wrong_payloads;
-    sum.late += each.late;
-  }
-  return sum;
+  return sum_of(counts);
 }
 
 wire::Task* slots_of(const LitmusParams& p, u32 ring) {
@@ -197,75 +215,18 @@ LitmusCounts host_consumes(const LitmusParams& p) {
   });
 }
 
-void expect_clean(const LitmusCounts& end, u64 total) {
-  EXPECT_EQ(end.taken, total);
-  EXPECT_EQ(end.wrong_slots, 0u);
-  EXPECT_EQ(end.wrong_payloads, 0u);
-  EXPECT_EQ(end.late, 0u);
-}
+TEST_F(LitmusCuda, MessagesFromHostToGpu) { hand_over("litmus_consume_warp", host_produces, 4, kLanes, 256); }
+TEST_F(LitmusCuda, MessagesFromGpuToHost) { hand_over("litmus_produce", host_consumes, 32, 32, 32); }
 
-u64 total_of(const LitmusParams& p) { return p.trials * p.rings; }
-
-/// So many positions before the wrap that a ring crosses it in the middle of its trials.
-u32 before_the_wrap(u64 trials) { return 0u - static_cast<u32>(trials / 2); }
-
-constexpr u32 kLanes = 128;  // threads a block of the kernels that have a ring a lane
-
-TEST_F(LitmusCuda, MessagesFromHostToGpu) {
-  const u32 blocks = kernels_->processors();
-  LitmusParams p = make_rings(blocks * 4, 256, 0, hand_overs(), MemoryKind::link);
-  launch("litmus_consume_warp", blocks, kLanes, p);
-  const LitmusCounts host = host_produces(p);
-  expect_clean(gpu_counts(p, p.rings), total_of(p));
-  expect_clean(host, total_of(p));
-}
-
-TEST_F(LitmusCuda, MessagesFromGpuToHost) {
-  const u32 blocks = kernels_->processors();
-  LitmusParams p = make_rings(blocks * 32, 32, 0, hand_overs(), MemoryKind::link);
-  launch("litmus_produce", blocks, 32, p);
-  const LitmusCounts host = host_consumes(p);
-  expect_clean(gpu_counts(p, p.rings), total_of(p));
-  expect_clean(host, total_of(p));
-}
-
-TEST_F(LitmusCuda, SlotsFromHostToGpuAreNeverTorn) {
-  // One slot: each side polls the very words that the other is writing.
-  const u32 blocks = kernels_->processors();
-  LitmusParams p = make_rings(blocks * kLanes, 1, 0, hand_overs(), MemoryKind::link);
-  launch("litmus_consume", blocks, kLanes, p);
-  const LitmusCounts host = host_produces(p);
-  expect_clean(gpu_counts(p, p.rings), total_of(p));
-  expect_clean(host, total_of(p));
-}
-
-TEST_F(LitmusCuda, SlotsFromGpuToHostAreNeverTorn) {
-  const u32 blocks = kernels_->processors();
-  LitmusParams p = make_rings(blocks * kLanes, 1, 0, hand_overs(), MemoryKind::link);
-  launch("litmus_produce", blocks, kLanes, p);
-  const LitmusCounts host = host_consumes(p);
-  expect_clean(gpu_counts(p, p.rings), total_of(p));
-  expect_clean(host, total_of(p));
-}
+// One slot: each side polls the very words that the other is writing.
+TEST_F(LitmusCuda, SlotsFromHostToGpuAreNeverTorn) { hand_over("litmus_consume", host_produces, kLanes, kLanes, 1); }
+TEST_F(LitmusCuda, SlotsFromGpuToHostAreNeverTorn) { hand_over("litmus_produce", host_consumes, kLanes, kLanes, 1); }
 
 TEST_F(LitmusCuda, RingsFromHostToGpuAcrossTheSequenceWrap) {
-  const u32 blocks = kernels_->processors();
-  const u32 rings = blocks * kLanes;
-  LitmusParams p = make_rings(rings, 4, before_the_wrap(hand_overs() / rings), hand_overs(), MemoryKind::link);
-  launch("litmus_consume", blocks, kLanes, p);
-  const LitmusCounts host = host_produces(p);
-  expect_clean(gpu_counts(p, p.rings), total_of(p));
-  expect_clean(host, total_of(p));
+  hand_over("litmus_consume", host_produces, kLanes, kLanes, 4, true);
 }
-
 TEST_F(LitmusCuda, RingsFromGpuToHostAcrossTheSequenceWrap) {
-  const u32 blocks = kernels_->processors();
-  const u32 rings = blocks * kLanes;
-  LitmusParams p = make_rings(rings, 1, before_the_wrap(hand_overs() / rings), hand_overs(), MemoryKind::link);
-  launch("litmus_produce", blocks, kLanes, p);
-  const LitmusCounts host = host_consumes(p);
-  expect_clean(gpu_counts(p, p.rings), total_of(p));
-  expect_clean(host, total_of(p));
+  hand_over("litmus_produce", host_consumes, kLanes, kLanes, 1, true);
 }
 
 TEST_F(LitmusCuda, MessagesBetweenBlocks) {

@@ -1,0 +1,35 @@
+// The examples of spec/examples, as small as the conformance suite runs them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ccks::test {
+
+struct Example {
+  const char* name;
+  std::vector<std::pair<std::string, std::int64_t>> dims;
+};
+
+inline const std::vector<Example>& examples() {
+  static const std::vector<Example> kExamples = {
+      {"mlp", {{"n", 5}, {"d", 64}}},
+      {"transformer_block",
+       {{"n", 7}, {"d", 64}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 96}, {"context", 32}, {"pos", 3}}},
+      {"llama",
+       {{"layers", 2}, {"d", 128}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 256}, {"vocab", 512}, {"context", 64}, {"n", 3}}},
+      {"moe_layer", {{"experts", 8}, {"top", 2}, {"d", 64}, {"ffn", 32}, {"t", 9}}},
+      {"early_exit", {{"d", 32}, {"heads", 2}, {"ffn", 64}}},
+      {"conv_block", {{"batch", 1}, {"c", 8}, {"size", 9}}},
+      {"pipeline", {{"m", 33}}},
+  };
+  return kExamples;
+}
+
+inline std::string spec_of(const Example& example) {
+  return std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + example.name + ".yaml";
+}
+
+}  // namespace ccks::test
