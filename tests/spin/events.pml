@@ -12,7 +12,7 @@
  *   scheduler: send            policies: Progress sends an op once its producers have been sent; tasks go out before the
  *                              report is there, or after it; what a known guard forbids is credited with kOpSignal
  *                              (policy_reactive.cpp, guards.cpp); a cancelled run goes out skipped (kTaskSkip)
- *   worker: gate               TileGate::wait_for_event: the first look acquires [E2], then relaxed looks and one that
+ *   worker: gate               TileGate: the first look of a wait acquires [E2], then relaxed looks and one that
  *                              acquires; guard_holds
  *   worker: collect, flush     TileSignals::collect, send [E1]; flushed when the event changes, before a wait that blocks
  *                              (Stop::blocked), and at the end of the task

@@ -15,7 +15,7 @@
  *   worker: start                WorkerPost::start, owe_last_task, resume_point; TaskSource::start
  *   worker: leave                WorkerPost::leave_parked, leave_suspended, leave; LeaveWatch; CudaPipeline's gate and post
  *   worker: report               WorkerPost::report: worker 0's tasks report
- *   worker: tile, finish         WorkerLoop::begin_tile, end_tile, end_inbox_task; TileGate::wait_for_event
+ *   worker: tile, finish         WorkerLoop::begin_tile, end_tile, end_inbox_task; waits: TileGate
  *   keeper                       Keeper::main, bring_back, suspend, relaunch, handoff; Device::join, load, launch
  *   scheduler: away              Copilot::check_workers, RunEvents::workers_away
  *
