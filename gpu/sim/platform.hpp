@@ -9,7 +9,9 @@ namespace ccks::gpu::sim {
 
 /// What a worker spends besides its accesses, in nanoseconds.
 struct StageCosts {
-  Nanos tile_ns = 0;       // from the task taken to the body's start: taking it apart, events, barriers
+  // Of a pipelined worker: its slowest stage takes so long for each tile, while earlier ones wait and run.
+  Nanos tile_ns = 0;
+  Nanos wait_ns = 0;       // on top, for a tile that waits for events
   Nanos poll_ns = 100;     // between two looks at an empty inbox
   Nanos spin_ns = 50;      // between two looks at an event
   Nanos longest_ns = 0;    // waits look again only when something changes, or after so long; 0: always look again
@@ -43,10 +45,27 @@ class SimLanes : public worker::HostLanes {
   Machine& machine() const { return *context_.machine; }
   BodyWatch* watch() const { return context_.watch; }
   u32 worker() const { return index_; }
+  /// The inbox was empty: the pipeline has run dry.
+  void run_dry() { dry_ = true; }
+  /// Before the body of a tile: not before the slowest stage is through with it.
+  void pace(const wire::OpParams& op) {
+    const Nanos cost = context_.costs.tile_ns + (op.wait_count > 0 ? context_.costs.wait_ns : 0);
+    if (cost == 0) return;
+    const Nanos now = machine().now();
+    staged_at_ = (dry_ ? now : staged_at_) + cost;
+    dry_ = false;
+    if (staged_at_ > now) machine().work(staged_at_ - now);
+    // A wait of its own keeps the pipeline full, not ahead of itself.
+    if (staged_at_ + kAhead * cost < machine().now()) staged_at_ = machine().now() - kAhead * cost;
+  }
 
  private:
+  static constexpr Nanos kAhead = 4;  // tiles that are staged while one waits
+
   const SimWorker& context_;
   u32 index_;
+  Nanos staged_at_ = 0;
+  bool dry_ = true;
 };
 
 template <class AtomsType>
@@ -88,7 +107,8 @@ class SimPlatform {
   }
 
   void relax(u32 spins) const { wait(context_.costs.spin_ns, spins); }
-  bool idle(u32 misses) const {
+  bool idle(u32 misses) {
+    lanes_.run_dry();
     wait(context_.costs.poll_ns, misses);
     return context_.costs.longest_ns != 0 && misses > kNapsFrom;
   }
@@ -120,6 +140,7 @@ template <class Bodies>
 struct TimedOps {
   static wire::FaultCode run(SimLanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, u32 tile) {
     BodyWatch* watch = lanes.watch();
+    lanes.pace(op);
     if (watch != nullptr) lanes.machine().work(watch->begin(lanes.worker(), frame, op, tile));
     auto fault = static_cast<wire::FaultCode>(worker::run_op_body<Bodies>(lanes, frame, op, tile));
     if (watch != nullptr) {

@@ -25,6 +25,8 @@ struct Options {
   std::string device = "auto";
   std::string transport = "auto";
   std::uint32_t workers = 0;
+  std::string link = "pcie5";  // device sim: gpu/sim/link_model.hpp
+  std::string gpu = "h200";    // device sim: codegen/explain_gpu.hpp
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<NameAndPath> inputs;
   std::vector<std::string> weights;

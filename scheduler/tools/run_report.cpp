@@ -94,8 +94,8 @@ std::string to_text(const Options& options, const Outcome& outcome) {
                   decides(options) ? "policy " + options.policy : "arm " + options.arm);
   if (!outcome.device.notice.empty()) out += fmt::format("no GPU is used: {}\n", outcome.device.notice);
   out += code_text(outcome.code);
-  out += fmt::format("{} iteration{} of {} tasks: p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),
-                     outcome.us.size() == 1 ? "" : "s", outcome.tasks_per_iteration, percentile(outcome.us, 50),
+  out += fmt::format("{} iteration{} of {} tasks: {}p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),
+                     outcome.us.size() == 1 ? "" : "s", outcome.tasks_per_iteration, outcome.device.kind == "sim" ? "predicted " : "", percentile(outcome.us, 50),
                      percentile(outcome.us, 99));
   for (const auto& [name, values] : outcome.reports) {
     const std::size_t shown = std::min<std::size_t>(values.size(), 16);

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "scheduler/record.hpp"
+#include "scheduler/tools/run_sim.hpp"
 #include "spec/parse.hpp"
 
 namespace ccks::run {
@@ -30,6 +31,7 @@ class Session {
       const Failure parsed = parse();
       return parsed ? parsed : compile_only();
     }
+    if (options_.device == "sim") return simulate();
     for (const auto step : {&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::iterate,
                             &Session::collect, &Session::check, &Session::write}) {
       if (Failure failure = (this->*step)()) return failure;
@@ -112,6 +114,12 @@ class Session {
     }
     engine_.emplace(std::move(*created));
     return {};
+  }
+
+  Failure simulate() {
+    if (Failure parsed = parse()) return parsed;
+    if (Failure loaded = load_data()) return loaded;
+    return run_simulated(options_, spec_, *data_, interrupted_, outcome_);
   }
 
   // Nothing runs: for machines without a GPU.

@@ -32,6 +32,7 @@ struct SimEngineOptions {
   std::uint32_t first_epoch = 0;     // of the slots
   std::uint64_t step_ns = 10;        // what one step of the co-pilot takes besides its accesses
   std::uint64_t longest_nap_ns = 0;  // between two steps that find nothing; 0: none
+  std::uint32_t scratch_bytes = 0;   // of a worker, at least
   std::uint64_t patience_ns = 100'000'000;  // of the keeper
 };
 
@@ -78,6 +79,7 @@ class SimEngine final : public RunEvents {
       free_.push_back(i);
     }
     begin_rings();
+    memory_.params.scratch_bytes = std::max(memory_.params.scratch_bytes, options_.scratch_bytes);
     policy_ = make_policy(options_.policy, tables_, options_.slots);
     make_copilot();
     return {};

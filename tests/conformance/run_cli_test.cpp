@@ -1,6 +1,7 @@
 // ccks-run as a user meets it: exit codes, messages, files.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,7 +84,7 @@ TEST_F(RunCli, MistakesHaveTheirExitCodes) {
   EXPECT_EQ(ccks_run(mlp + " --policy best").exit_code, 2);
   EXPECT_EQ(ccks_run(mlp + " --set n").exit_code, 2);
   EXPECT_EQ(ccks_run(mlp + " --set n=five").exit_code, 2);
-  EXPECT_EQ(ccks_run(mlp + " --device sim").exit_code, 2);
+  EXPECT_EQ(ccks_run(mlp + " --device sim --link nowhere").exit_code, 2);
   EXPECT_EQ(ccks_run("nowhere.yaml").exit_code, 1);
   EXPECT_EQ(ccks_run(mlp + " --device host --set n=0").exit_code, 1);
   EXPECT_EQ(ccks_run(mlp + " --device host --input x=nowhere.npy").exit_code, 1);
@@ -123,21 +124,46 @@ class Child {
     }
   }
   void send(int signal_number) const { EXPECT_EQ(kill(pid_, signal_number), 0); }
-  /// Its exit code; 128 and the signal's number if one ended it.
-  int wait() const {
-    int status = 0;
-    EXPECT_EQ(waitpid(pid_, &status, 0), pid_);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  /// False: it has ended before.
+  bool stop() {
+    send(SIGSTOP);
+    EXPECT_EQ(waitpid(pid_, &status_, WUNTRACED), pid_);
+    ended_ = !WIFSTOPPED(status_);
+    return !ended_;
+  }
+  /// CPU time that it has taken so far, of a stopped one.
+  double cpu_seconds() const {
+    std::ifstream stat("/proc/" + std::to_string(pid_) + "/stat");
+    std::string field;
+    while (stat >> field && field.back() != ')') {
+    }
+    double user = 0, system = 0;
+    for (int i = 0; i < 11; ++i) stat >> field;  // up to the two times
+    stat >> user >> system;
+    return (user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  }
+  /// Its exit code; 128 and the signal's number if one ended it. `cpu_seconds`: what it has taken in all.
+  int wait(double* cpu_seconds = nullptr) {
+    rusage usage{};
+    if (!ended_) {
+      EXPECT_EQ(wait4(pid_, &status_, 0, &usage), pid_);
+    }
+    ended_ = true;
+    const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+    if (cpu_seconds != nullptr) *cpu_seconds = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+    return WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
   }
 
  private:
   pid_t pid_ = -1;
+  int status_ = 0;
+  bool ended_ = false;
 };
 
 TEST_F(RunCli, SignalsStopCleanlyAndNoOutputIsClaimed) {
   for (const int signal_number : {SIGINT, SIGTERM}) {
     const std::string record = path("r");
-    const Child child({example("mlp"), "--device", "host", "--set", "d=64", "--iters", "100000000", "--quiet", "--output",
+    Child child({example("mlp"), "--device", "host", "--set", "d=64", "--iters", "100000000", "--quiet", "--output",
                        "y=" + path("y.npy"), "--record", record});
     std::this_thread::sleep_for(std::chrono::seconds(2));
     child.send(signal_number);
@@ -147,20 +173,43 @@ TEST_F(RunCli, SignalsStopCleanlyAndNoOutputIsClaimed) {
   }
 }
 
-TEST_F(RunCli, AStoppedProcessGoesOnWhereItWas) {
-  const std::string output = path("y.npy");
-  // Long enough to be stopped twice in flight; sanitizers make every iteration ten times as long.
-  const char* iterations = std::getenv("CCKS_SANITIZED") != nullptr ? "1500" : "30000";
-  const Child child({example("mlp"), "--device", "host", "--set", "d=64", "--iters", iterations, "--verify", "--quiet",
-                     "--output", "y=" + output});
-  for (int i = 0; i < 2; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    child.send(SIGSTOP);
-    std::this_thread::sleep_for(std::chrono::seconds(1));
-    child.send(SIGCONT);
+class StoppedRun : public RunCli {
+ protected:
+  std::vector<std::string> arguments(int iterations) const {
+    return {example("mlp"), "--device", "host",     "--set",            "d=64", "--iters", std::to_string(iterations), "--verify",
+            "--quiet",      "--output", "y=" + output()};
   }
-  EXPECT_EQ(child.wait(), 0);
-  EXPECT_TRUE(fs::exists(output));
+  std::string output() const { return path("y.npy"); }
+
+  /// Stops a run twice, lets it end, and says whether it was in flight at the second stop: it took more CPU time afterwards than
+  /// `rest_seconds`, which is all that a run takes besides its iterations.
+  bool in_flight_at_both_stops(int iterations, double rest_seconds) {
+    Child child(arguments(iterations));
+    double before = 0, in_all = 0;
+    for (int i = 0; i < 2; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      if (!child.stop()) break;
+      before = child.cpu_seconds();
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      child.send(SIGCONT);
+    }
+    EXPECT_EQ(child.wait(&in_all), 0);
+    EXPECT_TRUE(fs::exists(output()));
+    return in_all - before > rest_seconds;
+  }
+};
+
+TEST_F(StoppedRun, GoesOnWhereItWas) {
+  Child shortest(arguments(1));
+  double rest_seconds = 0;
+  ASSERT_EQ(shortest.wait(&rest_seconds), 0);
+  // Sanitizers make every iteration ten times as long. Where a run was over too soon, a longer one is stopped.
+  int iterations = std::getenv("CCKS_SANITIZED") != nullptr ? 1500 : 30000;
+  bool in_flight = false;
+  for (int i = 0; i < 4 && !in_flight && !HasFailure(); ++i, iterations *= 4) {
+    in_flight = in_flight_at_both_stops(iterations, rest_seconds);
+  }
+  EXPECT_TRUE(in_flight);
 }
 
 class BadOps : public RunCli {
