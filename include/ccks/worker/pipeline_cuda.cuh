@@ -1,19 +1,21 @@
 // CudaPipeline: a worker that is a thread block, its stages (staged_tile.hpp) side by side. Eight warps run bodies; four
-// more fetch, gate, signal and post. Tiles pass through a ring of slots in shared memory, in order; each stage publishes how
-// far it is. So while a body runs, the next tiles are fetched, their operands asked for, the next one's events watched, and
-// the last one's stores released.
+// more fetch, gate, signal and post. Tiles pass through a ring in shared memory, in order; each stage publishes how far it is.
+// So while a body runs, the next tiles are fetched, their operands asked for, the next one's events watched, and the last one's
+// stores released.
 //
-// Roles         slots      written by fetch, then gate, then bodies (fault, end); read by all stages behind
-//   fetched     tiles staged                 fetch [P1] -> gate [P2]
+// Roles         ring       records, controls, heads, blocks: written by fetch; controls also by the gate; read by all
+//   fetched     tiles handed on              fetch [P1] -> gate, signal [P2]
 //   gated       tiles let through            gate [P3]  -> signal, post [P4]
-//   bodies      warps that have ended a body, over all bodies: bodies [P5] -> gate, signal, post [P6]
+//   bodies      warps that have ended a body, over all bodies: bodies [P5] -> fetch, post [P6]
+//   synced      bodies whose end the signalling warp has met: signal [P11] -> gate [P12]
 //   signalled   tiles whose signals are out  signal [P7] -> post, fetch [P8]
 //   posted      tiles the host knows of      post [P7]  -> fetch [P8]
 //   closing     the gate lets nothing more through, ParkReason + 1: gate [P9] -> signal, post, fetch [P10]
-//   resume      where the gate left an inbox task, with closing
+//   resume, fault   where the gate left an inbox task, with closing; what is wrong with a tile, with gated
 //   leave, abandon, suspend, stop: lone words, relaxed; nothing comes with them
-// Invariants    a slot is written again only after signalled and posted have passed it; an op's copy only after the slots
-//               of all its tiles. At most one body waits behind the one that runs (two barriers, in turn).
+// Barriers      go: gate and bodies meet before a body; done: bodies and signal after it. Two of each, in turn.
+// Invariants    a place of the ring is written again only after signalled and posted have passed it, a head or block only after
+//               all its tiles. A body starts only once the signalling warp has met the end of the one before the last.
 //
 // What a wait need not wait for. Bodies of a block run one after the other, so a tile does not wait for events whose whole
 // count comes from earlier tiles of the same worker; unless it has guards, which the gate reads while bodies run.
@@ -32,7 +34,8 @@ class CudaPipeline : CudaStage {
  public:
   using Memory = CudaPipelineMemory;
 
-  __device__ CudaPipeline(Memory& memory, const wire::WorkerParams& params, u32 index) : CudaStage(memory, params, index) {}
+  __device__ CudaPipeline(Memory& memory, const wire::WorkerParams& params, u32 index)
+      : CudaStage(memory, params, index) {}
 
   /// Every thread of the block calls it; returns once the worker has left.
   __device__ void run(u8* scratch, u32 scratch_bytes) {
@@ -42,7 +45,7 @@ class CudaPipeline : CudaStage {
     if (warp < kBodyWarps) {
       run_bodies(scratch, scratch_bytes);
     } else if (warp == kBodyWarps) {
-      CudaFetch<Ops>(memory_, params_, index_).run();
+      fetch();
     } else if (warp == kBodyWarps + 1) {
       gate();
     } else if (warp == kBodyWarps + 2) {
@@ -53,184 +56,344 @@ class CudaPipeline : CudaStage {
   }
 
  private:
-  // Two of each, in turn: gate and bodies meet before a body, bodies and signal after it.
   static constexpr u32 kGoBarrier = 2;
   static constexpr u32 kDoneBarrier = 4;
-  static constexpr u32 kGoThreads = kCudaLanes + kWarpLanes;
-  static constexpr u32 kExit = 0xffffffffu;
+  static constexpr u32 kMeetThreads = kCudaLanes + kWarpLanes;
+  static constexpr u32 kLastBody = 1u << 30;  // added to `synced` by a signalling warp that has left
 
-  /// What gate and outbox ask of the rest of the worker. `bodies`: started so far.
+  /// What gate and outbox ask of the rest of the worker.
   struct Stop {
     Memory& memory;
-    u32 bodies = 0;
-    __device__ bool idle() const { return static_cast<i32>(word(memory.bodies) - bodies * kBodyWarps) >= 0; }
     __device__ bool abandoned() const { return word(memory.abandon) != 0 || word(memory.stop) != 0; }
     __device__ wire::ParkRequest asked() const {
       if (abandoned()) return wire::kParkAbandon;
       return word(memory.suspend) != 0 ? wire::kParkSuspend : wire::kParkNo;
     }
-    __device__ static void blocked() {}
   };
 
   __device__ void clear() {
-    memory_.fetched = memory_.gated = memory_.bodies = memory_.signalled = memory_.posted = 0;
-    memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = 0;
+    memory_.fetched = memory_.gated = memory_.bodies = memory_.synced = memory_.signalled = memory_.posted = 0;
+    memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
+    memory_.ends[0] = memory_.ends[1] = 0;
     for (auto& own : memory_.own) own = {0, 0, 0, 0};
+  }
+
+  __device__ void fetch() {
+    CudaPlatform platform(memory_.shared);
+    TaskSource<CudaPlatform> source(platform, params_, index_);
+    LeaveWatch<CudaPlatform> watch(platform, params_, index_);
+    CudaFetch<Ops>(memory_, params_, index_, source, watch).run();
   }
 
   // ---- gate -----------------------------------------------------------------------------------------------------------
 
-  __device__ void gate() {
-    TileGate<CudaPlatform> gate(platform_, params_);
-    Stop stop{memory_};
-    u32 at = 0, bodies = 0, closing = 0;
+  /// For the waits of the gate. `bodies`: started so far.
+  struct GateStop : Stop {
+    u32 bodies = 0;
+    __device__ __forceinline__ bool idle() const {
+      return static_cast<i32>(word(this->memory.bodies) - bodies * kBodyWarps) >= 0;
+    }
+    __device__ __forceinline__ static void blocked() {}
+  };
+
+  /// From an event to the body that waits for it, and from there to the next wait, every instruction counts: about five cycles
+  /// each. What is rare stands apart.
+  __device__ __forceinline__ void gate() {
+    EventWait<CudaPlatform> wait(platform_, params_);
+    u32 at = 0, closing = 0;
+    GateStop stop{{memory_}};
     bool inside = false;  // of an inbox task
     while (closing == 0 && await_tile(at, inside, closing)) {
-      Slot& next = slot(at);
-      StagedTile& tile = next.tile;
-      if (!inside) closing = word(memory_.leave);
-      if (closing != 0) break;
-      const bool suspend = inside && !is_queued(tile) && tile.kind != TileKind::fault && word(memory_.suspend) != 0;
-      if (suspend) {
-        closing = suspend_before(tile);
+      const u32 place = slot(at);
+      const Control control = memory_.controls[place];
+      if (word(memory_.attention) != 0 && leaves_before(control, place, inside, closing)) break;
+      TileKind kind = control.kind;
+      if (kind == TileKind::body) name_body(place, stop.bodies);
+      kind = pass(wait, place, control, stop);
+      if (kind == TileKind::body) {
+        ptx::barrier_arrive(kGoBarrier + stop.bodies++ % 2, kMeetThreads);
+      } else if (kind == TileKind::suspend) {
+        closing = suspend_before(place, control);
         break;
       }
-      if (tracing() && platform_.leader()) tile.start_ns = ptx::globaltimer();
-      if (tile.kind == TileKind::body) name_body(at, bodies, tile);
-      stop.bodies = bodies;
-      gate.pass(tile, &next.watch, stop);
-      if (tile.kind == TileKind::suspend) {
-        closing = suspend_before(tile);
-        break;
-      }
-      if (tile.kind == TileKind::body) ptx::barrier_arrive(kGoBarrier + bodies++ % 2, kGoThreads);
-      inside = (tile.flags & kTileClosesInbox) == 0;
-      const bool last = tile.kind == TileKind::fault || word(memory_.stop) != 0;
-      const bool park = !inside && tile.inbox.op == wire::kOpPark;
-      __syncwarp();
       ++at;
       if (platform_.leader()) ptx::st_release_cta_shared(&memory_.gated, at);  // [P3] pairs with [P4]
-      if (last) break;
-      if (park) closing = static_cast<u32>(wire::ParkReason::requested) + 1;
+      inside = (control.flags & kTileClosesInbox) == 0;
+      if (kind == TileKind::fault) break;
+      if (!inside && head_of(control).inbox.op == wire::kOpPark) closing = static_cast<u32>(wire::ParkReason::requested) + 1;
     }
     if (closing != 0 && platform_.leader()) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
     __syncwarp();
-    send_bodies_home(bodies);
+    send_bodies_home(stop.bodies);
   }
 
+  /// True: the worker has stopped, or leaves here, then with a reason in `closing`.
+  __device__ __forceinline__ bool leaves_before(const Control& control, u32 place, bool inside, u32& closing) {
+    if (word(memory_.stop) != 0) return true;
+    if (!inside) {
+      closing = word(memory_.leave);
+    } else if (word(memory_.suspend) != 0 && control.kind != TileKind::fault && head_of(control).inbox.op != wire::kOpQueue) {
+      closing = suspend_before(place, control);
+    }
+    return closing != 0;
+  }
   /// The reason to leave, as in `closing`.
-  __device__ u32 suspend_before(const StagedTile& tile) {
-    if (platform_.leader()) memory_.resume = {tile.list_task, tile.tile - tile.task.first_tile()};
+  __device__ __forceinline__ u32 suspend_before(u32 place, const Control& control) {
+    const wire::TileRecord& record = memory_.records[place];
+    const bool cut = (record.reserved & kRecordLacksBases) != 0;
+    const u32 finished = cut ? record.tile - head_of(control).task.first_tile() : 0;
+    if (platform_.leader()) memory_.resume = {control.list_task, finished};
     __syncwarp();
     return word(memory_.leave);
   }
 
   /// False: the worker has stopped, or leaves here, then with a reason in `closing`.
-  __device__ bool await_tile(u32 at, bool inside, u32& closing) {
+  __device__ __forceinline__ bool await_tile(u32 at, bool inside, u32& closing) {
     for (u32 spins = 0;; ++spins) {
       if (ptx::ld_acquire_cta_shared(&memory_.fetched) != at) return true;  // [P2] pairs with [P1]
-      if (word(memory_.stop) != 0) return false;
-      if (!inside && (closing = word(memory_.leave)) != 0) return false;
+      if (word(memory_.attention) != 0) {
+        if (word(memory_.stop) != 0) return false;
+        if (!inside && (closing = word(memory_.leave)) != 0) return false;
+      }
       rest(spins);
     }
   }
 
-  /// Says which tile comes next, once at most one body is under way. It starts when the gate arrives at its barrier.
-  __device__ void name_body(u32 at, u32 bodies, StagedTile& tile) {
-    await_bodies(bodies);
+  /// Waits for the tile's events and looks at its guards; says what has become of it.
+  __device__ __forceinline__ TileKind pass(EventWait<CudaPlatform>& wait, u32 place, const Control& control, GateStop& stop) {
+    if (control.kind == TileKind::fault) return mark_fault(place, memory_.fetch_fault);
+    const wire::TileRecord& record = memory_.records[place];
+    if (tracing()) wait.reset();
+    const u64 start_ns = tracing() ? platform_.now_ns() : 0;
+    const u32 waits = control.kind == TileKind::body || control.kind == TileKind::empty ? record.wait_count : 0;
+    if (waits > 0) {
+      const Memory::Entry& entry = memory_.entries[place];
+      const u32 mine = platform_.control_lane() < waits ? platform_.control_lane() : 0;
+      const u32 event = record.wait_event[mine], amount = record.wait_from[mine] + entry.runs * record.wait_total[mine];
+      const WaitEnd end = wait.wait(entry.events, event, amount, entry.bases == nullptr ? nullptr : entry.bases + event, stop);
+      if (end.code == WaitEnd::suspend) return TileKind::suspend;
+      if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
+    }
+    if (tracing() && platform_.leader()) {
+      memory_.times[place].start_ns = start_ns;
+      memory_.times[place].wait_ns = wait.waited_ns();
+    }
+    const bool guarded = (control.flags & kTileGuarded) != 0 && control.kind == TileKind::body;
+    return guarded && !guards_hold(place, control) ? mark(place, TileKind::skip) : control.kind;
+  }
+
+  __device__ __forceinline__ bool guards_hold(u32 place, const Control& control) const {
+    const Memory::Entry& entry = memory_.entries[place];
+    const bool copied = control.block != Memory::kNoBlock;
+    const OpView view = copied ? view_of_block(entry.op) : view_of_frame(*entry.frame, memory_.records[place].op);
+    for (u32 i = 0; i < view.op->guard_count; ++i) {
+      if (!guard_holds(*entry.frame, view.guards[i])) return false;
+    }
+    return true;
+  }
+
+  __device__ __forceinline__ TileKind mark(u32 place, TileKind kind) {
+    if (platform_.leader()) memory_.controls[place].kind = kind;
+    return kind;
+  }
+  __device__ __forceinline__ TileKind mark_fault(u32 place, const FaultDetails& details) {
+    if (platform_.leader()) memory_.fault = details;
+    return mark(place, TileKind::fault);
+  }
+  __device__ __forceinline__ TileKind mark_fault(u32 place, const Control& control, const WaitEnd& end) {
+    const wire::Task& task = head_of(control).task;
+    const wire::TileRecord& record = memory_.records[place];
+    const wire::FaultCode code = end.code == WaitEnd::abandoned ? wire::FaultCode::abandoned : wire::FaultCode::wait_deadline;
+    return mark_fault(place, {code, record.op, task.slot(), task.epoch, record.tile, end.event, end.value, end.target});
+  }
+
+  /// Says which tile the body `body` is of, once at most one is under way. It starts when the gate arrives at its barrier.
+  __device__ __forceinline__ void name_body(u32 place, u32 body) {
+    await_synced(body);
     if (platform_.leader()) {
-      tile.body = bodies;
-      memory_.go[bodies % 2] = at % Memory::kSlots;
+      memory_.controls[place].body = body;
+      memory_.go[body % 2] = place;
     }
     __syncwarp();
   }
-  __device__ void await_bodies(u32 bodies) {
-    if (bodies < 2) return;
-    for (u32 spins = 0; !body_ended(bodies - 2); ++spins) rest(spins);
+  /// Until the signalling warp has met the end of the body before the last, or has left.
+  __device__ __forceinline__ void await_synced(u32 body) const {
+    for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.synced) + 1 - body) < 0; ++spins) rest(spins);  // [P12]
   }
-  __device__ void send_bodies_home(u32 bodies) {
-    await_bodies(bodies);
-    if (platform_.leader()) memory_.go[bodies % 2] = kExit;
+  __device__ __forceinline__ void send_bodies_home(u32 body) {
+    await_synced(body);
+    if (platform_.leader()) memory_.go[body % 2] = Memory::kExit;
     __syncwarp();
-    ptx::barrier_arrive(kGoBarrier + bodies % 2, kGoThreads);
+    ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
   }
 
   // ---- bodies ---------------------------------------------------------------------------------------------------------
 
-  __device__ void run_bodies(u8* scratch, u32 scratch_bytes) {
+  __device__ __forceinline__ void run_bodies(u8* scratch, u32 scratch_bytes) {
     CudaLanes lanes(scratch, scratch_bytes);
     for (u32 body = 0;; ++body) {
-      ptx::barrier_sync(kGoBarrier + body % 2, kGoThreads);
-      const u32 at = memory_.go[body % 2];
-      if (at == kExit) return;
-      Slot& mine = memory_.slots[at];
-      const u32 fault = run_op_body<Ops>(lanes, *mine.tile.frame, *mine.tile.view.op, mine.tile.tile);
-      if (fault != 0) mine.body_fault = fault;  // several lanes may store; any of their faults will do
-      if (tracing() && threadIdx.x == 0) mine.tile.end_ns = ptx::globaltimer();
+      ptx::barrier_sync(kGoBarrier + body % 2, kMeetThreads);
+      const u32 place = memory_.go[body % 2];
+      if (place == Memory::kExit) {
+        memory_.ends[body % 2] = Memory::kExit;
+        ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);
+        return;
+      }
+      const Memory::Entry& entry = memory_.entries[place];
+      const u32 fault = run_op_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile);
+      if (fault != 0) {  // several lanes may store; any of their faults will do
+        memory_.body_faults[place] = fault;
+        memory_.ends[body % 2] = fault;
+      }
+      if (tracing() && threadIdx.x == 0) memory_.times[place].end_ns = ptx::globaltimer();
       __syncwarp();
-      ptx::barrier_arrive(kDoneBarrier + body % 2, kGoThreads);  // the signalling warp hears of it before the others
+      ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);  // the signalling warp hears of it before the others
       if (threadIdx.x % kWarpLanes == 0) ptx::red_release_cta_shared_add(&memory_.bodies, 1);  // [P5] pairs with [P6]
     }
   }
 
   // ---- signal ---------------------------------------------------------------------------------------------------------
 
-  __device__ void signal() {
-    TileSignals<CudaPlatform> signals(platform_);
+  /// What a lane is going to add.
+  struct Pending {
+    u32* word = nullptr;
+    u32 count = 0;
+    bool silent = false;
+  };
+
+  /// Adds are sent as soon as the next tile is not ready too: others may wait for them. Until then they are collected, a lane
+  /// each, because a release waits for everything the worker has stored.
+  __device__ __forceinline__ void signal() {
     QueueSignals<CudaPlatform> queue(platform_);
-    u32 at = 0, sent = 0;
+    u32 at = 0, fetched = 0, sent = 0, body = 0;
     bool halted = false;
-    for (u32 spins = 0;; ++spins) {
-      const u32 closing = ptx::ld_acquire_cta_shared(&memory_.closing);  // [P10] pairs with [P9]; before gated
-      const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
-      if (at == gated) {
-        if (word(memory_.stop) != 0 || closing != 0) return;
-        rest(spins);
+    for (u32 spins = 0;;) {
+      if (at == fetched) fetched = ptx::ld_acquire_cta_shared(&memory_.fetched);  // [P2] pairs with [P1]
+      if (at == fetched) {
+        if (at != sent) send(sent = at);
+        if (has_closed(at)) break;
+        rest(spins++);
         continue;
       }
       spins = 0;
-      for (; at != gated; ++at) {
-        const Slot& next = slot(at);
-        // Read before the body has ended: between its end and the signal every cycle counts.
-        const TileKind kind = next.tile.kind;
-        const u32 body = next.tile.body, count = next.signal_count;
-        const Memory::Signal mine = next.signals[platform_.control_lane() % Memory::kSignals];
-        const bool silent = next.silent != 0;
-        if (kind == TileKind::body) {
-          if (at != sent && !body_ended(body)) send(signals, sent = at);  // others may wait for what is collected
-          ptx::barrier_sync(kDoneBarrier + body % 2, kGoThreads);
-        }
-        // After a fault nothing is signalled any more: the run is lost.
-        halted = halted || kind == TileKind::fault || (kind == TileKind::body && next.body_fault != 0);
-        if (!halted) collect(signals, queue, next, count, mine, silent);
+      const u32 place = slot(at);
+      // Read before the body has ended: between its end and the signal every instruction counts.
+      Control control = memory_.controls[place];
+      Pending mine = signal_of(place, control);
+      const bool queued = head_of(control).inbox.op == wire::kOpQueue;
+      const bool alone = used_ == 0 && !queued && !halted;
+      // Without guards a body runs unless the worker leaves before it.
+      if (control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) {
+        if (!await_gated(at, sent)) break;
+        control.kind = memory_.controls[place].kind;
+        if (control.kind == TileKind::empty) mine.count = 0;
       }
-      send(signals, sent = at);
+      bool more = false;  // bodies that have ended behind this tile
+      u32 end = control.kind == TileKind::fault ? 1 : 0;
+      if (control.kind == TileKind::body) {
+        if (at != sent && !body_ended(body)) send(sent = at);
+        ptx::barrier_sync(kDoneBarrier + body % 2, kMeetThreads);
+        end = memory_.ends[body % 2];
+        more = body_ended(++body);
+      }
+      // After a fault nothing is signalled any more: the run is lost.
+      if (alone && !more && end == 0) {
+        add(mine);
+      } else {
+        if (end == Memory::kExit) break;
+        halted = halted || end != 0;
+        if (!halted && queued) collect_queued(queue, control, place);
+        if (!halted && !queued) collect(mine);
+        if (!more) flush();
+      }
+      ++at;
+      if (!more) publish_signalled(sent = at);
+      if (control.kind == TileKind::body && platform_.leader()) ptx::st_release_cta_shared(&memory_.synced, body);  // [P11] pairs with [P12]
     }
+    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.synced, body + kLastBody);  // [P11] pairs with [P12]
   }
 
-  __device__ void collect(TileSignals<CudaPlatform>& signals, QueueSignals<CudaPlatform>& queue, const Slot& next, u32 count,
-                          const Memory::Signal& mine, bool silent) const {
-    if (count == Watch::kMany && is_queued(next.tile)) return collect_queued(queue, next.tile);
-    if (count == Watch::kMany) return signals.add(next.tile);
-    signals.add_listed(count, mine.word, mine.count, silent);
+  __device__ __forceinline__ bool has_closed(u32 at) const {
+    const u32 closing = ptx::ld_acquire_cta_shared(&memory_.closing);  // [P10] pairs with [P9]; before gated
+    const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
+    return at == gated && (closing != 0 || word(memory_.stop) != 0);
+  }
+  /// False: the worker leaves before the tile.
+  __device__ __forceinline__ bool await_gated(u32 at, u32& sent) {
+    for (u32 spins = 0; ptx::ld_acquire_cta_shared(&memory_.gated) == at; ++spins) {  // [P4] pairs with [P3]
+      if (at != sent) send(sent = at);
+      if (has_closed(at)) return false;
+      rest(spins);
+    }
+    return true;
   }
 
-  __device__ void collect_queued(QueueSignals<CudaPlatform>& queue, const StagedTile& tile) const {
-    add_queued(queue, tile);
-    if ((tile.flags & kTileClosesInbox) == 0) return;
+  /// What this lane adds for a tile: one of its record's signals.
+  __device__ __forceinline__ Pending signal_of(u32 place, const Control& control) const {
+    const wire::TileRecord& record = memory_.records[place];
+    const u32 lane = platform_.control_lane();
+    if (lane >= record.signal_count) return {};
+    const u32 count = control.kind == TileKind::signal ? record.wait_from[0] : 1;
+    return {head_of(control).events + record.signal_event[lane], count, (record.flags & wire::kRecordSilent) != 0};
+  }
+
+  __device__ __forceinline__ void collect(const Pending& mine) {
+    const u32 count = static_cast<u32>(__popc(static_cast<int>(__ballot_sync(kFullWarp, mine.count > 0))));
+    if (used_ + count > kWarpLanes) flush();
+    if (used_ == 0) {
+      pending_ = mine;
+    } else if (count > 0) {
+      const u32 from = (platform_.control_lane() - used_) % kWarpLanes;
+      const u64 word = platform_.from_lane(reinterpret_cast<u64>(mine.word), from);
+      const u32 amount = platform_.from_lane(mine.count, from), silent = platform_.from_lane(u32{mine.silent}, from);
+      if (from < count) pending_ = {reinterpret_cast<u32*>(word), amount, silent != 0};
+    }
+    used_ += count;
+  }
+
+  __device__ __forceinline__ void collect_queued(QueueSignals<CudaPlatform>& queue, const Control& control, u32 place) const {
+    StagedTile tile;
+    static_cast<TaskHead&>(tile) = head_of(control);
+    const bool copied = control.block != Memory::kNoBlock;
+    tile.kind = control.kind;
+    tile.flags = control.flags;
+    tile.tile = memory_.records[place].tile;
+    if (tile.kind == TileKind::body || tile.kind == TileKind::skip) {
+      tile.view = copied ? view_of_block(memory_.blocks[control.block]) : view_of_frame(*tile.frame, memory_.records[place].op);
+      tile.coord = wire::tile_coord(tile.view.op->grid, tile.tile);
+      add_queued(queue, tile);
+    }
+    if ((control.flags & kTileClosesInbox) == 0) return;
     queue.publish(reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_);
   }
 
-  __device__ void send(TileSignals<CudaPlatform>& signals, u32 at) {
-    signals.flush();
+  /// Every lane its own, at once: one wait for the worker's stores.
+  __device__ __forceinline__ void flush() {
+    add(pending_);
+    pending_.count = 0;
+    used_ = 0;
+  }
+  __device__ __forceinline__ static void add(const Pending& pending) {
+    if (pending.count == 0) return;
+    if (pending.silent) {
+      CudaAtoms::event_add_relaxed(pending.word, pending.count);
+    } else {
+      CudaAtoms::event_add_release(pending.word, pending.count);  // [E1]
+    }
+  }
+  __device__ __forceinline__ void send(u32 at) {
+    flush();
+    publish_signalled(at);
+  }
+  __device__ __forceinline__ void publish_signalled(u32 at) const {
     __syncwarp();
     if (platform_.leader()) ptx::st_release_cta_shared(&memory_.signalled, at);  // [P7] pairs with [P8]
   }
 
   // ---- post -----------------------------------------------------------------------------------------------------------
 
-  __device__ void post() {
+  __device__ __forceinline__ void post() {
     WorkerPost<CudaPlatform> post(platform_, params_, index_);
     post.start();
     u32 at = 0;
@@ -238,7 +401,8 @@ class CudaPipeline : CudaStage {
       const u32 closing = ptx::ld_acquire_cta_shared(&memory_.closing);  // [P10] pairs with [P9]; before gated
       const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
       const u32 before = at;
-      while (at != gated && post_tile(post, at)) ++at;
+      while (at != gated && at - before < Memory::kOpened / 2 && post_tile(post, at)) ++at;
+      if (at != before && platform_.leader()) ptx::st_release_cta_shared(&memory_.posted, at);  // [P7] pairs with [P8]
       if (post.owes_answer() && post.has_room()) post.answer();
       if (post.left()) break;
       if (at != before) {
@@ -252,46 +416,56 @@ class CudaPipeline : CudaStage {
       if (spins == kHotSpins) post.flush_counters();
       rest(spins);
     }
-    set_word(memory_.stop, 1);
+    raise(memory_.stop, 1);
   }
 
   /// False: the tile's body has not ended yet, or the worker has left with a fault.
-  __device__ bool post_tile(WorkerPost<CudaPlatform>& post, u32 at) {
-    const Slot& next = slot(at);
-    const StagedTile& tile = next.tile;
-    if (tile.kind == TileKind::body && !body_ended(tile.body)) return false;
-    if (tile.kind == TileKind::fault) return post.fault(tile.fault);
-    if (tile.kind == TileKind::body && next.body_fault != 0) {
-      const wire::Task& task = tile.task;
-      return post.fault({static_cast<wire::FaultCode>(next.body_fault), task.op, task.slot(), task.epoch, tile.tile});
+  __device__ __forceinline__ bool post_tile(WorkerPost<CudaPlatform>& post, u32 at) {
+    const u32 place = slot(at);
+    const Control control = memory_.controls[place];
+    const bool body = control.kind == TileKind::body;
+    if (body && !body_ended(control.body)) return false;
+    if (control.kind == TileKind::fault) return post.fault(memory_.fault);
+    const wire::TileRecord& record = memory_.records[place];
+    if (body && memory_.body_faults[place] != 0) {
+      const wire::Task& task = head_of(control).task;
+      return post.fault({static_cast<wire::FaultCode>(memory_.body_faults[place]), record.op, task.slot(), task.epoch, record.tile});
     }
     Stop stop{memory_};
-    if (tile.kind == TileKind::body && tile.view.op->report >= 0 && !post.report(tile, stop)) return false;
+    const Memory::Entry& entry = memory_.entries[place];
+    if (body && entry.op->report >= 0 && !post.report(*entry.frame, *entry.op, task_of(control, place), stop)) return false;
     // An answer tells the host that the run's events stand at their counts.
     for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.signalled) - at) <= 0; ++spins) rest(spins);  // [P8]
-    if (tracing() && (tile.kind == TileKind::body || tile.kind == TileKind::skip)) trace(post, tile);
-    if ((tile.flags & kTileClosesInbox) != 0) post.finish_inbox_task(tile);
+    if (tracing() && (body || control.kind == TileKind::skip)) trace(post, control, place);
+    if ((control.flags & kTileClosesInbox) != 0) {
+      post.finish_inbox_task(head_of(control).inbox, body && (record.flags & wire::kRecordSilent) != 0);
+    }
     __syncwarp();
-    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.posted, at + 1);  // [P7] pairs with [P8]
     return true;
   }
 
   /// The gate begins with a tile while the body before it runs; the record counts from that body's end.
-  __device__ void trace(WorkerPost<CudaPlatform>& post, const StagedTile& tile) {
-    const u64 ready_ns = tile.start_ns + tile.wait_ns;
-    const u64 from_ns = tile.start_ns > traced_to_ns_ ? tile.start_ns : traced_to_ns_;
-    const u64 end_ns = tile.kind == TileKind::body && tile.end_ns > from_ns ? tile.end_ns : (ready_ns > from_ns ? ready_ns : from_ns);
-    if ((tile.flags & kTileOpensTask) != 0) {
+  __device__ __forceinline__ void trace(WorkerPost<CudaPlatform>& post, const Control& control, u32 place) {
+    const Memory::Times times = memory_.times[place];
+    const u64 ready_ns = times.start_ns + times.wait_ns;
+    const u64 from_ns = times.start_ns > traced_to_ns_ ? times.start_ns : traced_to_ns_;
+    const bool ended = control.kind == TileKind::body && times.end_ns > from_ns;
+    const u64 end_ns = ended ? times.end_ns : ready_ns > from_ns ? ready_ns : from_ns;
+    if ((control.flags & kTileOpensTask) != 0) {
       task_start_ns_ = from_ns;
       task_wait_ns_ = 0;
     }
-    if (tile.wait_ns > 0 && ready_ns > from_ns) task_wait_ns_ += ready_ns - from_ns;
+    if (times.wait_ns > 0 && ready_ns > from_ns) task_wait_ns_ += ready_ns - from_ns;
     traced_to_ns_ = end_ns;
-    if ((tile.flags & kTileClosesTask) == 0) return;
+    if ((control.flags & kTileClosesTask) == 0) return;
     post.add_times(end_ns - task_start_ns_ - task_wait_ns_, task_wait_ns_);
-    post.trace(tile.task, task_start_ns_, task_wait_ns_, end_ns - task_start_ns_);
+    post.trace(task_of(control, place), task_start_ns_, task_wait_ns_, end_ns - task_start_ns_);
   }
 
+  // signal
+  Pending pending_;
+  u32 used_ = 0;
+  // post
   u64 task_start_ns_ = 0, task_wait_ns_ = 0, traced_to_ns_ = 0;
 };
 

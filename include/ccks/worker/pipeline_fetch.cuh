@@ -1,8 +1,8 @@
 // CudaFetch: the fetching stage of a CudaPipeline (pipeline_cuda.cuh). It takes inbox tasks, lists and queues and puts tiles into
-// the ring of slots, with their op close by and their events found.
+// the ring: the record of each (wire::TileRecord), what it shares with others of its task, and its op close by.
 //
-// Lists of records (wire::TileRecord) stream through shared memory in groups of four, far ahead; tasks are cut into tiles
-// here. Either way an op's block is on its way while earlier ones are staged.
+// Lists of records stream into the ring in groups of four, far ahead of need; tasks are cut into tiles here, whose records this
+// warp writes. Either way an op's block is on its way while earlier tiles are handed on.
 #pragma once
 
 #include "ccks/worker/pipeline_stage.cuh"
@@ -13,128 +13,150 @@ inline namespace CCKS_ISA {
 template <class Ops>
 class CudaFetch : CudaStage {
  public:
-  __device__ CudaFetch(Memory& memory, const wire::WorkerParams& params, u32 index) : CudaStage(memory, params, index) {}
+  using Source = TaskSource<CudaPlatform>;
+  using Watch = LeaveWatch<CudaPlatform>;
+
+  /// `source` and `watch` are of this worker, and outlive the object. They are no members: an object that points into itself
+  /// would not be kept in registers.
+  __device__ CudaFetch(Memory& memory, const wire::WorkerParams& params, u32 index, Source& source, Watch& watch)
+      : CudaStage(memory, params, index), source_(source), watch_(watch) {}
 
   __device__ void run() {
     const wire::WorkerLine* line = reinterpret_cast<const wire::WorkerLine*>(params_.worker_lines) + index_;
-    TaskSource<CudaPlatform> source(platform_, params_, index_);
-    source.start(platform_.uniform(CudaAtoms::link_load_relaxed(&line->inbox_position)),
-                 platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_list_task)));
+    source_.start(platform_.uniform(CudaAtoms::link_load_relaxed(&line->inbox_position)),
+                  platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_list_task)));
     finished_tiles_ = platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_tile));
-    LeaveWatch<CudaPlatform> watch(platform_, params_, index_);
-    watch.start();
+    watch_.start();
     u32 misses = 0;
     u64 idle_since = 0;
     while (!gate_closed()) {
-      while (parsed_count_ < Memory::kParsed && open_next(source)) {
-      }
-      if (parsed_count_ > 0) {
-        emit(watch);
+      if (advance()) {
         misses = 0;
         idle_since = 0;
-      } else if (source.queued()) {
-        await_queue(source, watch);
-      } else if (word(memory_.leave) == 0 && source.poll()) {
+      } else if (source_.queued()) {
+        await_queue();
+      } else if (word(memory_.leave) == 0 && source_.poll()) {
         continue;
       } else {
         platform_.idle(misses);
         if (misses++ % kPollsPerLook != kPollsPerLook - 1) continue;
         if (idle_since == 0) idle_since = platform_.now_ns();
-        look_at_host(watch, idle_since);
+        look_at_host(idle_since);
       }
     }
   }
 
  private:
+  static constexpr u32 kAhead = 8;         // records opened before the oldest of them is handed on
   static constexpr u32 kPollsPerLook = 8;  // one read in nine goes to the host's line
-  static constexpr u32 kTilesPerClock = 16;
+  static constexpr u32 kRefreshesPerClock = 4;
   // A busy worker looks at the host's line so often: reading it takes the fetching warp 1 us, and a handoff waits for it.
   static constexpr u64 kLookNs = 25'000;
 
-  __device__ bool gate_closed() const {
+  __device__ __forceinline__ bool gate_closed() const {
     return ptx::ld_acquire_cta_shared(&memory_.closing) != 0 || word(memory_.stop) != 0;  // [P10] pairs with [P9]
   }
-  /// Once the worker leaves, the inbox task under way is fetched to its end and no other begun.
-  __device__ bool may_take(const TaskSource<CudaPlatform>& source) const {
-    return !source.between_inbox_tasks() || word(memory_.leave) == 0;
-  }
 
-  __device__ void look_at_host(LeaveWatch<CudaPlatform>& watch, u64 idle_since) {
-    looked_at_ = platform_.now_ns();
-    wire::ParkReason reason;
-    if (word(memory_.leave) == 0 && watch.should_leave(idle_since, reason)) {
-      set_word(memory_.leave, static_cast<u32>(reason) + 1);
-    }
-    if (word(memory_.leave) != 0) {
-      const u32 request = watch.park_request();
-      if (request == wire::kParkAbandon) set_word(memory_.abandon, 1);
-      const bool alone = word(memory_.leave) == static_cast<u32>(wire::ParkReason::stale_heartbeat) + 1;
-      if (request == wire::kParkSuspend || alone) set_word(memory_.suspend, 1);
-    }
-    __syncwarp();
-  }
-
-  /// Waits until the queue has a task, is drained, or is given up. The worker takes one only once its last body has ended:
-  /// others are there to run what it would hold. It neither leaves nor suspends in between, see WorkerLoop::await_queue.
-  __device__ void await_queue(TaskSource<CudaPlatform>& source, LeaveWatch<CudaPlatform>& watch) {
-    for (u32 spins = 0; !bodies_idle() && !gate_closed(); ++spins) rest(spins);
-    Patience patience(platform_.now_ns());
-    for (u32 spins = 0; !source.has_task() && !source.poll() && !gate_closed(); ++spins) {
-      platform_.relax(spins);
-      if (spins % 64 != 63) continue;
-      if (overdue()) look_at_host(watch, 0);
-      if (word(memory_.abandon) != 0) return source.fail(wire::FaultCode::abandoned);
-      if (patience.over(platform_.now_ns(), params_.spin_deadline_ns)) return source.fail(wire::FaultCode::wait_deadline);
-    }
-  }
-  /// Whether everything staged has been let through and the last body has ended.
-  __device__ bool bodies_idle() {
-    if (ptx::ld_acquire_cta_shared(&memory_.gated) != staged_) return false;  // [P4] pairs with [P3]
-    if (staged_ == 0) return true;
-    const StagedTile& last = slot(staged_ - 1).tile;
-    return last.kind != TileKind::body || body_ended(last.body);
-  }
-
-  /// Takes the next record or task and starts to copy what its op says into shared memory. False: there is none.
-  __device__ bool open_next(TaskSource<CudaPlatform>& source) {
-    if (opened_ != list_end_) {
-      open_record();
-    } else if (source.has_task() && may_take(source)) {
-      parse(source);
+  /// Hands on a tile, or all tiles of a task. False: there is none.
+  __device__ __forceinline__ bool advance() {
+    while (opened_ != list_end_ && opened_ - published_ < kAhead && has_room()) open_record();
+    if (opened_ != published_) {
+      publish_record();
+    } else if (opened_ != list_end_) {
+      await_room();
     } else {
-      return false;
+      while (parsed_count_ < Memory::kParsed && !list_taken_ && source_.has_task() && may_take()) parse();
+      if (parsed_count_ > 0) {
+        emit_task();
+      } else if (list_taken_) {
+        list_taken_ = false;
+        begin_records(memory_.parsed[parsed_first_].task);
+      } else {
+        return false;
+      }
     }
     return true;
   }
 
-  __device__ Parsed& next_parsed() { return memory_.parsed[(parsed_first_ + parsed_count_) % Memory::kParsed]; }
+  /// Once the worker leaves, the inbox task under way is fetched to its end and no other begun.
+  __device__ __forceinline__ bool may_take() const { return !source_.between_inbox_tasks() || word(memory_.leave) == 0; }
 
-  __device__ void parse(TaskSource<CudaPlatform>& source) {
-    Parsed& out = next_parsed();
-    OpenTask& task = out.task;
-    __syncwarp();  // all lanes are done with what was there
-    source.take(task);
-    __syncwarp();
-    if (task.records != nullptr) return begin_records(task);
-    u32 block = Memory::kBlocks;
-    bool fresh = false;
-    if (task.kind == TileKind::body && task.block.offset != 0 && task.block.bytes <= Memory::kBlockBytes) {
-      fresh = find_copy(task.frame, task.task.epoch, task.task.op, task.block.offset, task.block.bytes, true);
-      block = copied_block_;
+  __device__ __forceinline__ void look_at_host(u64 idle_since) {
+    looked_at_ = platform_.now_ns();
+    wire::ParkReason reason;
+    if (word(memory_.leave) == 0 && watch_.should_leave(idle_since, reason)) {
+      raise(memory_.leave, static_cast<u32>(reason) + 1);
     }
-    ptx::copy_commit();
-    if (platform_.leader()) {
-      out.block = block;
-      out.fresh = fresh;
-      out.record = Memory::kRecords;
+    if (word(memory_.leave) != 0) {
+      const u32 request = watch_.park_request();
+      if (request == wire::kParkAbandon) raise(memory_.abandon, 1);
+      const bool alone = word(memory_.leave) == static_cast<u32>(wire::ParkReason::stale_heartbeat) + 1;
+      if (request == wire::kParkSuspend || alone) raise(memory_.suspend, 1);
     }
     __syncwarp();
-    ++parsed_count_;
+  }
+  __device__ __forceinline__ bool overdue() const { return platform_.now_ns() - looked_at_ > kLookNs; }
+
+  /// Waits until the queue has a task, is drained, or is given up. The worker takes one only once its last body has ended:
+  /// others are there to run what it would hold. It neither leaves nor suspends in between, see WorkerLoop::await_queue.
+  __device__ __forceinline__ void await_queue() {
+    for (u32 spins = 0; !bodies_idle() && !gate_closed(); ++spins) rest(spins);
+    Patience patience(platform_.now_ns());
+    for (u32 spins = 0; !source_.has_task() && !source_.poll() && !gate_closed(); ++spins) {
+      platform_.relax(spins);
+      if (spins % 64 != 63) continue;
+      if (overdue()) look_at_host(0);
+      if (word(memory_.abandon) != 0) return source_.fail(wire::FaultCode::abandoned);
+      if (patience.over(platform_.now_ns(), params_.spin_deadline_ns)) return source_.fail(wire::FaultCode::wait_deadline);
+    }
+  }
+  /// Whether everything handed on has been let through and the last body has ended.
+  __device__ __forceinline__ bool bodies_idle() {
+    if (ptx::ld_acquire_cta_shared(&memory_.gated) != published_) return false;  // [P4] pairs with [P3]
+    if (published_ == 0) return true;
+    const Control& last = memory_.controls[slot(published_ - 1)];
+    return last.kind != TileKind::body || body_ended(last.body);
+  }
+
+  // ---- the ring ----
+
+  /// Whether another tile can be opened. Tiles are counted since the launch; `done_` of them have left the pipeline.
+  __device__ __forceinline__ bool has_room() {
+    if (opened_ - done_ < Memory::kOpened) return true;
+    const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
+    const u32 posted = ptx::ld_acquire_cta_shared(&memory_.posted);        // [P8] pairs with [P7]
+    done_ = static_cast<i32>(signalled - posted) < 0 ? signalled : posted;
+    if (++unlooked_ % kRefreshesPerClock == 0 && overdue()) look_at_host(0);
+    return opened_ - done_ < Memory::kOpened;
+  }
+  /// False: the worker leaves.
+  __device__ __forceinline__ bool await_room() {
+    for (u32 spins = 0; !has_room(); ++spins) {
+      if (gate_closed()) return false;
+      rest(spins);
+    }
+    return true;
+  }
+  __device__ __forceinline__ void publish_tile() {
+    __syncwarp();
+    ++published_;
+    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.fetched, published_);  // [P1] pairs with [P2]
+  }
+
+  /// All lanes copy a word each. The place is free: no more than kOpened tiles are under way, each with one head.
+  __device__ __forceinline__ void set_head(const TaskHead& from) {
+    static_assert(sizeof(TaskHead) % sizeof(u32) == 0 && sizeof(TaskHead) / sizeof(u32) <= kWarpLanes);
+    head_ = head_ + 1 == Memory::kHeads ? 0 : head_ + 1;
+    const u32 lane = platform_.control_lane();
+    if (lane < sizeof(TaskHead) / sizeof(u32)) {
+      reinterpret_cast<u32*>(&memory_.heads[head_])[lane] = reinterpret_cast<const u32*>(&from)[lane];
+    }
+    __syncwarp();
   }
 
   /// Makes copied_block_ the copy of an op's block; true if it had to be begun. `whole`: with waits and signals.
-  __device__ bool find_copy(const wire::RunFrame* frame, u32 epoch, u32 op, u32 offset, u32 bytes, bool whole) {
-    if (frame == copied_frame_ && epoch == copied_epoch_ && op == copied_op_ && copied_whole_ >= whole) return false;
+  __device__ __forceinline__ bool find_copy(const wire::RunFrame* frame, u32 epoch, u32 op, u32 offset, u32 bytes, bool whole) {
+    if (op == copied_op_ && frame == copied_frame_ && epoch == copied_epoch_ && copied_whole_ >= whole) return false;
     copied_block_ = copied_block_ + 1 == Memory::kBlocks ? 0 : copied_block_ + 1;
     copied_frame_ = frame;
     copied_epoch_ = epoch;
@@ -146,129 +168,13 @@ class CudaFetch : CudaStage {
     }
     return true;
   }
-
-  // ---- lists of records ----
-
-  /// All records of the list before have been opened; some of them may still have to be staged.
-  __device__ void begin_records(const OpenTask& task) {
-    head_ = head_ + 1 == Memory::kHeads ? 0 : head_ + 1;
-    copy_head(memory_.heads[head_], task);
-    list_ = task.records;
-    list_frame_ = task.frame;
-    list_epoch_ = task.task.epoch;
-    list_task_ = task.list_task;
-    list_flags_ = kTileOpensInbox;
-    list_first_ = opened_;
-    list_end_ = opened_ + task.record_count;
-    requested_ = opened_;
-    request_records();
-    ptx::copy_commit();
-    ptx::copy_wait<0>();
-    __syncwarp();
-  }
-
-  /// Four records a time, 16 bytes a lane.
-  __device__ void request_records() {
-    while (requested_ != list_end_ && requested_ + 4 - opened_ <= Memory::kRecordsAhead) {
-      const u32 count = list_end_ - requested_ < 4 ? list_end_ - requested_ : 4;
-      const u32 mine = platform_.control_lane() / 8, part = platform_.control_lane() % 8 * 16;
-      if (mine < count) {
-        ptx::copy_async_16(reinterpret_cast<u8*>(&memory_.records[(requested_ + mine) % Memory::kRecords]) + part,
-                           reinterpret_cast<const u8*>(list_ + (requested_ + mine - list_first_)) + part);
-      }
-      requested_ += count;
-    }
-  }
-
-  /// Every call makes one group of copies. A record was asked for kRecordsAhead - 4 groups ago, or at the list's begin.
-  __device__ void open_record() {
-    Parsed& out = next_parsed();
-    const u32 at = opened_ % Memory::kRecords;
-    const wire::TileRecord& record = memory_.records[at];
-    ++opened_;
-    u32 block = Memory::kBlocks;
-    bool fresh = false;
-    if (record.block_bytes <= Memory::kBlockBytes) {
-      fresh = find_copy(list_frame_, list_epoch_, record.op, record.block_offset, record.block_bytes, false);
-      block = copied_block_;
-    }
-    if ((opened_ - list_first_) % 4 == 0) request_records();
-    ptx::copy_commit();
-    __syncwarp();
-    if (platform_.leader()) {
-      out.block = block;
-      out.fresh = fresh;
-      out.record = at;
-      out.head = head_;
-      out.flags = list_flags_ | (opened_ == list_end_ ? u32{kTileClosesInbox} : 0);
-      out.list_task = list_task_;
-    }
-    list_flags_ = 0;
-    ++list_task_;
-    __syncwarp();
-    ++parsed_count_;
-  }
-
-  __device__ void emit_record(LeaveWatch<CudaPlatform>& watch, const Parsed& parsed) {
-    if (!await_free_slot(watch)) return;
-    stage_record(parsed);
-    parsed_first_ = (parsed_first_ + 1) % Memory::kParsed;
-    --parsed_count_;
-  }
-
-  __device__ void stage_record(const Parsed& parsed) {
-    Slot& out = slot(staged_);
-    const wire::TileRecord& record = memory_.records[parsed.record];
-    const TaskHead& head = memory_.heads[parsed.head];
-    const OpView view = view_of_record(parsed, record, head);
-    copy_head(out.tile, head);
-    const bool skip = (head.task.slot_flags & wire::kTaskSkip) != 0;
-    const bool body = (record.flags & wire::kRecordBody) != 0;
-    const u32 lane = platform_.control_lane(), waits = skip ? 0 : record.wait_count;
-    if (lane < waits) {
-      out.watch.event[lane] = record.wait_event[lane];
-      out.watch.amount[lane] = record.wait_from[lane] + head.runs * record.wait_total[lane];
-    }
-    if (lane < record.signal_count) out.signals[lane] = {head.events + record.signal_event[lane], 1};
-    __syncwarp();
-    if (platform_.leader()) {
-      out.tile.view = view;
-      out.tile.task.op = record.op;
-      out.tile.task.tile = record.tile;
-      out.tile.list_task = parsed.list_task;
-      out.tile.tile = record.tile;
-      // One that has only events is a tile of its own, without a body.
-      out.tile.kind = body && !skip ? TileKind::body : body || record.signal_count > 0 ? TileKind::skip : TileKind::empty;
-      const bool guarded = (record.flags & wire::kRecordGuarded) != 0;
-      out.tile.flags = parsed.flags | (body ? kTileOpensTask | kTileClosesTask | (guarded ? u32{kTileGuarded} : 0) : 0);
-      out.tile.wait_ns = 0;
-      out.body_fault = 0;
-      out.watch.count = waits;
-      out.watch.whole = 1;
-      out.signal_count = record.signal_count;
-      out.silent = record.flags & wire::kRecordSilent;
-    }
-    publish_tile();
-    if (body && !skip && (record.flags & wire::kRecordStreamed) != 0) {
-      prefetch_operands<Ops>(lane, kWarpLanes, *head.frame, *view.op, record.tile);
-    }
-  }
-
-  /// The copy of the op that the record brought with it; a large op is read where it lies.
-  __device__ OpView view_of_record(const Parsed& parsed, const wire::TileRecord& record, const TaskHead& head) {
-    if (parsed.block == Memory::kBlocks) return view_of_frame(*head.frame, record.op);
-    u8* block = memory_.blocks[parsed.block];
-    auto* op = reinterpret_cast<wire::OpParams*>(block);
+  /// Once the copy is there. An op's operands then have addresses.
+  __device__ __forceinline__ void finish_copy(u32 block, u64 state, bool has_state) const {
+    auto* op = reinterpret_cast<wire::OpParams*>(memory_.blocks[block]);
     auto* operands = reinterpret_cast<wire::OperandParams*>(op + 1);
-    const u32 operand_count = u32{op->input_count} + op->output_count;
-    if (parsed.fresh) {
-      if ((record.flags & wire::kRecordState) != 0) make_absolute(operands, operand_count, head.state);
-      if (platform_.leader()) op->operands = reinterpret_cast<u64>(operands);
-    }
-    return {op, nullptr, nullptr, reinterpret_cast<wire::GuardParams*>(operands + operand_count)};
-  }
-
-  __device__ void make_absolute(wire::OperandParams* operands, u32 count, u64 state) const {
+    if (platform_.leader()) op->operands = reinterpret_cast<u64>(operands);
+    if (!has_state) return;
+    const u32 count = u32{op->input_count} + op->output_count;
     for (u32 i = platform_.control_lane(); i < count; i += kWarpLanes) {
       if (operands[i].space != static_cast<u8>(wire::Space::state)) continue;
       operands[i].offset += state;
@@ -276,9 +182,130 @@ class CudaFetch : CudaStage {
     }
   }
 
+  // ---- lists of records ----
+
+  /// All records of the list before have been opened; some of them may still have to be handed on.
+  __device__ __forceinline__ void begin_records(const OpenTask& task) {
+    set_head(task);
+    list_ = task.records;
+    list_frame_ = task.frame;
+    list_events_ = task.events;
+    list_runs_ = task.runs;
+    list_epoch_ = task.task.epoch;
+    list_task_ = task.list_task;
+    list_flags_ = kTileOpensInbox;
+    list_skips_ = (task.task.slot_flags & wire::kTaskSkip) != 0;
+    list_first_ = opened_;
+    list_end_ = opened_ + task.record_count;
+    requested_ = opened_;
+    request_records();
+  }
+
+  /// Four records a time, 16 bytes a lane, into places that nobody uses any more.
+  __device__ __forceinline__ void request_records() {
+    while (requested_ != list_end_ && requested_ + 4 - done_ <= Memory::kRing) {
+      const u32 count = list_end_ - requested_ < 4 ? list_end_ - requested_ : 4;
+      const u32 mine = platform_.control_lane() / 8, part = platform_.control_lane() % 8 * 16;
+      if (mine < count) {
+        ptx::copy_async_16(reinterpret_cast<u8*>(&memory_.records[slot(requested_ + mine)]) + part,
+                           reinterpret_cast<const u8*>(list_ + (requested_ + mine - list_first_)) + part);
+      }
+      // What is asked for so late is not sure to be there when it is opened: kAhead groups on, see open_record.
+      late_ = late_ || requested_ - opened_ <= kAhead + 4;
+      requested_ += count;
+    }
+  }
+
+  /// Every call ends a group of copies. The record has come with a group that publish_record has waited for, or is waited for.
+  __device__ __forceinline__ void open_record() {
+    if (late_) {
+      ptx::copy_commit();
+      ptx::copy_wait<0>();
+      __syncwarp();
+      late_ = false;
+    }
+    const u32 at = slot(opened_);
+    const wire::TileRecord& record = memory_.records[at];
+    u32 block = Memory::kNoBlock;
+    bool fresh = false;
+    if (record.block_bytes <= Memory::kBlockBytes) {
+      fresh = find_copy(list_frame_, list_epoch_, record.op, record.block_offset, record.block_bytes, false);
+      block = copied_block_;
+    }
+    fresh_ = fresh ? fresh_ | 1u << at : fresh_ & ~(1u << at);
+    const bool body = (record.flags & wire::kRecordBody) != 0;
+    // One that has only events is a tile of its own, without a body.
+    const TileKind kind = body && !list_skips_ ? TileKind::body : body || record.signal_count > 0 ? TileKind::skip : TileKind::empty;
+    ++opened_;
+    if (platform_.leader()) {
+      u32 flags = list_flags_ | (opened_ == list_end_ ? u32{kTileClosesInbox} : 0);
+      if (body) flags |= kTileOpensTask | kTileClosesTask | ((record.flags & wire::kRecordGuarded) != 0 ? u32{kTileGuarded} : 0);
+      memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(block), list_task_, 0};
+      memory_.entries[at] = {list_events_, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, list_runs_, 0};
+      memory_.body_faults[at] = 0;
+    }
+    list_flags_ = 0;
+    ++list_task_;
+    if (requested_ != list_end_ && (opened_ - list_first_) % 4 == 0) request_records();
+    ptx::copy_commit();
+  }
+
+  /// Hands on the oldest record that has been opened.
+  __device__ __forceinline__ void publish_record() {
+    switch (opened_ - published_) {  // its group must be done, those behind it need not
+      case 1: ptx::copy_wait<0>(); break;
+      case 2: ptx::copy_wait<1>(); break;
+      case 3: ptx::copy_wait<2>(); break;
+      case 4: ptx::copy_wait<3>(); break;
+      case 5: ptx::copy_wait<4>(); break;
+      case 6: ptx::copy_wait<5>(); break;
+      case 7: ptx::copy_wait<6>(); break;
+      default: ptx::copy_wait<kAhead - 1>(); break;
+    }
+    __syncwarp();
+    const u32 at = slot(published_);
+    const u8 flags = memory_.records[at].flags;
+    const Control control = memory_.controls[at];
+    if ((fresh_ >> at & 1) != 0) finish_copy(control.block, head_of(control).state, (flags & wire::kRecordState) != 0);
+    publish_tile();
+    if ((flags & wire::kRecordStreamed) != 0 && control.kind == TileKind::body) {
+      prefetch(memory_.entries[at]);
+    }
+  }
+
+  __device__ __forceinline__ void prefetch(const Memory::Entry& entry) const {
+    prefetch_operands<Ops>(platform_.control_lane(), kWarpLanes, *entry.frame, *entry.op, entry.tile);
+  }
+
   // ---- tasks that are cut into tiles here ----
 
-  __device__ void await_copy() const {
+  /// Takes a task and starts to copy what its op says into shared memory.
+  __device__ __forceinline__ void parse() {
+    Parsed& out = memory_.parsed[(parsed_first_ + parsed_count_) % Memory::kParsed];
+    OpenTask& task = out.task;
+    __syncwarp();  // all lanes are done with what was there
+    source_.take(task);
+    __syncwarp();
+    if (task.records != nullptr) {
+      list_taken_ = true;  // it begins once the tasks in front of it have been handed on
+      return;
+    }
+    u32 block = Memory::kNoBlock;
+    bool fresh = false;
+    if (task.kind == TileKind::body && task.block.offset != 0 && task.block.bytes <= Memory::kBlockBytes) {
+      fresh = find_copy(task.frame, task.task.epoch, task.task.op, task.block.offset, task.block.bytes, true);
+      block = copied_block_;
+    }
+    ptx::copy_commit();
+    if (platform_.leader()) {
+      out.block = block;
+      out.fresh = fresh;
+    }
+    __syncwarp();
+    ++parsed_count_;
+  }
+
+  __device__ __forceinline__ void await_copy() const {
     switch (parsed_count_) {  // the oldest group must be done, those of the tasks behind it need not
       case 1: ptx::copy_wait<0>(); break;
       case 2: ptx::copy_wait<1>(); break;
@@ -288,140 +315,130 @@ class CudaFetch : CudaStage {
     __syncwarp();
   }
 
-  /// What staging the tiles of a task needs of it, in registers. Lane i holds wait i and signal i of the op.
+  /// What making the records of a task needs of it, in registers. Lane i holds wait i and signal i of the op.
   struct Staging {
     OpView view;
     u32* events;
     u32 slot, epoch, runs;
-    u32 wait_count, signal_count, silent;
+    u32 wait_count, signal_count;
+    u8 flags;  // TileRecordFlags
     wire::WaitParams wait;
     wire::SignalParams signal;
-    wire::EventRect rect;  // of the wait, for the tile staged last
+    wire::EventRect rect;  // of the wait, for the tile before
+  };
+  /// An event that a lane knows its tile has to wait for, or none.
+  struct Watched {
+    bool mine = false;
+    u32 event = 0, total = 0;
   };
 
-  /// Stages all tiles of the oldest task taken.
-  __device__ void emit(LeaveWatch<CudaPlatform>& watch) {
+  /// Hands on all tiles of the oldest task taken.
+  __device__ __forceinline__ void emit_task() {
     await_copy();
     Parsed& parsed = memory_.parsed[parsed_first_];
-    if (parsed.record != Memory::kRecords) return emit_record(watch, parsed);
-    Staging staging{};
-    if (parsed.task.kind == TileKind::body) open_op(parsed, staging);
-    TileStager stager;
-    stager.begin(parsed.task, finished_tiles_);
-    finished_tiles_ = 0;
-    for (bool first = true; !stager.done(); first = false) {
-      if (!await_free_slot(watch)) return;
-      stage(stager, parsed.task, staging, first);
+    if (await_room()) {
+      set_head(parsed.task);
+      Staging staging{};
+      if (parsed.task.kind == TileKind::body) open_op(parsed, staging);
+      TileStager stager;
+      stager.begin(parsed.task, finished_tiles_);
+      finished_tiles_ = 0;
+      for (bool first = true; !stager.done(); first = false) emit_tile(stager, parsed, staging, first);
     }
     parsed_first_ = (parsed_first_ + 1) % Memory::kParsed;
     --parsed_count_;
   }
 
-  __device__ void open_op(Parsed& parsed, Staging& out) {
-    out.view = parsed.block < Memory::kBlocks ? open_block(parsed) : view_of_frame(*parsed.task.frame, parsed.task.task.op);
-    if (platform_.leader()) parsed.task.view = out.view;
+  __device__ __forceinline__ void open_op(Parsed& parsed, Staging& out) {
+    OpenTask& task = parsed.task;
+    if (parsed.block != Memory::kNoBlock) {
+      if (parsed.fresh) finish_copy(parsed.block, task.state, true);
+      out.view = view_of_block(memory_.blocks[parsed.block]);
+    } else {
+      out.view = view_of_frame(*task.frame, task.task.op);
+    }
+    if (platform_.leader()) task.view = out.view;
     const wire::OpParams& op = *out.view.op;
     out.wait_count = op.wait_count;
     out.signal_count = op.signal_count;
-    out.silent = op.flags & wire::kOpSilent;
-    out.events = parsed.task.events;
-    out.slot = parsed.task.task.slot();
-    out.epoch = parsed.task.task.epoch;
-    out.runs = parsed.task.runs;
+    out.flags = wire::kRecordStreamed | ((op.flags & wire::kOpSilent) != 0 ? u32{wire::kRecordSilent} : 0);
+    out.events = task.events;
+    out.slot = task.task.slot();
+    out.epoch = task.task.epoch;
+    out.runs = task.runs;
     const u32 lane = platform_.control_lane();
     if (lane < out.wait_count) out.wait = out.view.waits[lane];
     if (lane < out.signal_count) out.signal = out.view.signals[lane];
     __syncwarp();
   }
 
-  /// Lays out the copy of an op; operands get addresses.
-  __device__ OpView open_block(const Parsed& parsed) {
-    u8* block = memory_.blocks[parsed.block];
-    auto* op = reinterpret_cast<wire::OpParams*>(block);
-    auto* operands = reinterpret_cast<wire::OperandParams*>(op + 1);
-    const u32 operand_count = u32{op->input_count} + op->output_count;
-    auto* guards = reinterpret_cast<wire::GuardParams*>(operands + operand_count);
-    auto* waits = reinterpret_cast<wire::WaitParams*>(guards + op->guard_count);
-    if (parsed.fresh) {
-      make_absolute(operands, operand_count, parsed.task.state);
-      if (platform_.leader()) op->operands = reinterpret_cast<u64>(operands);
-      __syncwarp();
-    }
-    return {op, waits, reinterpret_cast<wire::SignalParams*>(waits + op->wait_count), guards};
-  }
-
-  __device__ bool await_free_slot(LeaveWatch<CudaPlatform>& watch) {
-    for (u32 spins = 0;; ++spins) {
-      const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
-      const u32 posted = ptx::ld_acquire_cta_shared(&memory_.posted);        // [P8] pairs with [P7]
-      if (staged_ - signalled < Memory::kSlots && staged_ - posted < Memory::kSlots) {
-        if (++unlooked_ % kTilesPerClock == 0 && overdue()) look_at_host(watch, 0);
-        return true;
-      }
-      if (gate_closed()) return false;
-      rest(spins);
-      if (spins % 64 == 63 && overdue()) look_at_host(watch, 0);
-    }
-  }
-  __device__ bool overdue() const { return platform_.now_ns() - looked_at_ > kLookNs; }
-
-  __device__ void stage(TileStager& stager, const OpenTask& task, Staging& staging, bool first) {
-    Slot& out = slot(staged_);
+  __device__ __forceinline__ void emit_tile(TileStager& stager, const Parsed& parsed, Staging& staging, bool first) {
+    StagedTile tile;
     const TileKind kind = stager.kind();
-    const u32 tile = stager.next_tile();
-    copy_head(out.tile, task);
-    stager.next_of_task(out.tile, staging.view.op);
-    u32 watched = Watch::kMany, signals = Watch::kMany;
-    if (task.inbox.op == wire::kOpQueue) {
-      watched = 0;  // a queue has waited already
-    } else if (kind == TileKind::body || kind == TileKind::skip) {
-      const wire::TileCoord coord = wire::tile_coord(staging.view.op->grid, tile);
-      if (kind == TileKind::body) watched = list_events(out, staging, coord, first);
-      signals = list_signals(out, staging, coord);
+    stager.next_of_task(tile, staging.view.op);
+    const bool op_tile = kind == TileKind::body || kind == TileKind::skip;
+    const bool queued = parsed.task.inbox.op == wire::kOpQueue;
+    const wire::TileCoord coord = op_tile ? wire::tile_coord(staging.view.op->grid, tile.tile) : wire::TileCoord{};
+    Watched watched;
+    // A queue has waited already.
+    if (kind == TileKind::body && !queued) watched = find_events(staging, coord, first, tile, parsed);
+    while (__popc(static_cast<int>(__ballot_sync(kFullWarp, watched.mine))) > static_cast<int>(wire::kRecordWaits)) {
+      emit_waits(watched, staging, tile, parsed);
     }
+    if (!await_room()) return;
+    const u32 at = slot(opened_);
+    wire::TileRecord& record = memory_.records[at];
+    const u32 waits = write_waits(record, watched, staging.runs);
+    const u32 signals = op_tile && !queued ? write_signals(record, staging, coord) : 0;
     if (platform_.leader()) {
-      out.body_fault = 0;
-      out.watch.count = watched;
-      out.watch.whole = 0;
-      out.signal_count = signals;
-      out.silent = staging.silent;
+      record.tile = tile.tile;
+      record.op = parsed.task.task.op;
+      record.flags = staging.flags;
+      record.wait_count = static_cast<u8>(waits);
+      record.signal_count = static_cast<u8>(signals);
+      record.reserved = kRecordLacksBases;
+      if (kind == TileKind::signal) {
+        record.tile = parsed.task.task.tile;
+        record.signal_event[0] = parsed.task.task.tile;
+        record.signal_count = 1;
+        record.wait_from[0] = parsed.task.task.epoch;
+      }
+      if (kind == TileKind::fault) memory_.fetch_fault = tile.fault;
+      set_control(at, kind, tile.flags, parsed, tile.tile);
     }
+    hand_on();
+    if (op_tile && !queued && staging.signal_count > wire::kRecordSignals) emit_signals(parsed, staging, coord, tile);
+    if (kind == TileKind::body) prefetch(memory_.entries[at]);
+  }
+  __device__ __forceinline__ void set_control(u32 at, TileKind kind, u32 flags, const Parsed& parsed, u32 tile) {
+    const OpenTask& task = parsed.task;
+    memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(parsed.block), task.list_task, 0};
+    const bool op_tile = kind == TileKind::body || kind == TileKind::skip;
+    memory_.entries[at] = {task.events, task.bases, op_tile ? task.view.op : nullptr, task.frame, tile, task.runs, 0};
+    memory_.body_faults[at] = 0;
+  }
+  __device__ __forceinline__ void hand_on() {
+    ++opened_;
+    list_end_ = requested_ = opened_;
     publish_tile();
-    if (kind == TileKind::body) {
-      prefetch_operands<Ops>(platform_.control_lane(), kWarpLanes, *task.frame, *staging.view.op, tile);
-    }
   }
-
-  __device__ void publish_tile() {
-    __syncwarp();
-    ++staged_;
-    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.fetched, staged_);  // [P1] pairs with [P2]
-  }
-
-  /// All lanes copy a word each.
-  __device__ void copy_head(TaskHead& to, const TaskHead& from) const {
-    static_assert(sizeof(TaskHead) % sizeof(u32) == 0 && sizeof(TaskHead) / sizeof(u32) <= kWarpLanes);
-    const u32 lane = platform_.control_lane();
-    if (lane < sizeof(TaskHead) / sizeof(u32)) reinterpret_cast<u32*>(&to)[lane] = reinterpret_cast<const u32*>(&from)[lane];
-  }
-
-  // ---- fetch: which events a tile waits for, and which it adds to ----
 
   /// Lane w finds the events of wait w that no earlier tile of the task has waited for; then lane i takes the i-th of all,
-  /// and what this worker completes itself is left out. Returns how many are listed.
-  __device__ u32 list_events(Slot& out, Staging& staging, const wire::TileCoord& coord, bool first) {
+  /// and what this worker completes itself is left out. Those beyond the lanes, and beyond a record, go into records before.
+  __device__ __forceinline__ Watched find_events(Staging& staging, const wire::TileCoord& coord, bool first, const StagedTile& tile,
+                                 const Parsed& parsed) {
     const u32 lane = platform_.control_lane();
-    if (staging.wait_count == 0) return 0;
-    if (staging.wait_count > kWarpLanes) return Watch::kMany;
+    const u32 wait_count = staging.wait_count;
+    Watched out;
+    if (wait_count == 0) return out;
     u32 events = 0;
-    if (lane < staging.wait_count) {
+    if (lane < wait_count && wait_count <= kWarpLanes) {
       const wire::EventRect rect = wire::wait_rect(staging.wait, coord);
       if (first || !wire::rect_covers(staging.rect, rect)) events = wire::rect_count(rect);
       staging.rect = rect;
     }
-    u32 count = 0, event = 0, total = 0;
-    bool mine = false;
-    for (u32 w = 0; w < staging.wait_count; ++w) {
+    u32 count = 0;
+    for (u32 w = 0; w < wait_count && wait_count <= kWarpLanes; ++w) {
       const u32 here = platform_.from_lane(events, w);
       if (here == 0) continue;
       const u32 lo = platform_.from_lane(staging.rect.span[0].lo, w), from = platform_.from_lane(staging.rect.span[1].lo, w);
@@ -432,55 +449,127 @@ class CudaFetch : CudaStage {
       const u32 all = platform_.from_lane(staging.wait.total, w);
       if (lane >= count && lane < count + here) {
         const u32 i = lane - count, row = i < width ? 0 : i / width;
-        event = event_first + (lo + row) * stride0 + (from + i - row * width) * stride1;
-        total = all;
-        mine = true;
+        out.event = event_first + (lo + row) * stride0 + (from + i - row * width) * stride1;
+        out.total = all;
+        out.mine = true;
       }
       count += here;
     }
-    if (count > kWarpLanes) return Watch::kMany;
-    const bool guarded = staging.view.op->guard_count > 0;
-    if (mine && !guarded) mine = own_count(staging, event) != total;
-    const u32 kept = __ballot_sync(kFullWarp, mine);
-    if (mine) {
-      const u32 at = static_cast<u32>(__popc(static_cast<int>(kept & ((1u << lane) - 1))));
-      out.watch.event[at] = event;
-      out.watch.amount[at] = (staging.runs + 1) * total;
-    }
-    return static_cast<u32>(__popc(static_cast<int>(kept)));
+    if (count > kWarpLanes || wait_count > kWarpLanes) return find_many(staging, coord, tile, parsed);
+    return leave_out_own(staging, out);
   }
 
-  __device__ u32 own_count(const Staging& staging, u32 event) const {
+  __device__ __forceinline__ Watched leave_out_own(const Staging& staging, Watched out) const {
+    const bool guarded = staging.view.op->guard_count > 0;
+    if (out.mine && !guarded) out.mine = own_count(staging, out.event) != out.total;
+    return out;
+  }
+
+  /// More events than lanes: one wait after the other.
+  __device__ __forceinline__ Watched find_many(Staging& staging, const wire::TileCoord& coord, const StagedTile& tile, const Parsed& parsed) {
+    for (u32 w = 0; w < staging.wait_count; ++w) {
+      const wire::WaitParams& wait = staging.view.waits[w];
+      const wire::EventRect rect = wire::wait_rect(wait, coord);
+      const u32 count = wire::rect_count(rect);
+      for (u32 first = 0; first < count; first += kWarpLanes) {
+        const u32 i = first + platform_.control_lane();
+        Watched here;
+        here.mine = i < count;
+        if (here.mine) here.event = wire::rect_event(wait, rect, i), here.total = wait.total;
+        here = leave_out_own(staging, here);
+        while (__any_sync(kFullWarp, here.mine)) emit_waits(here, staging, tile, parsed);
+      }
+    }
+    return {};
+  }
+
+  /// A record that only waits, for the first kRecordWaits that lanes watch; they are then theirs no longer.
+  __device__ __forceinline__ void emit_waits(Watched& watched, const Staging& staging, const StagedTile& tile, const Parsed& parsed) {
+    if (!await_room()) {
+      watched.mine = false;
+      return;
+    }
+    const u32 at = slot(opened_);
+    wire::TileRecord& record = memory_.records[at];
+    const u32 waits = write_waits(record, watched, staging.runs);
+    emit_events(at, tile, parsed, staging.flags, waits, 0, TileKind::empty);
+  }
+  __device__ __forceinline__ void emit_events(u32 at, const StagedTile& tile, const Parsed& parsed, u8 flags, u32 waits, u32 signals, TileKind kind) {
+    if (platform_.leader()) {
+      wire::TileRecord& record = memory_.records[at];
+      record.tile = tile.tile;
+      record.op = parsed.task.task.op;
+      record.flags = flags & ~u32{wire::kRecordStreamed};
+      record.wait_count = static_cast<u8>(waits);
+      record.signal_count = static_cast<u8>(signals);
+      record.reserved = kRecordLacksBases;
+      set_control(at, kind, 0, parsed, tile.tile);
+    }
+    hand_on();
+  }
+
+  /// Returns how many the record holds; lanes whose event is among them watch it no longer.
+  __device__ __forceinline__ u32 write_waits(wire::TileRecord& record, Watched& watched, u32 runs) const {
+    const u32 kept = __ballot_sync(kFullWarp, watched.mine);
+    const u32 rank = static_cast<u32>(__popc(static_cast<int>(kept & ((1u << platform_.control_lane()) - 1))));
+    if (watched.mine && rank < wire::kRecordWaits) {
+      record.wait_event[rank] = watched.event;
+      record.wait_from[rank] = (runs + 1) * watched.total;
+      record.wait_total[rank] = 0;
+      watched.mine = false;
+    }
+    const u32 count = static_cast<u32>(__popc(static_cast<int>(kept)));
+    return count < wire::kRecordWaits ? count : wire::kRecordWaits;
+  }
+
+  __device__ __forceinline__ u32 own_count(const Staging& staging, u32 event) const {
     const auto own = memory_.own[event % Memory::kOwnEvents];
     return own.event == event && own.slot == staging.slot && own.epoch == staging.epoch ? own.count : 0;
   }
 
-  /// A lane a signal. Returns how many are listed.
-  __device__ u32 list_signals(Slot& out, const Staging& staging, const wire::TileCoord& coord) {
+  /// A lane a signal. Returns how many the record holds.
+  __device__ __forceinline__ u32 write_signals(wire::TileRecord& record, const Staging& staging, const wire::TileCoord& coord) {
     const u32 lane = platform_.control_lane();
     if (lane < staging.signal_count) {
       const u32 event = wire::signal_event(staging.signal, coord);
-      if (lane < Memory::kSignals) out.signals[lane] = {staging.events + event, 1};
+      if (lane < wire::kRecordSignals) record.signal_event[lane] = event;
       memory_.own[event % Memory::kOwnEvents] = {event, staging.slot, staging.epoch, own_count(staging, event) + 1};
     }
-    return staging.signal_count <= Memory::kSignals ? staging.signal_count : Watch::kMany;
+    return staging.signal_count < wire::kRecordSignals ? staging.signal_count : wire::kRecordSignals;
+  }
+  /// The signals that do not fit the tile's own record, in records behind it.
+  __device__ __forceinline__ void emit_signals(const Parsed& parsed, const Staging& staging, const wire::TileCoord& coord, const StagedTile& tile) {
+    for (u32 first = wire::kRecordSignals; first < staging.signal_count; first += wire::kRecordSignals) {
+      if (!await_room()) return;
+      const u32 at = slot(opened_), left = staging.signal_count - first;
+      const u32 count = left < wire::kRecordSignals ? left : wire::kRecordSignals;
+      const u32 lane = platform_.control_lane();
+      if (lane < count) memory_.records[at].signal_event[lane] = wire::signal_event(staging.view.signals[first + lane], coord);
+      emit_events(at, tile, parsed, staging.flags, 0, count, TileKind::skip);
+    }
   }
 
+  Source& source_;
+  Watch& watch_;
+  // Tiles since the launch: done, handed on, opened, asked for.
+  u32 done_ = 0, published_ = 0, opened_ = 0, requested_ = 0;
+  u32 fresh_ = 0;           // per place: its op's copy was begun for it
+  u32 head_ = 0;
   u32 parsed_first_ = 0, parsed_count_ = 0;
-  u32 staged_ = 0;
   u32 finished_tiles_ = 0;  // of the first task, by an earlier launch
-  u32 unlooked_ = 0;        // tiles staged since the last look at the clock
+  u32 unlooked_ = 0;        // looks at the ring since the last look at the clock
   u64 looked_at_ = 0;
   const wire::RunFrame* copied_frame_ = nullptr;
   u32 copied_epoch_ = 0, copied_op_ = 0, copied_block_ = 0;
   bool copied_whole_ = false;
-  // The list of records under way. Records are counted over all lists.
+  // The list of records under way.
   const wire::TileRecord* list_ = nullptr;
   const wire::RunFrame* list_frame_ = nullptr;
+  const u32* list_events_ = nullptr;
+  u32 list_runs_ = 0;
   u32 list_epoch_ = 0, list_first_ = 0, list_end_ = 0;
   u32 list_task_ = 0, list_flags_ = 0;
-  u32 opened_ = 0, requested_ = 0;
-  u32 head_ = 0;
+  bool list_taken_ = false, list_skips_ = false, late_ = false;
 };
 
 }  // namespace CCKS_ISA

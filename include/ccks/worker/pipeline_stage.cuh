@@ -12,38 +12,40 @@ inline constexpr u32 kServiceWarps = 4;
 inline constexpr u32 kPipelineThreads = kCudaLanes + kServiceWarps * kWarpLanes;
 
 struct CudaPipelineMemory {
-  static constexpr u32 kSlots = 8;         // tiles in the pipeline: enough to look ahead over a hop between blocks
-  static constexpr u32 kParsed = 4;        // tasks and records whose ops are on their way into shared memory
-  static constexpr u32 kBlocks = kSlots + kParsed;
-  static constexpr u32 kBlockBytes = 1024; // an op of six operands and four waits; larger ones are read where they lie
+  static constexpr u32 kRing = 32;          // tiles in the pipeline, from the copy of their record to their last answer
+  static constexpr u32 kOpened = 16;        // of them, those that may hold a copy of an op
+  static constexpr u32 kBlocks = kOpened + 4;  // and the ops of parsed tasks
+  static constexpr u32 kBlockBytes = 1024;  // an op of twelve operands; larger ones are read where they lie
+  static constexpr u32 kHeads = kOpened + 1;
+  static constexpr u32 kParsed = 4;         // tasks whose ops are on their way into shared memory
   static constexpr u32 kOwnEvents = 64;
-  static constexpr u32 kRecords = 32;      // records of lists that are here or on their way
-  static constexpr u32 kRecordsAhead = kRecords - kParsed - 4;
-  static constexpr u32 kHeads = kParsed + 1;
+  static constexpr u32 kNoBlock = 0xff;
 
-  static constexpr u32 kSignals = 4;       // signals of a tile that are found ahead of time; more are looked up
-
-  using Watch = WatchList<kWarpLanes>;
-  struct Signal {
-    u32* word;
-    u32 count;
+  /// What a tile is besides its record. Written by fetch; `kind` and `body` also by the gate.
+  struct alignas(16) Control {
+    TileKind kind;
+    u16 flags;      // TileFlags
+    u8 head, block; // of `heads`, `blocks`
+    u32 list_task;
+    u32 body;       // how many bodies come before this one, if it is one
   };
-  struct Slot {
-    StagedTile tile;
-    Watch watch;
-    u32 body_fault;    // FaultCode
-    u32 signal_count;  // in `signals`; kMany: look them up
-    u32 silent;
-    Signal signals[kSignals];
+  /// What gate and bodies need of a tile, so that nobody has to look for it between an event and the body that waits for it.
+  struct alignas(16) Entry {
+    const u32* events;
+    const u32* bases;  // null: the record has whole amounts
+    const wire::OpParams* op;
+    const wire::RunFrame* frame;
+    u32 tile, runs;
+    u64 reserved;
+  };
+  static constexpr u32 kExit = 0xffffffffu;
+  struct Times {
+    u64 start_ns, wait_ns, end_ns;
   };
   struct Parsed {
     OpenTask task;
-    u32 block;      // kBlocks: none
-    bool fresh;     // the copy was made for this task
-    u32 record;     // of `records`; kRecords: this is a task, and `task` is set
-    u32 head;       // with a record: what it shares with the others of its list
-    u32 flags;      // with a record: TileFlags
-    u32 list_task;  // with a record: its place in the list
+    u32 block;      // kNoBlock: none
+    bool fresh;     // the copy was begun for this task
   };
   /// How often earlier tiles of this worker add to an event in one run.
   struct OwnEvent {
@@ -51,24 +53,41 @@ struct CudaPipelineMemory {
   };
 
   WorkerShared<kWarpLanes> shared;
-  Slot slots[kSlots];
-  Parsed parsed[kParsed];
+  alignas(128) wire::TileRecord records[kRing];
+  Control controls[kRing];
+  Entry entries[kRing];
+  u32 body_faults[kRing];  // FaultCode
+  Times times[kRing];      // where traces are taken
+  u32 go[2];               // place of the body to run, in turn; kExit: there are no more
+  u32 ends[2];             // how the body ended, in turn: 0, a FaultCode, or kExit: there was none
   TaskHead heads[kHeads];
+  Parsed parsed[kParsed];
   OwnEvent own[kOwnEvents];
-  u32 fetched, gated, bodies, signalled, posted;
-  u32 closing, leave, abandon, suspend, stop;
+  FaultDetails fetch_fault, fault;  // of the task that cannot be opened; of the tile that is TileKind::fault
   ResumePoint resume;  // where the gate left an inbox task, published with closing
-  u32 go[2];  // slot of the body to run, in turn
+  u32 fetched, gated, bodies, synced, signalled, posted;
+  u32 closing, leave, abandon, suspend, stop, attention;
   alignas(128) u8 blocks[kBlocks][kBlockBytes];
-  alignas(128) wire::TileRecord records[kRecords];
 };
+
+/// The parts of an op's block (wire::BlockRef). Of a block that came with a record, waits and signals are missing.
+__device__ inline OpView view_of_block(const void* block) {
+  const auto* op = static_cast<const wire::OpParams*>(block);
+  const auto* operands = reinterpret_cast<const wire::OperandParams*>(op + 1);
+  const auto* guards = reinterpret_cast<const wire::GuardParams*>(operands + op->input_count + op->output_count);
+  const auto* waits = reinterpret_cast<const wire::WaitParams*>(guards + op->guard_count);
+  return {op, waits, reinterpret_cast<const wire::SignalParams*>(waits + op->wait_count), guards};
+}
+
+/// Waits of a record that lack the base of their event (wire::RunFrame::bases): made by a worker, which leaves reading it to the
+/// gate. In TileRecord::reserved. Other records are tasks of a list themselves.
+inline constexpr u8 kRecordLacksBases = 1;
 
 /// One object a warp and role; all of a block share `memory`.
 class CudaStage {
  protected:
   using Memory = CudaPipelineMemory;
-  using Slot = Memory::Slot;
-  using Watch = Memory::Watch;
+  using Control = Memory::Control;
   using Parsed = Memory::Parsed;
   static constexpr u32 kBodyWarps = kCudaLanes / kWarpLanes;
   static constexpr u32 kHotSpins = 256;    // of a stage that waits for another warp of the block: then it naps
@@ -82,7 +101,12 @@ class CudaStage {
   __device__ void set_word(u32& w, u32 value) const {
     if (platform_.leader()) ptx::st_relaxed_cta_shared(&w, value);
   }
-  __device__ Slot& slot(u32 tile) { return memory_.slots[tile % Memory::kSlots]; }
+  /// For the words that the gate has to heed.
+  __device__ void raise(u32& w, u32 value) const {
+    set_word(w, value);
+    set_word(memory_.attention, 1);
+  }
+  __device__ static u32 slot(u32 tile) { return tile % Memory::kRing; }
   __device__ static void rest(u32 spins) {
     if (spins > kHotSpins) __nanosleep(kNapNs);
   }
@@ -91,6 +115,21 @@ class CudaStage {
     return static_cast<i32>(ended - (body + 1) * kBodyWarps) >= 0;
   }
   __device__ bool tracing() const { return params_.trace != 0; }
+
+  __device__ const TaskHead& head_of(const Control& control) const { return memory_.heads[control.head]; }
+  __device__ const wire::OpParams* op_at(const wire::RunFrame& frame, u32 block, u32 op) const {
+    if (block != Memory::kNoBlock) return reinterpret_cast<const wire::OpParams*>(memory_.blocks[block]);
+    return frame_at<wire::OpParams>(frame, frame.ops) + op;
+  }
+  /// The task that a tile belongs to, as traces and faults name it: a record of a list is one of its own.
+  __device__ wire::Task task_of(const Control& control, u32 at) const {
+    wire::Task task = head_of(control).task;
+    const wire::TileRecord& record = memory_.records[at];
+    if ((record.reserved & kRecordLacksBases) != 0) return task;
+    task.op = record.op;
+    task.tile = record.tile;
+    return task;
+  }
 
   Memory& memory_;
   const wire::WorkerParams& params_;

@@ -81,21 +81,9 @@ struct alignas(16) StagedTile : TaskHead {
   u32 tile = 0;
   TileKind kind = TileKind::empty;
   u32 flags = 0;          // TileFlags
-  u32 body = 0;           // pipelines: how many bodies come before this one
   u64 start_ns = 0;       // the gate began with it
   u64 wait_ns = 0;        // of it, waiting for events
-  u64 end_ns = 0;         // pipelines: its body ended
   FaultDetails fault;
-};
-
-/// The events of one tile, found ahead of time, and what each has to stand at: less its base, unless `whole`.
-template <u32 kCapacity>
-struct WatchList {
-  static constexpr u32 kMany = 0xffffffffu;  // as count: too many to list, or not listed
-  u32 count = kMany;
-  u32 whole = 0;
-  u32 event[kCapacity];
-  u32 amount[kCapacity];
 };
 
 template <class T>

@@ -30,31 +30,11 @@ class TileSignals {
     }
   }
 
-  /// Pipelines: the same for signals found ahead of time: `word` and `count` of this lane, of the first `lanes` lanes.
-  CCKS_HD_ANY void add_listed(u32 lanes, u32* word, u32 count, bool silent) {
-    if (used_ + lanes > platform_.control_lanes()) flush();
-    if (used_ == 0) {
-      if (platform_.control_lane() < lanes) pending_[0] = {word, count, silent};
-      used_ = lanes;
-      return;
-    }
-    const u32 from = (platform_.control_lane() - used_) % platform_.control_lanes();
-    const u64 address = platform_.from_lane(reinterpret_cast<u64>(word), from);
-    const u32 amount = platform_.from_lane(count, from);
-    if (from < lanes) pending_[0] = {reinterpret_cast<u32*>(address), amount, silent};
-    used_ += lanes;
-  }
-
   /// Sends what has been collected.
   CCKS_HD_ANY void flush() {
-    if constexpr (Platform::kPipelined) {
-      send(pending_[0]);  // every lane its own, at once: one wait for the worker's stores
-      used_ = 0;
-    } else {
-      for (Pending& pending : pending_) {
-        if (platform_.leader()) send(pending);
-        pending.count = 0;
-      }
+    for (Pending& pending : pending_) {
+      if (platform_.leader()) send(pending);
+      pending.count = 0;
     }
   }
 
@@ -65,33 +45,16 @@ class TileSignals {
     bool silent = false;
   };
 
-  // Pipelines collect an event a lane and send them together, once nothing more is ready. Others keep one event for each
-  // group of signals and send it as soon as a tile moves on to another.
+  // One event for each group of signals, sent as soon as a tile moves on to another.
   static constexpr u32 kGroups = 4;
-  static constexpr u32 kSlots = Platform::kPipelined ? 1 : kGroups;
 
   CCKS_HD_ANY void collect(u32 group, u32* word, u32 count, bool silent) {
-    if constexpr (Platform::kPipelined) {
-      collect_on_a_lane(word, count, silent);
-    } else {
-      Pending& pending = pending_[group];
-      if (pending.count > 0 && pending.word != word) {
-        if (platform_.leader()) send(pending);
-        pending.count = 0;
-      }
-      pending = {word, pending.count + count, silent};
+    Pending& pending = pending_[group];
+    if (pending.count > 0 && pending.word != word) {
+      if (platform_.leader()) send(pending);
+      pending.count = 0;
     }
-  }
-
-  CCKS_HD_ANY void collect_on_a_lane(u32* word, u32 count, bool silent) {
-    Pending& mine = pending_[0];
-    u32 owner = platform_.first_lane(mine.count > 0 && mine.word == word);
-    if (owner == platform_.control_lanes()) {
-      if (used_ == platform_.control_lanes()) flush();
-      owner = used_++;
-    }
-    if (platform_.control_lane() != owner) return;
-    mine = {word, mine.count + count, silent && (mine.count == 0 || mine.silent)};
+    pending = {word, pending.count + count, silent};
   }
 
   CCKS_HD_ANY void send(Pending& pending) {
@@ -106,8 +69,7 @@ class TileSignals {
   }
 
   Platform& platform_;
-  Pending pending_[kSlots];
-  u32 used_ = 0;
+  Pending pending_[kGroups];
 };
 
 }  // namespace CCKS_ISA

@@ -183,7 +183,7 @@ class WorkerLoop {
     if (tile_.kind == TileKind::body) {
       prefetch(tile_.tile);
       Stop stop{*this};
-      gate_.pass(tile_, static_cast<const WatchList<1>*>(nullptr), stop);
+      gate_.pass(tile_, stop);
       task_wait_ns_ += tile_.wait_ns;
     }
     if (tile_.kind != TileKind::body) {
@@ -216,7 +216,7 @@ class WorkerLoop {
       return;
     }
     Stop stop{*this};
-    if (tile_.view.op->report >= 0 && !post_.report(tile_, stop)) return;
+    if (tile_.view.op->report >= 0 && !post_.report(*tile_.frame, *tile_.view.op, tile_.task, stop)) return;
     end_tile();
   }
 
@@ -250,7 +250,8 @@ class WorkerLoop {
 
   CCKS_HD_ANY void end_inbox_task() {
     if (is_queued(tile_)) queue_signals_.publish(reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_);
-    post_.finish_inbox_task(tile_);
+    const bool silent = tile_.kind == TileKind::body && (tile_.view.op->flags & wire::kOpSilent) != 0;
+    post_.finish_inbox_task(tile_.inbox, silent);
     if (!post_.has_room()) {  // reports have filled what was free when the task was begun
       Stop stop{*this};
       if (!post_.wait_to_answer(stop)) return;

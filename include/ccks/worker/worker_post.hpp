@@ -61,14 +61,13 @@ class WorkerPost {
     return outbox_.position() - outbox_consumed_ < params_.outbox_slots;
   }
 
-  /// Copies the report of a tile's op and announces it. False: a fault was posted instead. Stop as in TileGate::pass.
+  /// Copies the report of `op`, whose task has run, and announces it. False: a fault was posted instead. Stop as in
+  /// TileGate::pass.
   CCKS_ANY_SIDE
   template <class Stop>
-  CCKS_HD bool report(const StagedTile& tile, Stop& stop) {
-    const wire::OpParams& op = *tile.view.op;
-    copy_report(atoms_, *tile.frame, op, platform_.control_lane(), platform_.control_lanes());
+  CCKS_HD bool report(const wire::RunFrame& frame, const wire::OpParams& op, const wire::Task& task, Stop& stop) {
+    copy_report(atoms_, frame, op, platform_.control_lane(), platform_.control_lanes());
     platform_.converge();
-    const wire::Task& task = tile.task;
     const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(wire::RecordKind::report));
     const Record record{static_cast<u32>(op.report), task.epoch, task.op, slot_kind, 0};
     if (!has_room() && !wait_for_room(record, stop)) return false;
@@ -76,16 +75,14 @@ class WorkerPost {
     return true;
   }
 
-  /// The inbox task that `tile` closes is finished; answer() tells the host.
-  CCKS_HD_ANY void finish_inbox_task(const StagedTile& tile) {
+  /// `inbox` is finished; answer() tells the host. `silent`: its last tile ran an op that stores nothing (kOpSilent).
+  CCKS_HD_ANY void finish_inbox_task(const wire::Task& inbox, bool silent) {
     ++consumed_tasks_;
-    answer_ = tile.inbox;
+    answer_ = inbox;
     owed_ = true;
     // An empty task, and one whose op stores nothing, publishes nothing but its record.
-    const bool silent = tile.inbox.op == wire::kOpNop ||
-                        (tile.kind == TileKind::body && tile.inbox.op < wire::kMaxOps &&
-                         (tile.view.op->flags & wire::kOpSilent) != 0);
-    owed_release_ = owed_release_ || !silent;
+    const bool nothing = inbox.op == wire::kOpNop || (silent && inbox.op < wire::kMaxOps);
+    owed_release_ = owed_release_ || !nothing;
   }
   CCKS_HD_ANY bool owes_answer() const { return owed_; }
   /// Waits until the answer fits; false: a fault was posted instead.
