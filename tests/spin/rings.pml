@@ -1,7 +1,7 @@
 /* Inboxes, outboxes, credit and answers: a scheduler and WORKERS workers, rings of 4 slots, sequence numbers that wrap, for
  * ever. A run writes its frame, sends TASKS tasks to whichever workers it likes, and is over once all are answered; two run
- * slots are in flight at a time. With REPORTS the last task sent of a run reports a value; with MERGE a
- * busy worker may answer later, several tasks at once.
+ * slots are in flight at a time. With REPORTS the last task sent of a run reports a value; with MERGE a busy worker may answer
+ * later, several tasks at once; with EARLY_LOADS loads may be performed before the polls they follow.
  *
  * model                        code
  *   inbox, in_seq, in_low      wire/ring.hpp: the slots of an inbox. A host writes a slot in two halves, the sequence number
@@ -46,7 +46,9 @@ byte held_low[WORKERS * SLOTS];
 chan to_workers = [LINK_DEPTH] of { byte, byte };         /* word, value: slots, then credit */
 chan to_host[WORKERS] = [1] of { byte, byte, byte };      /* slot, seq, low */
 byte ran;                                                 /* a bit for each task of both slots' runs */
+#ifdef EARLY_LOADS
 byte cached_frame[WORKERS * 2], cached_report[2];         /* what loads without an acquire may still return */
+#endif
 
 /* A task: run slot, which of the run's, parity of the run. */
 #define TASK(slot, which, parity) ((slot) + 2 * (which) + 8 * (parity))
@@ -135,7 +137,7 @@ proctype worker(byte w) {
        assert(task != NONE);
        in_low[AT(w, position)] = NONE;
        position = NEXT(position);
-#ifndef BUG_INBOX_POLL_RELAXED
+#if defined(EARLY_LOADS) && !defined(BUG_INBOX_POLL_RELAXED)
        cached_frame[2 * w] = NONE;
        cached_frame[2 * w + 1] = NONE
 #endif
@@ -145,7 +147,11 @@ proctype worker(byte w) {
      atomic { ROOM(w) && nfull(to_host[w]) -> put(w, position) }
 #endif
      atomic {  /* the body */
+#ifdef EARLY_LOADS
        load(cached_frame[2 * w + SLOT_OF(task)], frame[SLOT_OF(task)], seen);
+#else
+       seen = frame[SLOT_OF(task)];
+#endif
        assert(seen == PARITY(task));
        seen = 0;
        assert((ran & (1 << (task % 8))) == 0);
@@ -223,7 +229,11 @@ inline send() {
 }
 
 inline take_report(s, p) {
+#ifdef EARLY_LOADS
   load(cached_report[s], report[2 * w + s], seen);
+#else
+  seen = report[2 * w + s];
+#endif
   assert(seen == parity[s] && p == parity[s]);
   seen = 0;
   assert(reported[s] == 0);
@@ -276,7 +286,7 @@ proctype scheduler() {
        :: HAS_RECORD(0) -> w = 0
        :: WORKERS > 1 && HAS_RECORD(WORKERS - 1) -> w = WORKERS - 1
        fi;
-#ifndef BUG_OUTBOX_POLL_RELAXED
+#if defined(EARLY_LOADS) && !defined(BUG_OUTBOX_POLL_RELAXED)
        cached_report[0] = NONE;
        cached_report[1] = NONE;
 #endif
@@ -318,8 +328,11 @@ init {
 #endif
     }
     for (k : 0 .. WORKERS * 2 - 1) { held_report[k] = NONE }
-    for (k : 0 .. 1) { held_frame[k] = NONE; cached_report[k] = NONE }
+    for (k : 0 .. 1) { held_frame[k] = NONE }
+#ifdef EARLY_LOADS
+    for (k : 0 .. 1) { cached_report[k] = NONE }
     for (k : 0 .. WORKERS * 2 - 1) { cached_frame[k] = NONE }
+#endif
     k = 0;
     run link();
     run worker(0);
