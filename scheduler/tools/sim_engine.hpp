@@ -12,6 +12,7 @@
 #include "scheduler/copilot.hpp"
 #include "scheduler/dims.hpp"
 #include "scheduler/memory_map.hpp"
+#include "scheduler/restart.hpp"
 
 namespace ccks::run {
 
@@ -106,6 +107,7 @@ class SimEngine final : public RunEvents {
       CCKS_RETURN_IF_ERROR(device_.write(run.memory.frame, frame.data(), frame.size()));
     }
     free_.pop_back();
+    being_made_ = &run;
     return &run;
   }
   void submit(RunSlot& run, std::uint64_t deadline_ns = 0) {
@@ -116,6 +118,7 @@ class SimEngine final : public RunEvents {
     run.cancel.store(false, std::memory_order_relaxed);
     run.state.reset(static_cast<std::uint32_t>(RunState::queued));
     submissions_.push({Submission::Kind::run, run.index});
+    being_made_ = nullptr;
     device_.wake_scheduler();
   }
   void cancel(RunSlot& run) {
@@ -133,6 +136,45 @@ class SimEngine final : public RunEvents {
     auto* lines = reinterpret_cast<wire::HostLine*>(memory_.params.host_lines);
     Atoms{&machine_}.link_store_relaxed(&lines[worker].park, std::uint32_t{request});  // relaxed: a lone word
     device_.doorbell(worker);
+  }
+  /// The scheduler is gone, wherever it stood. Its stores that nobody can see yet may be lost with it.
+  void crash(bool lose_stores) {
+    machine_.explorer().kill(scheduler_);
+    if (lose_stores) machine_.memory().drop(scheduler_);
+    crashed_ = true;
+  }
+  /// Another scheduler takes over, by the agent that calls. Runs that the lost one had taken fail.
+  Status restart() {
+    giving_up_ = true;  // the keeper must not wait for workers that wait for a scheduler
+    while (keeper_is_busy()) machine_.work(options_.patience_ns / 16);
+    for (std::uint32_t w = 0; w < memory_.params.workers; ++w) park(w, wire::kParkAbandon);
+    const Status left = device_.join(20 * options_.patience_ns);
+    while (machine_.memory().settled(scheduler_) > machine_.now()) machine_.work(machine_.memory().settled(scheduler_) - machine_.now());
+    std::vector<Submission> waiting;
+    for (Submission item; submissions_.pop(item);) waiting.push_back(item);
+    const std::vector<bool> lost = lost_runs(waiting);
+    for (std::uint32_t i = 0; i < options_.slots; ++i) {
+      if (lost[i]) lose(slots_[i], left.ok());
+    }
+    if (!left.ok()) return give_up(waiting), left;
+    giving_up_ = false;
+    clear_links(memory_.params);
+    options_.first_position = 0;
+    policy_ = make_policy(options_.policy, tables_, options_.slots);
+    make_copilot();
+    for (const Submission& item : waiting) submissions_.push(item);
+    CCKS_RETURN_IF_ERROR(device_.launch(WorkerImage(), memory_.params));
+    scheduler_ = machine_.explorer().add("scheduler", gpu::sim::Side::host, [this] { scheduler_main(); }, scheduler_);
+    machine_.memory().renew(scheduler_);
+    crashed_ = false;
+    return {};
+  }
+  bool crashed() const { return crashed_; }
+  /// There will be no scheduler: what is queued fails.
+  void fail_queued() {
+    std::vector<Submission> waiting;
+    for (Submission item; submissions_.pop(item);) waiting.push_back(item);
+    give_up(waiting);
   }
   std::uint32_t relaunches() const { return relaunches_; }
   const PlanTables& tables() const { return tables_; }
@@ -176,6 +218,30 @@ class SimEngine final : public RunEvents {
       line.inbox_position = line.answered_position = line.outbox_position = first;
       reinterpret_cast<wire::HostLine*>(p.host_lines)[w].outbox_consumed = first;
     }
+  }
+
+  // Runs that neither wait for a scheduler nor have ended and been let go.
+  std::vector<bool> lost_runs(const std::vector<Submission>& waiting) const {
+    std::vector<bool> lost(options_.slots, true);
+    for (const std::uint32_t index : free_) lost[index] = false;
+    for (const Submission& item : waiting) lost[item.index] = false;
+    for (const RunSlot& run : slots_) lost[run.index] = lost[run.index] && !run_is_being_made(run);
+    return lost;
+  }
+  bool run_is_being_made(const RunSlot& run) const { return being_made_ == &run; }
+
+  void give_up(const std::vector<Submission>& waiting) {
+    for (const Submission& item : waiting) lose(slots_[item.index], false);
+  }
+
+  void lose(RunSlot& run, bool workers_left) {
+    if (workers_left) (void)spend_run(device_, run);
+    if (run.state.peek() < static_cast<std::uint32_t>(RunState::done)) {
+      run.code = ErrorCode::internal;
+      std::strncpy(run.message, "the scheduler was lost while it had this run", sizeof(run.message) - 1);
+      run_ended(run);
+    }
+    run_released(run);
   }
 
   void make_copilot() {
@@ -276,6 +342,8 @@ class SimEngine final : public RunEvents {
   Explorer::Agent scheduler_ = Explorer::kNobody;
   Explorer::Agent keeper_ = Explorer::kNobody;
   bool called_ = false, hand_off_ = false, giving_up_ = false;
+  bool crashed_ = false;
+  const RunSlot* being_made_ = nullptr;  // a client has it, and has not submitted it
   std::string failure_;
   std::uint32_t relaunches_ = 0;
 };

@@ -59,7 +59,7 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
         engine_(machine_, device_, engine_options(c), *this), random_(c.seed ^ 0xc11e47u), trace_(16) {
     machine_.trace(timeline);
     SimOps::wrong_percent = c.has(Fault::wrong_guesses) ? static_cast<u32>(random_.below(5) * 25) : c.wrong_percent;
-    if (c.has(Fault::worker_hang) || c.has(Fault::op_fault)) checker_.allow_failures();
+    if (c.has(Fault::worker_hang) || c.has(Fault::op_fault) || c.has(Fault::scheduler_crash)) checker_.allow_failures();
   }
 
   WorldResult play() {
@@ -95,7 +95,8 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
   }
   void run_released(const RunSlot& run) override {
     checker_.released(run.index);
-    if (!engine_.failed()) check_events(run);
+    const bool given_up = engine_.crashed() && case_.has(Fault::worker_hang);  // somebody may still be at it
+    if (!engine_.failed() && !dead_ && !given_up) check_events(run);
     machine_.explorer().wake(client_, machine_.now());
   }
   void engine_failed(ErrorCode, const char* message) override {
@@ -162,7 +163,7 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
   // ---- the client -------------------------------------------------------------------------------------------------
   void client() {
     const std::uint64_t runs = case_.runs;
-    while ((checker_.runs_submitted() < runs || machine_.explorer().steps() < case_.min_steps) && !engine_.failed() &&
+    while ((checker_.runs_submitted() < runs || machine_.explorer().steps() < case_.min_steps) && !engine_.failed() && !dead_ &&
            checker_.complaint().empty()) {
       if (engine_.has_free_slot()) {
         submit();
@@ -172,7 +173,10 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
       if (!case_.has(Fault::flood)) machine_.explorer().sleep(random_.below(20'000));
       if (random_.below(100) < case_.cancel_percent || (case_.has(Fault::flood) && random_.chance(4))) cancel_one();
     }
-    while (checker_.runs_open() > 0) machine_.explorer().sleep(1'000'000);
+    while (checker_.runs_open() > 0) {
+      machine_.explorer().sleep(1'000'000);
+      if (dead_) engine_.fail_queued();
+    }
     if (!case_.has(Fault::worker_hang) && checker_.complaint().empty()) wind_down();
     machine_.explorer().stop();
   }
@@ -207,6 +211,7 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
   // Workers leave when they are told to.
   void wind_down() {
     winding_down_ = true;
+    while (engine_.crashed()) machine_.explorer().sleep(100'000);
     while (engine_.keeper_is_busy()) machine_.explorer().sleep(100'000);
     if (engine_.failed()) {
       if (!device_.join(2'000'000'000).ok()) checker_.complain("a worker does not leave an engine that has failed");
@@ -220,7 +225,7 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
   void gremlin() {
     for (std::uint32_t strikes = 0; strikes < kMostStrikes;) {
       machine_.explorer().sleep(1 + random_.below(2 * case_.fault_ns));
-      if (!machine_.explorer().noisy() || engine_.failed() || winding_down_) continue;
+      if (!machine_.explorer().noisy() || engine_.failed() || winding_down_ || dead_) continue;
       const auto fault = static_cast<Fault>(random_.below(kFaults));
       if (!case_.has(fault)) continue;
       strike(fault);
@@ -235,6 +240,16 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
         stalled_until_ = machine_.now() + stall;
         machine_.tell("FAULT: the scheduler stands still");
         return machine_.explorer().delay(engine_.scheduler(), stall);
+      }
+      case Fault::scheduler_crash: {
+        machine_.tell("FAULT: the scheduler is gone");
+        engine_.crash(random_.chance(2));
+        machine_.explorer().sleep(random_.below(200'000));
+        const Status status = engine_.restart();
+        machine_.tell(status.ok() ? "another scheduler has begun" : "no scheduler: " + status.to_string());
+        dead_ = !status.ok();
+        if (dead_ && !case_.has(Fault::worker_hang)) checker_.complain("the scheduler could not be replaced: " + status.to_string());
+        return;
       }
       case Fault::park: {
         // Not while the keeper asks for more: who overwrites a request with a weaker one has taken it back.
@@ -313,6 +328,7 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
   Explorer::Agent client_ = Explorer::kNobody;
   Nanos stalled_until_ = 0;
   bool winding_down_ = false;
+  bool dead_ = false;  // no scheduler any more
 };
 
 }  // namespace
