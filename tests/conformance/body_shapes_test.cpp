@@ -1,0 +1,110 @@
+// One program with a shape for every body that frames call for by what they say of an op (ccks/wire/op_shape.hpp), and for the
+// bodies behind those: on a GPU with code for any program and with code for this one, and on the host.
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "scheduler/tools/run_session.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace ccks::test {
+namespace {
+
+// Widths that are no multiple of four (odd) keep ops from being marked.
+constexpr const char* kSpec = R"yaml(
+ccks: 1
+program: body_shapes
+dtype: @DTYPE@
+dims: {batch: 3, heads: 4, n: 16, h: 64, d: 256, odd: 67}
+tensors:
+  x: {shape: [n, d], kind: input}
+  row: {shape: [1, d], kind: input}
+  few: {shape: [3, d], kind: input}
+  eight: {shape: [8, d], kind: input}
+  q: {shape: [batch, heads, n, h], kind: input}
+  k: {shape: [batch, heads, n, h], kind: input}
+  wide: {shape: [2, 2048], kind: input}
+  uneven: {shape: [n, odd], kind: input}
+  w: {shape: [d, d], kind: weight}
+  tall: {shape: [d, 4 * d], kind: weight}
+  b: {shape: [d], kind: weight}
+  gain: {shape: [2048], kind: weight}
+  shift: {shape: [2048], kind: weight}
+  w_uneven: {shape: [odd, d], kind: weight}
+  flat: {shape: [n, d], kind: output}
+  rows: {shape: [n, d], kind: output}
+  y_row: {shape: [1, d], kind: output}
+  y_few: {shape: [3, d], kind: output}
+  y_eight: {shape: [8, 4 * d], kind: output}
+  t_row: {shape: [1, d], kind: output}
+  t_eight: {shape: [8, d], kind: output}
+  head: {shape: [batch, heads, n, h], kind: output}
+  block: {shape: [n, d], kind: output}
+  t_block: {shape: [n, d], kind: output}
+  uneven_block: {shape: [n, d], kind: output}
+  long_softmax: {shape: [2, 2048], kind: output}
+  warp_softmax: {shape: [n, d], kind: output}
+  uneven_softmax: {shape: [n, odd], kind: output}
+  root: {shape: [2, 2048], kind: output}
+  layer: {shape: [2, 2048], kind: output}
+  plain_layer: {shape: [n, d], kind: output}
+ops:
+  - {op: map, expr: silu(x) * 1.5, out: flat}
+  - {op: map, expr: x + b, out: rows}
+  - {op: matmul, a: row, b: w, epilogue: gelu_tanh(acc + b), out: y_row}
+  - {op: matmul, a: few, b: w, epilogue: acc + b, out: y_few}
+  - {op: matmul, a: eight, b: tall, out: y_eight}
+  - {op: matmul, a: row, b: w.T, epilogue: acc + b, out: t_row}
+  - {op: matmul, a: eight, b: w.T, out: t_eight}
+  - {op: matmul, a: q, b: k, transpose_b: true, out: s}
+  - {op: softmax, x: s, scale: 0.125, out: p}
+  - {op: matmul, a: p, b: k, epilogue: relu(acc) + q, out: head}
+  - {op: matmul, a: x, b: w, epilogue: acc + x, out: block}
+  - {op: matmul, a: x, b: w.T, out: t_block}
+  - {op: matmul, a: uneven, b: w_uneven, out: uneven_block}
+  - {op: softmax, x: wide, out: long_softmax}
+  - {op: softmax, x: x, out: warp_softmax}
+  - {op: softmax, x: uneven, out: uneven_softmax}
+  - {op: rmsnorm, x: wide, weight: gain, out: root}
+  - {op: layernorm, x: wide, weight: gain, bias: shift, out: layer}
+  - {op: layernorm, x: x, weight: b, out: plain_layer}
+)yaml";
+
+using Param = std::tuple<const char*, const char*, const char*>;  // device, code, dtype
+
+class BodyShapes : public testing::TestWithParam<Param> {};
+
+TEST_P(BodyShapes, MatchTheReference) {
+  const auto& [device, code, dtype] = GetParam();
+  const TemporaryFolder folder;
+  run::Options options;
+  options.spec = folder / "body_shapes.yaml";
+  std::string text = kSpec;
+  text.replace(text.find("@DTYPE@"), 7, dtype);
+  std::ofstream(options.spec) << text;
+  options.device = device;
+  options.code = code;
+  options.workers = options.device == "host" ? 3 : 0;
+  options.verify = true;
+  options.iterations = 3;
+  run::Outcome outcome;
+  const std::atomic<bool> interrupted{false};
+  const run::Failure failure = run_session(options, interrupted, false, outcome);
+  const bool no_gpu = options.device == "cuda" && failure.exit_code == run::kDeviceError &&
+                      failure.message.starts_with("unavailable");
+  if (no_gpu) GTEST_SKIP() << failure.message;
+  ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
+  ASSERT_TRUE(outcome.verified);
+  EXPECT_TRUE(outcome.verification.passed) << outcome.verification.worst;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BodyShapes,
+                         testing::Values(Param{"host", "generic", "f32"}, Param{"host", "generic", "bf16"},
+                                         Param{"cuda", "generic", "f32"}, Param{"cuda", "generic", "bf16"},
+                                         Param{"cuda", "jit", "f32"}, Param{"cuda", "jit", "bf16"}),
+                         [](const testing::TestParamInfo<Param>& p) {
+                           return std::string(std::get<0>(p.param)) + "_" + std::get<1>(p.param) + "_" + std::get<2>(p.param);
+                         });
+
+}  // namespace
+}  // namespace ccks::test
