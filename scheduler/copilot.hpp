@@ -84,24 +84,33 @@ class Copilot {
 
   // Workers that owe nothing have only news of themselves, for which a look now and then is enough.
   bool drain_outboxes() {
-    const bool look_at_all = ++steps_ % kStepsPerFullLook == 0;
-    const std::uint32_t workers = links_.workers();
     bool any = false;
-    for (std::uint32_t w = 0; w < workers; ++w) {
-      if (w + kPrefetchWorkers < workers) links_.prefetch(w + kPrefetchWorkers);
-      if (look_at_all || links_.is_busy(w)) any |= drain_outbox(w);
+    const auto look = [&](std::uint32_t worker) { any |= drain_outbox(worker); };
+    if (++steps_ % kStepsPerFullLook != 0) {
+      links_.for_each_busy(look);
+    } else {
+      for (std::uint32_t w = 0; w < links_.workers(); ++w) look(w);
     }
     return any;
   }
 
   bool drain_outbox(std::uint32_t worker) {
-    wire::Record record;
+    wire::Record record, done;
+    bool held = false;
     std::uint32_t taken = 0;
-    while (taken < kRecordsPerTurn && links_.poll(worker, record)) {
-      on_record(worker, record);
-      ++taken;
+    for (; taken < kRecordsPerTurn && links_.poll(worker, record); ++taken) {
+      const bool is_done = record.kind() == wire::RecordKind::done;
+      // The last of several done records says what all of them say, unless one of them goes back.
+      if (held && !(is_done && static_cast<std::int32_t>(record.value - done.value) > 0)) on_record(worker, done);
+      held = is_done;
+      if (is_done) {
+        done = record;
+      } else {
+        on_record(worker, record);
+      }
     }
     if (taken == 0) return false;
+    if (held) on_record(worker, done);
     links_.acknowledge(worker);
     setup_.stats->records_received.add(taken);
     return true;
@@ -261,6 +270,7 @@ class Copilot {
     if (batch_.count == 0 || failed_) return;
     std::uint64_t sent = 0;
     for (std::uint32_t i = 0; i < batch_.count; ++i) {
+      if (i + kSendsAhead < batch_.count) links_.prefetch_inbox(batch_.items[i + kSendsAhead].worker);
       const Decision& decision = batch_.items[i];
       RunSlot& run = slot_of(decision.slot_flags);
       run.outstanding += decision.tasks;

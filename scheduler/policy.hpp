@@ -14,8 +14,9 @@
 
 namespace ccks::scheduler {
 
-/// One choice: these tasks, that worker. Tasks of a choice are consecutive tiles of one op, or lists of one stretch, of
-/// which list l goes to worker `worker + l`, round the corner, and empty ones to nobody.
+/// One choice: these tasks, that worker. Tasks of a choice are consecutive tiles of one op; or consecutive ops that look the
+/// same, each whole in a task; or lists of one stretch, of which list l goes to worker `worker + l`, round the corner, and
+/// empty ones to nobody.
 struct Decision {
   std::uint32_t tile = 0;    // of the first task, as Task::tile; kOpSignal: event; kOpList: list
   std::uint32_t amount = 0;  // tiles in all; kOpSignal: what to add; kOpList: how many lists from `tile` on
@@ -26,6 +27,7 @@ struct Decision {
   std::uint16_t worker = 0;
   std::uint16_t slot_flags = 0;
   std::uint16_t reports = 0;  // bool: the op, or one of the lists, publishes a report
+  std::uint16_t op_step = 0;  // 1: each task is of the op behind the one before; then none of them reports
 };
 
 /// Tasks of one decision that a worker has in its inbox.
@@ -39,6 +41,7 @@ struct alignas(32) SentTasks {
   std::uint16_t target = 0;
   std::uint16_t slot_flags = 0;
   std::uint16_t reports = 0;
+  std::uint16_t op_step = 0;
 };
 
 /// Calls visit(Decision) for each task of `decision`, in the order of sending.
@@ -83,6 +86,12 @@ class WorkerLoads {
   /// The load up to which a worker is preferred to others for tasks of `cost`: kFairTasks of them above the average.
   double fair_load(std::uint32_t cost) const {
     return total_cost_ * per_worker_ + static_cast<double>(cost) * kFairTasks;
+  }
+  /// How many tasks of `cost` may go to `worker`, at least one, until choose_fair() would take another for the next.
+  std::uint32_t fair_tasks(std::uint32_t worker, std::uint32_t cost, std::uint32_t window) const {
+    const double lead = fair_load(cost) - cost_[worker];
+    const double each = static_cast<double>(cost) * (1 - per_worker_);
+    return lead <= 0 ? 1 : lead >= each * window ? window : 1 + static_cast<std::uint32_t>(lead / each);
   }
   bool all_full(std::uint32_t window) const { return total_tasks_ >= workers() * window; }
   /// choose_fair takes `preferred` unless its load is above `fair`; then the less loaded of two others in turn. kNone:
@@ -159,6 +168,7 @@ inline void append(RunSlot& run, std::uint32_t op, const Piece& piece, std::uint
   out.worker = static_cast<std::uint16_t>(worker);
   out.slot_flags = static_cast<std::uint16_t>(run.index | (piece.kind == Piece::Kind::skip ? wire::kTaskSkip : 0));
   out.reports = run.instance.ops()[op].reports ? 1 : 0;
+  out.op_step = 0;
   loads.add(worker, cost);
   run.progress.take(op, piece);
 }
@@ -181,11 +191,14 @@ void for_each_task(const Decision& decision, const RunSlot& run, std::uint32_t w
   if (decision.op >= wire::kMaxOps) return visit(one);
   const wire::Task first{decision.tile, 0, 0, 0, 0};
   std::uint32_t tile = first.first_tile();
+  one.op_step = 0;
   for (std::uint32_t left = decision.amount; left > 0;) {
     one.amount = std::min(left, first.tile_count());
     one.tile = wire::Task::pack_tiles(tile, one.amount);
     visit(one);
-    tile += one.amount;
+    if (decision.op_step == 0) tile += one.amount;
+    one.op = static_cast<std::uint16_t>(one.op + decision.op_step);
+    one.target = one.op;
     left -= one.amount;
   }
 }

@@ -39,6 +39,7 @@ inline void LookaheadPolicy::decide(const RunSlot& run, std::uint32_t op, const 
   out.worker = static_cast<std::uint16_t>(share.worker);
   out.slot_flags = static_cast<std::uint16_t>(run.index);
   out.reports = share.reports ? 1 : 0;
+  out.op_step = static_cast<std::uint16_t>(share.op_step);
   turn.loads.add(share.worker, share.cost, share.tasks);
   turn.sent += share.tasks;
 }
@@ -49,13 +50,23 @@ bool LookaheadPolicy::send_op(RunSlot& run, std::uint32_t op, Turn& turn) {
   if (!exists || progress.skipping()) return send_credit(run, op, progress.peek(op), turn);
   const OpInstance& info = run.instance.ops()[op];
   if (info.tiles > info.chunk || progress.existing_tiles(op) < info.tiles) return send_tiles(run, op, info, turn);
+  return send_ops(run, op, info, turn);
+}
+
+// `op`, which is one task, and the ops behind it that look the same, as far as they would go to the same worker one by one.
+bool LookaheadPolicy::send_ops(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn) {
   const std::uint32_t cost = info.tiles * info.tile_cost;
   const std::uint32_t worker = turn.loads.choose_fair(run.worker_base, turn.loads.fair_load(cost), turn.window);
   if (worker == plan::kNone) return false;
   // An op of one task leads the run to its new worker: what follows would otherwise wait across workers each time.
   run.worker_base = worker;
-  decide(run, op, {0, info.tiles, 1, info.tiles, cost, worker, info.reports}, turn);
-  run.progress.take_tiles(op, info.tiles);
+  const std::uint32_t room = std::min(turn.loads.room(worker, turn.window), turn.budget - turn.sent);
+  const std::uint32_t most = info.reports ? 1 : std::min(turn.loads.fair_tasks(worker, cost, turn.window), room);
+  Progress& progress = run.progress;
+  std::uint32_t ops = 1;
+  progress.take_tiles(op, info.tiles);
+  for (; ops < most && progress.is_next_alike(op + ops, info); ++ops) progress.take_tiles(op + ops, info.tiles);
+  decide(run, op, {0, ops * info.tiles, ops, info.tiles, cost, worker, info.reports, ops > 1 ? 1u : 0u}, turn);
   return true;
 }
 

@@ -25,15 +25,17 @@ class LookaheadPolicy final : public Policy {
     std::uint32_t sent = 0;
     bool over() const { return sent >= budget || batch.full(); }
   };
-  /// Consecutive tiles of one op for one worker.
+  /// Consecutive tiles of one op, or whole consecutive ops, for one worker.
   struct Share {
     std::uint32_t first, tiles, tasks;
     std::uint32_t chunk;  // tiles of each task but the last
     std::uint32_t cost;   // of each task
     std::uint32_t worker;
     bool reports;
+    std::uint32_t op_step = 0;
   };
   bool send_op(RunSlot& run, std::uint32_t op, Turn& turn);
+  bool send_ops(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn);
   bool send_tiles(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn);
   void decide(const RunSlot& run, std::uint32_t op, const Share& share, Turn& turn);
   bool send_credit(RunSlot& run, std::uint32_t op, const Piece& piece, Turn& turn);

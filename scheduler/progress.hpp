@@ -64,6 +64,9 @@ class Progress {
   bool report_seen(std::uint32_t report) const { return seen_[report] == kArrived; }
   bool report_settled(std::uint32_t report) const { return seen_[report] != kUnknown; }
 
+  /// Whether `op` is what may be sent next, whole, and the same as `model`, an op without a report.
+  bool is_next_alike(std::uint32_t op, const OpInstance& model) const;
+
   /// Declares that no tile of `op` will run: all are credited.
   void drop_tiles(std::uint32_t op) { existing_[op] = next_tile_[op]; }
   std::uint64_t skipped_tiles() const { return skipped_tiles_; }
@@ -139,6 +142,13 @@ inline std::uint32_t Progress::next_open(std::uint32_t from) const {
   }
   if (from == 0) first_word_ = word;
   return static_cast<std::uint32_t>(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
+}
+
+inline bool Progress::is_next_alike(std::uint32_t op, const OpInstance& model) const {
+  if (op / 64 >= open_.size() || !is_open(op) || open_stretches_ != 0) return false;
+  const OpInstance& info = instance_->ops()[op];
+  return info.tiles == model.tiles && info.tile_cost == model.tile_cost && !info.reports && existing_[op] == info.tiles &&
+         next_tile_[op] == 0;
 }
 
 inline Piece Progress::peek(std::uint32_t op) const {

@@ -59,8 +59,11 @@ class TaskWatch {
     for (std::uint32_t w = 0; w < links.workers(); ++w) {
       const std::uint32_t count = links.unanswered_count(w);
       for (std::uint32_t i = 0; i < count; ++i) {
-        const SentTasks& other = links.unanswered(w, i);
-        if (slot_of(other) == slot_of(oldest) && feeds(tables, other, oldest)) return true;
+        SentTasks other = links.unanswered(w, i);
+        if (slot_of(other) != slot_of(oldest)) continue;
+        for (std::uint32_t ops = other.op_step == 0 ? 1u : other.tasks; ops > 0; --ops, ++other.target) {
+          if (feeds(tables, other, oldest)) return true;
+        }
       }
     }
     return false;

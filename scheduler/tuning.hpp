@@ -53,6 +53,9 @@ inline constexpr std::uint32_t kStepsPerFullLook = 64;
 /// How many workers ahead the next outbox slot is prefetched: a miss takes 50 to 100 ns, looking at one outbox 2 to 5.
 inline constexpr std::uint32_t kPrefetchWorkers = 16;
 
+/// How many decisions ahead of sending the inbox is prefetched.
+inline constexpr std::uint32_t kSendsAhead = 8;
+
 /// Records taken from one outbox in one step.
 inline constexpr std::uint32_t kRecordsPerTurn = 64;
 

@@ -67,14 +67,16 @@ class RingWriter {
     item.seq = ring_seq(position_);
     atoms_.store_slot_release(&slots_[position_++ & mask_], to_words(item));
   }
-  /// `count` items with one call, each with a first field `step` higher than that of the one before. [R1] as put_release.
-  CCKS_HD_ANY void put_run_release(const T& item, u32 count, u32 step) {
+  /// `count` items with one call, each with a first field `step` and a third field `third_step` higher than those of the one
+  /// before. [R1] as put_release.
+  CCKS_HD_ANY void put_run_release(const T& item, u32 count, u32 step, u32 third_step = 0) {
     SlotWords words = to_words(item);
-    const u64 rest = words.high & 0xffffffffu;
+    u64 rest = words.high & 0xffffffffu;
     for (u32 end = position_ + count; position_ != end; ++position_) {
       words.high = rest | static_cast<u64>(ring_seq(position_)) << 32;
       atoms_.store_slot_release(&slots_[position_ & mask_], words);
       words.low += step;
+      rest += third_step;
     }
   }
   /// Relaxed is enough where the slot publishes nothing but its own 16 bytes.
@@ -86,6 +88,8 @@ class RingWriter {
   CCKS_HD_ANY void skip() { ++position_; }
   CCKS_HD_ANY u32 position() const { return position_; }
   CCKS_HD_ANY u32 capacity() const { return mask_ + 1; }
+  /// Where the next item goes: for prefetching.
+  CCKS_HD_ANY const T* next_slot() const { return &slots_[position_ & mask_]; }
 
  private:
   T* slots_ = nullptr;

@@ -40,6 +40,23 @@ TEST(WorkerLoads, SpillsFromAFullWorkerOnlyIfOthersHaveLittle) {
   EXPECT_EQ(loads.choose(0, 10, 64), plan::kNone);
 }
 
+TEST(WorkerLoads, FairTasksIsAsManyAsChoosingOneByOneWouldGiveAWorker) {
+  for (const std::uint32_t workers : {1u, 2u, 7u, 132u}) {
+    for (const std::uint32_t before : {0u, 1u, 5u, 30u}) {
+      WorkerLoads one_by_one;
+      one_by_one.reserve(workers, 256);
+      for (std::uint32_t i = 0; i < before; ++i) one_by_one.add(i % workers, 40);
+      WorkerLoads at_once = one_by_one;
+      std::uint32_t count = 0;
+      do {
+        one_by_one.add(0, 100);
+        ++count;
+      } while (count < 64 && one_by_one.choose_fair(0, one_by_one.fair_load(100), 1000) == 0);
+      EXPECT_EQ(at_once.fair_tasks(0, 100, 64), count) << workers << " workers, " << before << " tasks before";
+    }
+  }
+}
+
 TEST(RunOrder, OneHolderAtATimeInOrder) {
   RunOrder order;
   order.reserve(4, 2, 2);

@@ -71,7 +71,47 @@ TEST_F(WorkerLinksTest, ACountAnswersAllTasksUpToIt) {
   EXPECT_EQ(taken_[0].tasks, 1u);
   EXPECT_EQ(taken_[0].amount, 1u);
   EXPECT_EQ(last_.op, 2u);
-  EXPECT_FALSE(links_.is_busy(0));
+}
+
+TEST_F(WorkerLinksTest, WhoeverOwesAnAnswerIsBusy) {
+  const auto busy = [this] {
+    std::uint32_t found = 0;
+    links_.for_each_busy([&](std::uint32_t worker) { found += worker + 1; });
+    return found;
+  };
+  EXPECT_EQ(busy(), 0u);
+  send(0, 3, 1, 1);
+  EXPECT_EQ(busy(), 1u);
+  ASSERT_TRUE(take(2));
+  EXPECT_EQ(busy(), 1u);
+  ASSERT_TRUE(take(3));
+  EXPECT_EQ(busy(), 0u);
+}
+
+TEST_F(WorkerLinksTest, OneDecisionMaySendConsecutiveOps) {
+  Decision decision;
+  decision.tile = wire::Task::pack_tiles(0, 2);
+  decision.amount = 8;
+  decision.tasks = 4;
+  decision.op = decision.target = 7;
+  decision.op_step = 1;
+  links_.send(decision, 5);
+  for (const wire::u16 op : {7, 8, 9, 10}) {
+    const wire::Task& task = inbox_[op - 7u];
+    EXPECT_EQ(task.op, op);
+    EXPECT_EQ(task.first_tile(), 0u);
+    EXPECT_EQ(task.tile_count(), 2u);
+    EXPECT_EQ(task.seq, op - 6u);
+  }
+  ASSERT_TRUE(take(3));
+  EXPECT_EQ(taken_[0].op, 7u);
+  EXPECT_EQ(taken_[0].tasks, 3u);
+  EXPECT_EQ(last_.op, 9u) << "the record names the last op it answers";
+  EXPECT_EQ(links_.unanswered(0, 0).op, 10u);
+  EXPECT_EQ(links_.unanswered(0, 0).amount, 2u);
+  ASSERT_TRUE(take(4));
+  EXPECT_EQ(last_.op, 10u);
+  EXPECT_EQ(links_.unanswered_count(0), 0u);
 }
 
 TEST_F(WorkerLinksTest, ACountThatAnswersNothingIsRefused) {
