@@ -23,6 +23,15 @@ extern "C" __device__ void ccks_linked_prefetch(ccks::wire::u32 lane, ccks::wire
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
+/// A body as the function that is linked: without a call of its own where the op allows.
+template <class Op>
+__device__ FaultCode run_linked(CudaLanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
+  if constexpr (requires { Op::run_inline(lanes, frame, op, tile); })
+    return Op::run_inline(lanes, frame, op, tile);
+  else
+    return Op::run(lanes, frame, op, tile);
+}
+
 struct LinkedOps {
   static __device__ FaultCode run(CudaLanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     return static_cast<FaultCode>(ccks_linked_body(op.body, &lanes, &frame, &op, tile));
@@ -44,7 +53,7 @@ struct LinkedOps {
 
 #define CCKS_CUDA_LINKED_BODY(name, Op)                                                                          \
   extern "C" __device__ ccks::wire::u32 name(void* lanes, const void* frame, const void* op, ccks::wire::u32 tile) { \
-    return static_cast<ccks::wire::u32>(Op::run(*static_cast<ccks::worker::CudaLanes*>(lanes),                   \
+    return static_cast<ccks::wire::u32>(ccks::worker::run_linked<Op>(*static_cast<ccks::worker::CudaLanes*>(lanes), \
                                                 *static_cast<const ccks::wire::RunFrame*>(frame),                \
                                                 *static_cast<const ccks::wire::OpParams*>(op), tile));           \
   }

@@ -20,6 +20,11 @@ struct TypedOp {
 
   template <class Lanes>
   static CCKS_OUTLINE FaultCode run(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
+    return run_inline(lanes, frame, op, tile);
+  }
+  /// For callers that are functions of this op alone.
+  template <class Lanes>
+  static CCKS_INLINE FaultCode run_inline(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     if (tile >= op.tile_count) return FaultCode::bad_op;
     return run_kind<kKind>(lanes, Call(frame, op), tile, Types{}, Expr{});
   }
