@@ -8,7 +8,7 @@
  *                              last (HostAtoms::store_slot_release); a worker reads it at once (16-byte load)
  *   out_seq, out_low           the same of an outbox: a worker writes a slot at once, a host reads the half with seq first
  *                              (HostAtoms::load_slot_acquire)
- *   frame[]                    what the host wrote before it sent tasks: RunFrame, inputs (scheduler/instance.cpp)
+ *   frame[]                    what the host wrote before it sent tasks: wire::RunFrame, inputs
  *   report[]                   the slot's report area (WorkerPost::report, copy_report)
  *   consumed[]                 HostLine::outbox_consumed
  *   scheduler: send            WorkerLinks::send [R1], WorkerLoads for credit
