@@ -10,7 +10,7 @@ FOLDERS = ("include/ccks", "scheduler", "gpu")
 
 
 def main():
-    root = pathlib.Path(sys.argv[1])
+    root = pathlib.Path(sys.argv[1]).resolve()
     files = [p for folder in FOLDERS for p in sorted((root / folder).rglob("*")) if p.suffix in (".hpp", ".cuh", ".cpp")]
     words = set(re.findall(r"\w+", "\n".join(p.read_text() for p in files)))
     missing, checked = [], 0
