@@ -79,7 +79,7 @@ Status CudaDevice::describe(const DeviceOptions& options) {
   info_.workers = options.workers != 0 ? options.workers : static_cast<std::uint32_t>(processors_);
   info_.memory_bytes = memory;
   info_.architecture = architecture_of(major.value(), minor.value());
-  info_.takes_records = true;
+  info_.takes_records = major.value() >= 8;  // they are copied in the background, which sm_80 began with
   info_.workers_sleep = false;
   return {};
 }

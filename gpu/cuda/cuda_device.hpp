@@ -67,6 +67,7 @@ class CudaDevice final : public Device {
   Status load_worker(const WorkerImage& image);
   void unload_retired();
   Status fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes);
+  Status load_and_start(const WorkerImage& image);
   Status start_grid(unsigned shared_bytes);
   Status wait_until_running();
   Status sample_clock();

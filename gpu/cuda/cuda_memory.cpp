@@ -67,6 +67,7 @@ void CopyEngine::close() {
 }
 
 CopyEngine::Channel& CopyEngine::take(std::unique_lock<std::mutex>& lock) {
+  { const std::lock_guard free(paused_); }  // what has begun may go on beside a load
   for (Channel& channel : channels_) {
     lock = std::unique_lock(channel.mutex, std::try_to_lock);
     if (lock.owns_lock()) return channel;

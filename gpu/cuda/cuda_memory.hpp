@@ -21,6 +21,9 @@ class CopyEngine {
   Status write(CUdeviceptr to, const void* from, std::uint64_t bytes);
   Status read(void* to, CUdeviceptr from, std::uint64_t bytes);
   Status fill_zero(CUdeviceptr to, std::uint64_t bytes);
+  /// While the lock is held no copy begins. For module loads: copies beside them take turns with them at the context's lock,
+  /// and those who wait for the load wait for all of it.
+  [[nodiscard]] std::unique_lock<std::mutex> pause() { return std::unique_lock(paused_); }
 
  private:
   static constexpr std::uint64_t kStagingBytes = 4u << 20;  // long enough to reach PCIe's full rate
@@ -40,6 +43,7 @@ class CopyEngine {
   const Driver* driver_ = nullptr;
   CUcontext context_ = nullptr;
   std::array<Channel, kChannels> channels_;
+  std::mutex paused_;
 };
 
 }  // namespace ccks::gpu

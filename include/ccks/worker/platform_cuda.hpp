@@ -73,9 +73,9 @@ class CudaPlatform {
   __device__ void converge() const { __syncwarp(); }
 
   /// Each lane reads one slot: 512 bytes in one go, as long as there is much to take; a worker that waits reads four, one
-  /// completion on PCIe. 132 idle workers that read 512 bytes each fill the link (8 completions of 64 bytes and a header a
-  /// poll), and what everybody waits for stands in the queue. The tasks that count are the ones before the first gap. In a
-  /// ring of fewer than 32 slots a lane that has gone round finds an older sequence number, so it ends the count.
+  /// completion on PCIe: 132 idle workers that read 512 bytes a microsecond would ask for all that the link can carry. The
+  /// tasks that count are the ones before the first gap. In a ring of fewer than 32 slots a lane that has gone round finds an
+  /// older sequence number, so it ends the count.
   __device__ u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
     const u32 mine = position + control_lane();
     const bool reads = control_lane() < poll_lanes_;

@@ -128,7 +128,8 @@ CUresult FakeGpu::attribute(int* value, CUdevice_attribute which) const {
   switch (which) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = static_cast<int>(settings_.processors); break;
     case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = static_cast<int>(settings_.shared_bytes); break;
-    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
+    // Workers are played by the host's loop, which takes lists of tasks, as those of a GPU before sm_80 would.
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 7; break;
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: *value = static_cast<int>(settings_.cooperative); break;
     case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:
     case CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED: *value = static_cast<int>(settings_.coherent); break;
