@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "scheduler/tools/run_session.hpp"
+#include "tests/support/random_program.hpp"
 
 namespace ccks::run {
 namespace {
@@ -36,6 +37,25 @@ TEST(SimRun, ExamplesVerifyUnderEveryPolicy) {
       EXPECT_TRUE(outcome.verified && outcome.verification.passed) << spec << " " << policy;
     }
   }
+}
+
+TEST(SimRun, RandomProgramsVerify) {
+  const std::string path = (std::filesystem::temp_directory_path() / "ccks_sim_random.yaml").string();
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const test::RandomProgram program = test::random_program(seed);
+    std::ofstream(path) << program.yaml;
+    Options options;
+    options.spec = path;
+    options.device = "sim";
+    options.dims = program.set;
+    options.workers = 1 + static_cast<std::uint32_t>(seed % 7);
+    options.policy = seed % 3 == 0 ? "static" : seed % 3 == 1 ? "lookahead" : "reactive";
+    options.spine = seed % 2 == 0 ? "tiles" : "lists";
+    options.verify = true;
+    const Outcome outcome = run(options);
+    EXPECT_TRUE(outcome.verified && outcome.verification.passed) << "seed " << seed << ": " << outcome.verification.worst;
+  }
+  std::filesystem::remove(path);
 }
 
 TEST(SimRun, TheSamePredictionEachTimeAndALongerOneOverALongerLink) {
