@@ -34,11 +34,7 @@ class CudaLanes {
   CCKS_INLINE T shuffle_xor(T v, u32 mask) {
     return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask));
   }
-  /// Known to be shared memory, so that bodies that are linked and not inlined do not have to find that out at each access.
-  CCKS_INLINE u8* scratch() const {
-    __builtin_assume(__isShared(scratch_));
-    return scratch_;
-  }
+  CCKS_INLINE u8* scratch() const { return scratch_; }
   CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
 
   template <class T>
