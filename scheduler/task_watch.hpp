@@ -40,23 +40,31 @@ class TaskWatch {
  private:
   struct Seen {
     std::uint32_t answered = 0;
-    std::uint64_t since = 0;  // of the awake clock
+    std::uint64_t since = 0;    // of the awake clock
+    std::uint64_t present = 0;  // when it had not left
   };
 
   template <class Atoms>
   bool stands_still(const WorkerLinks<Atoms>& links, std::uint32_t worker) {
     Seen& seen = seen_[worker];
     const std::uint32_t answered = links.answered(worker);
-    const bool busy = links.unanswered_count(worker) > 0 && !links.is_away(worker);
-    if (!busy || answered != seen.answered) seen = {answered, awake_ns_};
+    const bool away = links.is_away(worker);
+    if (!away) seen.present = awake_ns_;
+    const bool busy = links.unanswered_count(worker) > 0 && !away;
+    if (!busy || answered != seen.answered) {
+      seen.answered = answered;
+      seen.since = awake_ns_;
+    }
     return awake_ns_ - seen.since > deadline_ns_;
   }
 
-  /// Whether a task is unanswered that the oldest one of `worker` reads from.
+  /// Whether a task is unanswered that the oldest one of `worker` reads from. Not those of workers that have been away for the
+  /// deadline: who waits for one of them leaves too when the keeper asks, so that all can come back; who stays is in an op.
   template <class Atoms>
   bool waits_for_another(const WorkerLinks<Atoms>& links, const PlanTables& tables, std::uint32_t worker) const {
     const SentTasks& oldest = links.unanswered(worker, 0);
     for (std::uint32_t w = 0; w < links.workers(); ++w) {
+      if (awake_ns_ - seen_[w].present > deadline_ns_) continue;
       const std::uint32_t count = links.unanswered_count(w);
       for (std::uint32_t i = 0; i < count; ++i) {
         SentTasks other = links.unanswered(w, i);

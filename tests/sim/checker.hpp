@@ -35,12 +35,14 @@ class Checker {
 
   void submitted(u32 slot, u32 n, u64 seed, u32 wrong_percent);
   void cancelled(u32 slot) { runs_[slot].may_be_cancelled = true; }
+  void may_be_late(u32 slot) { runs_[slot].may_be_late = true; }
   void begun(u32 slot, u32 op, u32 tile);
   void finished(u32 slot, u32 op, u32 tile);
   /// `value(op, tile)`: the word that stands there.
   template <class Value>
   void ended(u32 slot, Outcome outcome, const std::string& why, Value&& value);
-  void released(u32 slot);
+  /// `at_once`: the engine has failed, and does not wait for its workers.
+  void released(u32 slot, bool at_once);
 
   u64 runs_done() const { return done_; }
   u64 runs_submitted() const { return submitted_; }
@@ -49,7 +51,7 @@ class Checker {
 
  private:
   struct Run {
-    bool under_way = false, has_ended = false, may_be_cancelled = false;
+    bool under_way = false, has_ended = false, may_be_cancelled = false, may_be_late = false;
     bool lingers = false;  // it has failed: workers leave, but one may still be at it
     u64 ordinal = 0;
     u32 n = 0;
@@ -115,6 +117,7 @@ void Checker::ended(u32 slot, Outcome outcome, const std::string& why, Value&& v
   run.has_ended = true;
   if (outcome == Outcome::failed && !may_fail_) complain(fmt::format("run {} failed for no reason: {}", run.ordinal, why));
   if (outcome == Outcome::cancelled && !run.may_be_cancelled) complain(fmt::format("run {} was cancelled by nobody", run.ordinal));
+  if (outcome == Outcome::late && !run.may_be_late) complain(fmt::format("run {} is late, but had no deadline", run.ordinal));
   run.lingers = outcome == Outcome::failed;
   if (outcome != Outcome::done) return;
   ++done_;
@@ -127,11 +130,12 @@ void Checker::ended(u32 slot, Outcome outcome, const std::string& why, Value&& v
   }
 }
 
-inline void Checker::released(u32 slot) {
+inline void Checker::released(u32 slot, bool at_once) {
   Run& run = runs_[slot];
   if (!run.under_way) complain(fmt::format("slot {} is let go twice", slot));
   if (!run.has_ended) complain(fmt::format("slot {} is let go before its run {} has ended", slot, run.ordinal));
   run.under_way = false;
+  run.lingers |= at_once;
   --open_;
 }
 

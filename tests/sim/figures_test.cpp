@@ -41,6 +41,8 @@ struct ChainArm {
   std::uint32_t runs;
 };
 
+void PrintTo(const ChainArm& arm, std::ostream* out) { *out << arm.arm; }
+
 class ChainFigures : public testing::TestWithParam<ChainArm> {};
 
 TEST_P(ChainFigures, ALayerTakesWhatItTookWithin15Percent) {

@@ -15,7 +15,7 @@ struct Parts {
   std::vector<std::uint32_t> ops;
   std::vector<std::string> faults;
   std::uint64_t runs = 0, workers = 0, slots = 0, schedule = 0, from_step = 0, to_step = 0;
-  bool plain_order = false, no_stale = false, no_cancel = false;
+  bool plain_order = false, no_stale = false, no_cancel = false, no_deadline = false;
 
   std::string text() const {
     std::string out = fmt::format("schedule={};workers={};slots={};runs={};ops={};faults={};noise={}-{}", schedule, workers, slots, runs,
@@ -23,6 +23,7 @@ struct Parts {
     if (plain_order) out += ";reorder=0";
     if (no_stale) out += ";stale=0";
     if (no_cancel) out += ";cancel=0";
+    if (no_deadline) out += ";deadline=0";
     return out;
   }
 };
@@ -57,7 +58,7 @@ class Shrinker {
       }
     }
     fewer_runs();
-    for (const auto flag : {&Parts::plain_order, &Parts::no_stale, &Parts::no_cancel}) with([&](Parts& p) { p.*flag = true; });
+    for (const auto flag : {&Parts::plain_order, &Parts::no_stale, &Parts::no_cancel, &Parts::no_deadline}) with([&](Parts& p) { p.*flag = true; });
     narrow_noise();
     return out_;
   }

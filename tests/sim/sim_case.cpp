@@ -112,6 +112,7 @@ SimCase make_case(std::uint64_t seed) {
   out.body_ns = random.between(50, 8000);
   choose_link(random, out);
   choose_faults(random, out);
+  out.deadline_percent = random.chance(4) ? 20 : 0;
   return out;
 }
 
@@ -190,6 +191,7 @@ bool set_number(SimCase& out, std::string_view name, std::uint64_t value) {
   if (name == "slots") return out.slots = small, value > 0 && value <= 64;
   if (name == "runs") return out.runs = small, out.min_steps = 0, value > 0;
   if (name == "cancel") return out.cancel_percent = small, true;
+  if (name == "deadline") return out.deadline_percent = small, true;
   if (name == "wrong") return out.wrong_percent = small, true;
   if (name == "schedule") return out.schedule = value, true;
   if (name == "body") return out.body_ns = value, true;

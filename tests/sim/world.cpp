@@ -21,6 +21,7 @@ constexpr Nanos kMaxTime = 1'000'000'000'000;
 constexpr Nanos kHungNs = 100'000'000'000'000;       // a body that never ends
 constexpr Nanos kLongestJumpNs = 100'000'000'000;
 constexpr std::uint32_t kMostStrikes = 64;           // then the history may come to its end
+constexpr Nanos kLongestDeadlineNs = 2'000'000;
 constexpr Nanos kLongestStallNs = 20'000'000;
 
 gpu::sim::MachineOptions machine_options(const SimCase& c) {
@@ -94,7 +95,7 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
     });
   }
   void run_released(const RunSlot& run) override {
-    checker_.released(run.index);
+    checker_.released(run.index, engine_.failed());
     const bool given_up = engine_.crashed() && case_.has(Fault::worker_hang);  // somebody may still be at it
     if (!engine_.failed() && !dead_ && !given_up) check_events(run);
     machine_.explorer().wake(client_, machine_.now());
@@ -192,7 +193,9 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
     machine_.memory().write(reinterpret_cast<void*>(run.memory.arena), 8, seed);
     checker_.submitted(run.index, static_cast<u32>(n), seed, SimOps::wrong_percent);
     if (machine_.tracing()) machine_.tell(fmt::format("SUBMITS a run in slot {}, n = {}", run.index, n));
-    engine_.submit(run);
+    if (random_.below(100) >= case_.deadline_percent) return engine_.submit(run);
+    checker_.may_be_late(run.index);
+    engine_.submit(run, 1 + random_.below(kLongestDeadlineNs));
   }
   void break_frame(RunSlot& run) {
     const auto frame = run.instance.frame();
