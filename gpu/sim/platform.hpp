@@ -69,7 +69,7 @@ class SimLanes : public worker::HostLanes {
 };
 
 template <class AtomsType>
-class SimPlatform {
+class SimPlatform : public worker::OneControlLane {
  public:
   using Lanes = SimLanes;
   using Atoms = AtomsType;
@@ -83,17 +83,6 @@ class SimPlatform {
   Atoms atoms() const { return Atoms{context_.machine}; }
   worker::WorkerShared<kPollSlots>& shared() { return shared_; }
   u64 now_ns() const { return context_.machine->clock(); }
-  static constexpr bool control() { return true; }
-  static constexpr bool leader() { return true; }
-  static constexpr u32 control_lane() { return 0; }
-  static constexpr u32 control_lanes() { return 1; }
-  template <class T>
-  static constexpr T uniform(T value) { return value; }
-  static constexpr u32 first_lane(bool here) { return here ? 0 : 1; }
-  static constexpr u32 from_lane(u32 value, u32) { return value; }
-  static constexpr u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
-  static constexpr void converge() {}
-
   /// One access fetches all slots that are looked at, as a warp's does.
   u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
     u32 count = 0;

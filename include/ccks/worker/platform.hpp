@@ -41,6 +41,20 @@ using wire::u32;
 using wire::u64;
 using wire::u8;
 
+/// The collective part of a Platform whose workers have one control lane: there is nobody to agree with.
+struct OneControlLane {
+  static constexpr bool control() { return true; }
+  static constexpr bool leader() { return true; }
+  static constexpr u32 control_lane() { return 0; }
+  static constexpr u32 control_lanes() { return 1; }
+  template <class T>
+  static constexpr T uniform(T value) { return value; }
+  static constexpr u32 first_lane(bool here) { return here ? 0 : 1; }
+  static constexpr u32 from_lane(u32 value, u32) { return value; }
+  static constexpr u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
+  static constexpr void converge() {}
+};
+
 enum class StepKind : u32 { body = 0, leave = 1 };
 
 /// What the control lanes tell all lanes to do next.

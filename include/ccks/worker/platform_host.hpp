@@ -56,7 +56,7 @@ inline void cpu_pause() {
 #endif
 }
 
-class HostPlatform {
+class HostPlatform : public OneControlLane {
  public:
   using Lanes = HostLanes;
   using Atoms = wire::HostAtoms;
@@ -74,17 +74,6 @@ class HostPlatform {
     const auto now = std::chrono::steady_clock::now().time_since_epoch();
     return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
   }
-
-  static constexpr bool control() { return true; }
-  static constexpr bool leader() { return true; }
-  static constexpr u32 control_lane() { return 0; }
-  static constexpr u32 control_lanes() { return 1; }
-  template <class T>
-  static constexpr T uniform(T value) { return value; }
-  static constexpr u32 first_lane(bool here) { return here ? 0 : 1; }
-  static constexpr u32 from_lane(u32 value, u32) { return value; }
-  static constexpr u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
-  static constexpr void converge() {}
 
   u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
     wire::RingConsumer<wire::Task, Atoms> ring(inbox, mask + 1, position);

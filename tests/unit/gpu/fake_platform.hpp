@@ -48,7 +48,7 @@ struct OneLane {
   void sync() const {}
 };
 
-class FakePlatform {
+class FakePlatform : public worker::OneControlLane {
  public:
   using Lanes = OneLane;
   using Atoms = CountingAtoms;
@@ -69,16 +69,6 @@ class FakePlatform {
   }
   worker::WorkerShared<kPollSlots>& shared() { return shared_; }
   u64 now_ns() { return clock += 100; }
-  static constexpr bool control() { return true; }
-  static constexpr bool leader() { return true; }
-  static constexpr u32 control_lane() { return 0; }
-  static constexpr u32 control_lanes() { return 1; }
-  template <class T>
-  static T uniform(T v) { return v; }
-  static u32 first_lane(bool here) { return here ? 0 : 1; }
-  static u32 from_lane(u32 v, u32) { return v; }
-  static u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
-  static void converge() {}
   u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
     wire::RingConsumer<wire::Task, Atoms> ring(inbox, mask + 1, position, atoms());
     return ring.poll_many(shared_.staged, kPollSlots);
