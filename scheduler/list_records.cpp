@@ -54,24 +54,24 @@ void ListRecords::watch(std::uint32_t op) {
 }
 
 bool ListRecords::add(std::uint32_t list, const DealtTiles& tiles) {
+  const wire::OpParams& op = source_.ops[tiles.op];
+  Made made{};
+  made.list = list;
+  made.record.op = static_cast<std::uint16_t>(tiles.op);
+  made.record.flags = flags_of(op, source_.operands);
+  made.record.block_offset = tables_->blocks[tiles.op].offset;
+  made.record.block_bytes = head_bytes(op);
   for (std::uint32_t i = 0; i < tiles.count; ++i) {
-    if (!add_tile(list, tiles.worker, tiles.op, tiles.first + i)) return false;
+    made.record.tile = tiles.first + i;
+    if (!add_tile(made, op, tiles.worker)) return false;
   }
   return true;
 }
 
-bool ListRecords::add_tile(std::uint32_t list, std::uint32_t worker, std::uint32_t index, std::uint32_t tile) {
-  const wire::OpParams& op = source_.ops[index];
-  const wire::TileCoord coord = wire::tile_coord(op.grid, tile);
-  Made made{};
-  made.list = list;
-  made.record.tile = tile;
-  made.record.op = static_cast<std::uint16_t>(index);
-  made.record.flags = flags_of(op, source_.operands);
-  made.record.block_offset = tables_->blocks[index].offset;
-  made.record.block_bytes = head_bytes(op);
+bool ListRecords::add_tile(Made made, const wire::OpParams& op, std::uint32_t worker) {
+  const wire::TileCoord coord = wire::tile_coord(op.grid, made.record.tile);
   const bool added = add_waits(made, op, worker, coord) && add_signals(made, op, coord);
-  count_adds(op, list, coord);
+  count_adds(op, made.list, coord);
   return added;
 }
 

@@ -53,7 +53,8 @@ class ListRecords {
   };
   static constexpr std::uint32_t kNobody = 0xffffffffu, kSeveral = 0xfffffffeu;
 
-  bool add_tile(std::uint32_t list, std::uint32_t worker, std::uint32_t op, std::uint32_t tile);
+  /// `made`: what all tiles of the op share, and the tile.
+  bool add_tile(Made made, const wire::OpParams& op, std::uint32_t worker);
   bool add_waits(Made& made, const wire::OpParams& op, std::uint32_t worker, const wire::TileCoord& coord);
   bool add_wait(Made& made, std::uint32_t event, std::uint32_t total);
   bool add_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);

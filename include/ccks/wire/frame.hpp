@@ -169,6 +169,7 @@ enum TileRecordFlags : u8 {
   kRecordSilent = 4,    // the op is kOpSilent
   kRecordStreamed = 8,  // some operands may be prefetched before the wait
   kRecordState = 16,    // some operands lie in Space::state
+  kRecordCut = 32,      // made by a worker that cuts a task into tiles: no task of a list, and its waits lack their events' bases
 };
 
 /// One tile of a list, with what its op's tables say of it found out by the host: a worker copies the record and is ready.

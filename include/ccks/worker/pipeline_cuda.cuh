@@ -141,7 +141,7 @@ class CudaPipeline : CudaStage {
   /// The reason to leave, as in `closing`.
   __device__ __forceinline__ u32 suspend_before(u32 place, const Control& control) {
     const wire::TileRecord& record = memory_.records[place];
-    const bool cut = (record.reserved & kRecordLacksBases) != 0;
+    const bool cut = (record.flags & wire::kRecordCut) != 0;
     const u32 finished = cut ? record.tile - head_of(control).task.first_tile() : 0;
     if (platform_.leader()) memory_.resume = {control.list_task, finished};
     __syncwarp();

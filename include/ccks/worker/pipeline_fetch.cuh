@@ -393,10 +393,9 @@ class CudaFetch : CudaStage {
     if (platform_.leader()) {
       record.tile = tile.tile;
       record.op = parsed.task.task.op;
-      record.flags = staging.flags;
+      record.flags = static_cast<u8>(staging.flags | wire::kRecordCut);
       record.wait_count = static_cast<u8>(waits);
       record.signal_count = static_cast<u8>(signals);
-      record.reserved = kRecordLacksBases;
       if (kind == TileKind::signal) {
         record.tile = parsed.task.task.tile;
         record.signal_event[0] = parsed.task.task.tile;
@@ -499,10 +498,9 @@ class CudaFetch : CudaStage {
       wire::TileRecord& record = memory_.records[at];
       record.tile = tile.tile;
       record.op = parsed.task.task.op;
-      record.flags = flags & ~u32{wire::kRecordStreamed};
+      record.flags = static_cast<u8>((flags & ~u32{wire::kRecordStreamed}) | wire::kRecordCut);
       record.wait_count = static_cast<u8>(waits);
       record.signal_count = static_cast<u8>(signals);
-      record.reserved = kRecordLacksBases;
       set_control(at, kind, 0, parsed, tile.tile);
     }
     hand_on();

@@ -79,10 +79,6 @@ __device__ inline OpView view_of_block(const void* block) {
   return {op, waits, reinterpret_cast<const wire::SignalParams*>(waits + op->wait_count), guards};
 }
 
-/// Waits of a record that lack the base of their event (wire::RunFrame::bases): made by a worker, which leaves reading it to the
-/// gate. In TileRecord::reserved. Other records are tasks of a list themselves.
-inline constexpr u8 kRecordLacksBases = 1;
-
 /// One object a warp and role; all of a block share `memory`.
 class CudaStage {
  protected:
@@ -125,7 +121,7 @@ class CudaStage {
   __device__ wire::Task task_of(const Control& control, u32 at) const {
     wire::Task task = head_of(control).task;
     const wire::TileRecord& record = memory_.records[at];
-    if ((record.reserved & kRecordLacksBases) != 0) return task;
+    if ((record.flags & wire::kRecordCut) != 0) return task;
     task.op = record.op;
     task.tile = record.tile;
     return task;

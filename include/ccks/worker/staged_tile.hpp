@@ -81,8 +81,7 @@ struct alignas(16) StagedTile : TaskHead {
   u32 tile = 0;
   TileKind kind = TileKind::empty;
   u32 flags = 0;          // TileFlags
-  u64 start_ns = 0;       // the gate began with it
-  u64 wait_ns = 0;        // of it, waiting for events
+  u64 wait_ns = 0;        // waiting for events
   FaultDetails fault;
 };
 

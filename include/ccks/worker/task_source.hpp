@@ -267,10 +267,9 @@ class TileStager {
   /// The next tile; only where done() is false.
   CCKS_HD_ANY void next(StagedTile& out) {
     static_cast<TaskHead&>(out) = *task_;
-    next_of_task(out);
+    next_of_task(out, task_->view.op);
   }
   /// The same for a tile that has its TaskHead already. The grid may be given by a copy of it.
-  CCKS_HD_ANY void next_of_task(StagedTile& out) { next_of_task(out, task_->view.op); }
   CCKS_HD_ANY void next_of_task(StagedTile& out, const wire::OpParams* op) {
     const u32 tile = tile_++;
     const bool closes = tile_ >= tile_end_;
@@ -279,7 +278,7 @@ class TileStager {
     opens_ = false;
     out.tile = tile;
     out.kind = kind_;
-    out.start_ns = out.wait_ns = 0;
+    out.wait_ns = 0;
     if (kind_ == TileKind::fault) {
       const wire::Task& task = task_->task;
       out.fault = {task_->kind == kind_ ? task_->fault : wire::FaultCode::bad_op, task.op, task.slot(), task.epoch, task.tile};
