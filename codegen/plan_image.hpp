@@ -22,6 +22,7 @@ struct PlanOptions {
   std::uint32_t workers = 0;         // tiles are chosen to feed that many; 0: a default of the device
   bool reuse_memory = true;          // intermediates share arena space; off: each keeps its own
   std::uint32_t reuse_distance = 2;  // ops that must lie between the last use of a space and its next owner
+  std::uint64_t reuse_from_bytes = 8u << 20;  // "cuda": a run whose tensors need less shares nothing (plan_memory.cpp)
   Granularity granularity = Granularity::automatic;
   bool drop_implied_waits = true;             // off: keep a wait even where others imply it
   bool causal_windows = true;                 // causal attention waits only for the context it may look at

@@ -67,12 +67,25 @@ std::uint64_t take(std::uint64_t& space, std::uint64_t bytes) {
   return offset;
 }
 
-bool is_shared(const Planner& planner, const std::vector<bool>& is_report, TensorIndex id) {
-  return planner.options.reuse_memory && planner.program.tensors[id].kind == TensorKind::intermediate && !is_report[id];
+bool may_share(const Planner& planner, const std::vector<bool>& is_report, TensorIndex id) {
+  const bool owner = planner.program.tensors[id].alias_of == spec::kNone;
+  return owner && planner.memory.placements[id].used &&
+         planner.program.tensors[id].kind == TensorKind::intermediate && !is_report[id];
+}
+
+/// Who takes over a space waits for all workers that used it. Chains of small tiles that stay on their workers would have no
+/// other event: a GPU shares only what is not small beside its L2.
+bool shares_memory(const Planner& planner, const std::vector<bool>& is_report) {
+  if (!planner.options.reuse_memory || planner.options.device != "cuda") return planner.options.reuse_memory;
+  std::uint64_t bytes = 0;
+  for (TensorIndex id = 0; id < is_report.size(); ++id)
+    if (may_share(planner, is_report, id)) bytes += aligned(planner.memory.placements[id].bytes);
+  return bytes > planner.options.reuse_from_bytes;
 }
 
 void place_fixed(Planner& planner, const std::vector<bool>& is_report) {
   MemoryPlan& m = planner.memory;
+  const bool shares = shares_memory(planner, is_report);
   for (TensorIndex id = 0; id < m.placements.size(); ++id) {
     Placement& p = m.placements[id];
     const spec::Tensor& tensor = planner.program.tensors[id];
@@ -86,7 +99,7 @@ void place_fixed(Planner& planner, const std::vector<bool>& is_report) {
     } else {
       const bool wanted = p.used || tensor.kind != TensorKind::intermediate;
       if (wanted) m.unplanned_arena_bytes += aligned(std::max<std::uint64_t>(p.bytes, 1));
-      p.shared = wanted && is_shared(planner, is_report, id);
+      p.shared = shares && may_share(planner, is_report, id);
       if (wanted && !p.shared) p.offset = take(m.arena_bytes, p.bytes);
     }
   }

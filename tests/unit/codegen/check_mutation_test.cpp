@@ -265,6 +265,7 @@ std::vector<Subject> subjects() {
       options.workers = fine ? 64 : 2;
       options.device = fine ? "cuda" : "host";
       options.reuse_distance = fine ? 0 : 2;
+      options.reuse_from_bytes = 0;
       auto image = make_plan(s.program, options);
       if (!image) {
         ADD_FAILURE() << small.name << ": " << image.status().to_string();

@@ -100,6 +100,18 @@ TEST(PlanMemory, ReuseCanBeTurnedOff) {
   for (const Dependency& d : p.image->dependencies) EXPECT_NE(d.kind, DependencyKind::reuse);
 }
 
+TEST(PlanMemory, AGpuSharesOnlyWhatIsLarge) {
+  PlanOptions options;
+  options.device = "cuda";
+  const auto reuses = [&] {
+    const PlanFixture p(chain(10), options);
+    return p.view.arena_bytes < p.image->unplanned_arena_bytes;
+  };
+  EXPECT_FALSE(reuses());
+  options.reuse_from_bytes = 0;
+  EXPECT_TRUE(reuses());
+}
+
 TEST(PlanMemory, AliasesShareStorageAndLiveTogether) {
   ProgramBuilder b;
   const auto x = b.input("x", {8, 32}), h = b.tensor("h", {8, 32}), flat = b.alias("flat", h, {256}),

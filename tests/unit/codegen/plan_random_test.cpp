@@ -15,6 +15,7 @@ std::vector<PlanOptions> variants() {
   all[1].workers = 64;
   all[1].reuse_distance = 0;
   all[2].device = "cuda";
+  all[2].reuse_from_bytes = 0;
   all[2].causal_windows = false;
   all[3].granularity = Granularity::row;
   all[3].drop_implied_waits = false;
