@@ -18,6 +18,9 @@ enum class ProductBody : i32 {
   row,         // one row, up to 128 columns; b in rows
   four_rows,   // up to four, eight
   eight_rows,
+  turned_row,  // the same of b in columns, up to 256 of them
+  turned_four_rows,
+  turned_eight_rows,
   head,        // up to 64 x 64, all of a and b in scratch at once, a vector of each a lane
   block,       // up to 64 x 64
 };
@@ -71,6 +74,13 @@ CCKS_HD constexpr bool in_vectors(const OperandParams& o, int axis) {
   }
   return o.offset % 16 == 0 && last < (i64{1} << 28);
 }
+/// in_vectors holds; whether the same is so of eight elements: 16 bytes of the smaller floats.
+CCKS_HD constexpr bool in_packets(const OperandParams& o, int axis) {
+  for (int i = 0; i < 4; ++i) {
+    if (i != axis && o.dim[i] > 1 && o.stride[i] % 8 != 0) return false;
+  }
+  return true;
+}
 /// The same for an operand that broadcasts: along axis 3 it may stand still, and then need not be aligned.
 CCKS_HD constexpr bool in_vectors_or_still(const OperandParams& o) {
   if (o.stride[3] != 0) return in_vectors(o, 3);
@@ -95,7 +105,11 @@ CCKS_HD constexpr i32 lines_log(i32 lines) { return lines <= 4 ? 2 : ceil_log2(l
 /// Which body takes a tile of m x n results over k; none: too large for any.
 CCKS_HD constexpr ProductBody product_body(i32 m, i32 n, i32 k, bool down) {
   if (!down && m <= 8 && n <= 128) return m == 1 ? ProductBody::row : m <= 4 ? ProductBody::four_rows : ProductBody::eight_rows;
-  if ((down && m <= 8) || m > 64 || n > 64) return ProductBody::none;
+  if (down && m <= 8) {
+    if (n > 256 || k % 8 != 0) return ProductBody::none;
+    return m == 1 ? ProductBody::turned_row : m <= 4 ? ProductBody::turned_four_rows : ProductBody::turned_eight_rows;
+  }
+  if (m > 64 || n > 64) return ProductBody::none;
   const i32 lines = i32{1} << lines_log(m > n ? m : n);
   return k <= 64 && lines * k <= 4 * kMarkedLanes ? ProductBody::head : ProductBody::block;
 }
@@ -104,6 +118,7 @@ CCKS_HD constexpr ProductBody product_body(i32 m, i32 n, i32 k, bool down) {
 /// of b, a byte each, then log2 of the lanes that share a cell of 4 x 4 results.
 CCKS_HD constexpr i32 product_share(ProductBody body, i32 m, i32 n) {
   if (body <= ProductBody::eight_rows) return ceil_log2(n / 4);
+  if (body <= ProductBody::turned_eight_rows) return 0;
   const i32 a = lines_log(m), b = lines_log(n), cells = a + b - 4;
   return a | b << 8 | least(ceil_log2(kMarkedLanes) - cells, 5) << 16;
 }
@@ -120,6 +135,8 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   const i32 m = least(op.tile[2], out.dim[2]), n = least(op.tile[3], out.dim[3]);
   const ProductBody body = product_body(m, n, a.dim[3], down);
   if (body == ProductBody::none) return false;
+  const bool turned = body >= ProductBody::turned_row && body <= ProductBody::turned_eight_rows;
+  if (turned && (!in_packets(a, 3) || !in_packets(b, 2))) return false;
   op.dims[0] = static_cast<i32>(body);
   op.dims[1] = down ? 1 : 0;
   op.dims[2] = product_share(body, m, n);

@@ -5,6 +5,7 @@
 #include "ccks/worker/gemm_warps.hpp"
 #include "ccks/worker/marked.hpp"
 #include "ccks/worker/product_thin.hpp"
+#include "ccks/worker/product_turned.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -179,6 +180,12 @@ CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const 
     thin_rows<2, Types>(lanes, call.frame, call.op, tile, expr);
   else if (body == ProductBody::four_rows)
     thin_rows<1, Types>(lanes, call.frame, call.op, tile, expr);
+  else if (body == ProductBody::turned_row)
+    turned_rows<1, 2, 8, Types>(lanes, call.frame, call.op, tile, expr);
+  else if (body == ProductBody::turned_four_rows)
+    turned_rows<4, 2, 4, Types>(lanes, call.frame, call.op, tile, expr);
+  else if (body == ProductBody::turned_eight_rows)
+    turned_rows<8, 2, 4, Types>(lanes, call.frame, call.op, tile, expr);
   else
     block_product<4, Types>(lanes, call.frame, call.op, tile, expr);
   return true;

@@ -170,10 +170,23 @@ TEST(MarkedMatmul, Blocks) {
   }
 }
 
+TEST(MarkedMatmul, FewRowsByColumns) {
+  std::uint32_t seed = 140;
+  for (const Dtype dtype : kFloats) {
+    check_product(seed++, {1, 1, 256, 64, 1, 8, true}, dtype, Body::turned_row);
+    check_product(seed++, {1, 1, 4104, 40, 1, 16, true}, dtype, Body::turned_row);
+    check_product(seed++, {2, 1, 8, 260, 1, 256, true}, dtype, Body::turned_row);
+    check_product(seed++, {2, 3, 104, 20, 3, 20, true}, dtype, Body::turned_four_rows);
+    check_product(seed++, {1, 4, 1544, 12, 2, 4, true}, dtype, Body::turned_four_rows);
+    check_product(seed++, {1, 8, 1504, 36, 8, 36, true}, dtype, Body::turned_eight_rows);
+    check_product(seed++, {3, 7, 264, 68, 7, 64, true}, dtype, Body::turned_eight_rows);
+  }
+}
+
 TEST(UnmarkedMatmul, FindsOutItself) {
   std::uint32_t seed = 110;
   for (const Dtype dtype : kFloats) {
-    check_product(seed++, {1, 1, 256, 64, 1, 8, true}, dtype, Body::none);
+    check_product(seed++, {1, 1, 260, 64, 1, 8, true}, dtype, Body::none);
     check_product(seed++, {2, 3, 100, 20, 3, 20, true}, dtype, Body::none, 2);
     check_product(seed++, {1, 8, 1500, 36, 8, 36, true}, dtype, Body::none);
     check_product(seed++, {2, 16, 64, 16, 16, 16, false}, dtype, Body::none, 2);
