@@ -1,8 +1,8 @@
 // CudaFetch: the fetching stage of a CudaPipeline (pipeline_cuda.cuh). It takes inbox tasks, lists and queues and puts tiles into
 // the ring: the record of each (wire::TileRecord), what it shares with others of its task, and its op close by.
 //
-// Lists of records stream into the ring in groups of four, far ahead of need; tasks are cut into tiles here, whose records this
-// warp writes. Either way an op's block is on its way while earlier tiles are handed on.
+// Lists of records stream into the ring in groups of four, ahead of need, and are opened so, eight lanes a record; tasks are cut
+// into tiles here, whose records this warp writes. Either way an op's block is on its way while earlier tiles are handed on.
 #pragma once
 
 #include "ccks/worker/pipeline_stage.cuh"
@@ -47,7 +47,11 @@ class CudaFetch : CudaStage {
   }
 
  private:
-  static constexpr u32 kAhead = 8;         // records opened before the oldest of them is handed on
+  static constexpr u32 kGroup = 4;         // records opened and handed on together, eight lanes each
+  static constexpr u32 kLanesARecord = kWarpLanes / kGroup;
+  static constexpr u32 kAhead = 2;         // groups opened before the oldest of them is handed on
+  static constexpr u32 kRequested = 2;     // groups asked for before the oldest of them is opened
+  static constexpr u32 kNoOp = 0xffffffffu;
   static constexpr u32 kPollsPerLook = 8;  // one read in nine goes to the host's line
   static constexpr u32 kRefreshesPerClock = 4;
   // A busy worker looks at the host's line so often: reading it takes the fetching warp 1 us, and a handoff waits for it.
@@ -57,13 +61,13 @@ class CudaFetch : CudaStage {
     return ptx::ld_acquire_cta_shared(&memory_.closing) != 0 || word(memory_.stop) != 0;  // [P10] pairs with [P9]
   }
 
-  /// Hands on a tile, or all tiles of a task. False: there is none.
+  /// Hands on a group of records, or all tiles of a task. False: there is none.
   __device__ __forceinline__ bool advance() {
-    while (opened_ != list_end_ && opened_ - published_ < kAhead && has_room()) open_record();
+    while (opened_ != list_end_ && may_open() && has_room(opening())) open_group();
     if (opened_ != published_) {
-      publish_record();
+      publish_group();
     } else if (opened_ != list_end_) {
-      await_room();
+      await_room(opening());
     } else {
       while (parsed_count_ < Memory::kParsed && !list_taken_ && source_.has_task() && may_take()) parse();
       if (parsed_count_ > 0) {
@@ -76,6 +80,13 @@ class CudaFetch : CudaStage {
       }
     }
     return true;
+  }
+  /// Records of the next group.
+  __device__ __forceinline__ u32 opening() const { return list_end_ - opened_ < kGroup ? list_end_ - opened_ : kGroup; }
+  /// Groups are opened ahead of need, but the first of all is not kept from a gate that has nothing else.
+  __device__ __forceinline__ bool may_open() const {
+    if (opened_ == published_) return true;
+    return opened_ - published_ <= (kAhead - 1) * kGroup && word(memory_.gated) != published_;
   }
 
   /// Once the worker leaves, the inbox task under way is fetched to its end and no other begun.
@@ -120,26 +131,26 @@ class CudaFetch : CudaStage {
 
   // ---- the ring ----
 
-  /// Whether another tile can be opened. Tiles are counted since the launch; `done_` of them have left the pipeline.
-  __device__ __forceinline__ bool has_room() {
-    if (opened_ - done_ < Memory::kOpened) return true;
+  /// Whether so many tiles more can be opened. Tiles are counted since the launch; `done_` of them have left the pipeline.
+  __device__ __forceinline__ bool has_room(u32 tiles = 1) {
+    if (opened_ + tiles - done_ <= Memory::kOpened) return true;
     const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
     const u32 posted = ptx::ld_acquire_cta_shared(&memory_.posted);        // [P8] pairs with [P7]
     done_ = static_cast<i32>(signalled - posted) < 0 ? signalled : posted;
     if (++unlooked_ % kRefreshesPerClock == 0 && overdue()) look_at_host(0);
-    return opened_ - done_ < Memory::kOpened;
+    return opened_ + tiles - done_ <= Memory::kOpened;
   }
   /// False: the worker leaves.
-  __device__ __forceinline__ bool await_room() {
-    for (u32 spins = 0; !has_room(); ++spins) {
+  __device__ __forceinline__ bool await_room(u32 tiles = 1) {
+    for (u32 spins = 0; !has_room(tiles); ++spins) {
       if (gate_closed()) return false;
       rest(spins);
     }
     return true;
   }
-  __device__ __forceinline__ void publish_tile() {
+  __device__ __forceinline__ void publish_tiles(u32 count) {
     __syncwarp();
-    ++published_;
+    published_ += count;
     if (platform_.leader()) ptx::st_release_cta_shared(&memory_.fetched, published_);  // [P1] pairs with [P2]
   }
 
@@ -154,28 +165,33 @@ class CudaFetch : CudaStage {
     __syncwarp();
   }
 
-  /// Makes copied_block_ the copy of an op's block; true if it had to be begun. `whole`: with waits and signals.
-  __device__ __forceinline__ bool find_copy(const wire::RunFrame* frame, u32 epoch, u32 op, u32 offset, u32 bytes, bool whole) {
-    if (op == copied_op_ && frame == copied_frame_ && epoch == copied_epoch_ && copied_whole_ >= whole) return false;
-    copied_block_ = copied_block_ + 1 == Memory::kBlocks ? 0 : copied_block_ + 1;
+  /// The op whose block was copied last, if it is of this run; else kNoOp.
+  __device__ __forceinline__ u32 copied_from(const wire::RunFrame* frame, u32 epoch) const {
+    return frame == copied_frame_ && epoch == copied_epoch_ ? copied_op_ : kNoOp;
+  }
+  __device__ __forceinline__ void note_copy(const wire::RunFrame* frame, u32 epoch, u32 op, bool whole) {
     copied_frame_ = frame;
     copied_epoch_ = epoch;
     copied_op_ = op;
     copied_whole_ = whole;
-    const u8* from = frame_at<u8>(*frame, offset);
-    for (u32 at = platform_.control_lane() * 16; at < bytes; at += kWarpLanes * 16) {
-      ptx::copy_async_16(memory_.blocks[copied_block_] + at, from + at);
-    }
-    return true;
   }
-  /// Once the copy is there. An op's operands then have addresses.
-  __device__ __forceinline__ void finish_copy(u32 block, u64 state, bool has_state) const {
+  /// The block `ahead` places behind the last one written.
+  __device__ __forceinline__ u32 block_after(u32 ahead) const {
+    const u32 block = copied_block_ + ahead;
+    return block < Memory::kBlocks ? block : block - Memory::kBlocks;
+  }
+  /// Lane `lane` of `lanes` takes its share.
+  __device__ __forceinline__ void copy_block(u32 block, const u8* from, u32 bytes, u32 lane, u32 lanes) const {
+    for (u32 at = lane * 16; at < bytes; at += lanes * 16) ptx::copy_async_16(memory_.blocks[block] + at, from + at);
+  }
+  /// Once the copy is there. An op's operands then have addresses. Lane `lane` of `lanes` takes its share.
+  __device__ __forceinline__ void finish_copy(u32 block, u64 state, bool has_state, u32 lane, u32 lanes) const {
     auto* op = reinterpret_cast<wire::OpParams*>(memory_.blocks[block]);
     auto* operands = reinterpret_cast<wire::OperandParams*>(op + 1);
-    if (platform_.leader()) op->operands = reinterpret_cast<u64>(operands);
+    if (lane == 0) op->operands = reinterpret_cast<u64>(operands);
     if (!has_state) return;
     const u32 count = u32{op->input_count} + op->output_count;
-    for (u32 i = platform_.control_lane(); i < count; i += kWarpLanes) {
+    for (u32 i = lane; i < count; i += lanes) {
       if (operands[i].space != static_cast<u8>(wire::Space::state)) continue;
       operands[i].offset += state;
       operands[i].space = static_cast<u8>(wire::Space::absolute);
@@ -184,92 +200,99 @@ class CudaFetch : CudaStage {
 
   // ---- lists of records ----
 
-  /// All records of the list before have been opened; some of them may still have to be handed on.
+  /// All records of the list before have been handed on.
   __device__ __forceinline__ void begin_records(const OpenTask& task) {
     set_head(task);
     list_ = task.records;
     list_frame_ = task.frame;
     list_events_ = task.events;
     list_runs_ = task.runs;
+    list_state_ = task.state;
     list_epoch_ = task.task.epoch;
     list_task_ = task.list_task;
-    list_flags_ = kTileOpensInbox;
     list_skips_ = (task.task.slot_flags & wire::kTaskSkip) != 0;
-    list_first_ = opened_;
+    list_first_ = requested_ = opened_;
     list_end_ = opened_ + task.record_count;
-    requested_ = opened_;
-    request_records();
+    for (u32 i = 0; i < kRequested; ++i) request_group();
+    ptx::copy_commit();
+    ptx::copy_wait<0>();
+    __syncwarp();
   }
 
-  /// Four records a time, 16 bytes a lane, into places that nobody uses any more.
-  __device__ __forceinline__ void request_records() {
-    while (requested_ != list_end_ && requested_ + 4 - done_ <= Memory::kRing) {
-      const u32 count = list_end_ - requested_ < 4 ? list_end_ - requested_ : 4;
-      const u32 mine = platform_.control_lane() / 8, part = platform_.control_lane() % 8 * 16;
-      if (mine < count) {
-        ptx::copy_async_16(reinterpret_cast<u8*>(&memory_.records[slot(requested_ + mine)]) + part,
-                           reinterpret_cast<const u8*>(list_ + (requested_ + mine - list_first_)) + part);
-      }
-      // What is asked for so late is not sure to be there when it is opened: kAhead groups on, see open_record.
-      late_ = late_ || requested_ - opened_ <= kAhead + 4;
-      requested_ += count;
+  /// Asks for the next records: 16 bytes a lane, into places that nobody uses any more.
+  __device__ __forceinline__ void request_group() {
+    static_assert(kLanesARecord * 16 == sizeof(wire::TileRecord));
+    static_assert(Memory::kOpened + kRequested * kGroup <= Memory::kRing);
+    const u32 count = list_end_ - requested_ < kGroup ? list_end_ - requested_ : kGroup;
+    const u32 mine = platform_.control_lane() / kLanesARecord, part = platform_.control_lane() % kLanesARecord * 16;
+    if (mine < count) {
+      ptx::copy_async_16(reinterpret_cast<u8*>(&memory_.records[slot(requested_ + mine)]) + part,
+                         reinterpret_cast<const u8*>(list_ + (requested_ + mine - list_first_)) + part);
     }
+    requested_ += count;
   }
 
-  /// Every call ends a group of copies. The record has come with a group that publish_record has waited for, or is waited for.
-  __device__ __forceinline__ void open_record() {
-    if (late_) {
-      ptx::copy_commit();
-      ptx::copy_wait<0>();
-      __syncwarp();
-      late_ = false;
-    }
-    const u32 at = slot(opened_);
+  /// Every call ends a group of copies: the blocks of these records, and the records kRequested groups on. Of the groups before
+  /// all but kAhead - 1 have been handed on, and so waited for: what was asked for with them is there.
+  __device__ __forceinline__ void open_group() {
+    static_assert(kRequested >= kAhead);
+    const u32 count = opening(), lane = platform_.control_lane(), part = lane % kLanesARecord, mine = lane / kLanesARecord;
+    const u32 at = slot(opened_ + mine);
     const wire::TileRecord& record = memory_.records[at];
-    u32 block = Memory::kNoBlock;
-    bool fresh = false;
-    if (record.block_bytes <= Memory::kBlockBytes) {
-      fresh = find_copy(list_frame_, list_epoch_, record.op, record.block_offset, record.block_bytes, false);
-      block = copied_block_;
-    }
-    fresh_ = fresh ? fresh_ | 1u << at : fresh_ & ~(1u << at);
-    const bool body = (record.flags & wire::kRecordBody) != 0;
-    // One that has only events is a tile of its own, without a body.
-    const TileKind kind = body && !list_skips_ ? TileKind::body : body || record.signal_count > 0 ? TileKind::skip : TileKind::empty;
-    ++opened_;
-    if (platform_.leader()) {
-      u32 flags = list_flags_ | (opened_ == list_end_ ? u32{kTileClosesInbox} : 0);
-      if (body) flags |= kTileOpensTask | kTileClosesTask | ((record.flags & wire::kRecordGuarded) != 0 ? u32{kTileGuarded} : 0);
-      memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(block), list_task_, 0};
-      memory_.entries[at] = {list_events_, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, list_runs_, 0};
-      memory_.body_faults[at] = 0;
-    }
-    list_flags_ = 0;
-    ++list_task_;
-    if (requested_ != list_end_ && (opened_ - list_first_) % 4 == 0) request_records();
+    const u32 op = record.op;
+    const bool close = mine < count && record.block_bytes <= Memory::kBlockBytes;
+    const u32 before = mine == 0 ? copied_from(list_frame_, list_epoch_) : memory_.records[slot(opened_ + mine - 1)].op;
+    const bool fresh = close && op != before;
+    const u32 copies = __ballot_sync(kFullWarp, fresh && part == 0);
+    const u32 rank = static_cast<u32>(__popc(static_cast<int>(copies & ((2u << (lane - part)) - 1))));
+    const u32 block = close ? block_after(rank) : u32{Memory::kNoBlock};
+    if (fresh) copy_block(block, frame_at<u8>(*list_frame_, record.block_offset), record.block_bytes, part, kLanesARecord);
+    if (mine < count && part == 0) open_record(at, mine, block, fresh);
+    copied_block_ = block_after(static_cast<u32>(__popc(static_cast<int>(copies))));
+    const u32 last = platform_.from_lane(close ? op : kNoOp, (count - 1) * kLanesARecord);
+    note_copy(list_frame_, list_epoch_, last, false);
+    opened_ += count;
+    list_task_ += count;
+    request_group();
     ptx::copy_commit();
   }
 
-  /// Hands on the oldest record that has been opened.
-  __device__ __forceinline__ void publish_record() {
-    switch (opened_ - published_) {  // its group must be done, those behind it need not
-      case 1: ptx::copy_wait<0>(); break;
-      case 2: ptx::copy_wait<1>(); break;
-      case 3: ptx::copy_wait<2>(); break;
-      case 4: ptx::copy_wait<3>(); break;
-      case 5: ptx::copy_wait<4>(); break;
-      case 6: ptx::copy_wait<5>(); break;
-      case 7: ptx::copy_wait<6>(); break;
-      default: ptx::copy_wait<kAhead - 1>(); break;
+  /// By one lane. `index`: in the group.
+  __device__ __forceinline__ void open_record(u32 at, u32 index, u32 block, bool fresh) const {
+    const wire::TileRecord& record = memory_.records[at];
+    const bool body = (record.flags & wire::kRecordBody) != 0;
+    // One that has only events is a tile of its own, without a body.
+    const TileKind kind = body && !list_skips_ ? TileKind::body : body || record.signal_count > 0 ? TileKind::skip : TileKind::empty;
+    const u32 tile = opened_ + index;
+    u32 flags = (tile == list_first_ ? u32{kTileOpensInbox} : 0) | (tile + 1 == list_end_ ? u32{kTileClosesInbox} : 0);
+    if (fresh) flags |= Memory::kFresh;
+    if (body) flags |= kTileOpensTask | kTileClosesTask;
+    if (body && (record.flags & wire::kRecordGuarded) != 0) flags |= kTileGuarded;
+    memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(block), list_task_ + index, 0};
+    memory_.entries[at] = {list_events_, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, list_runs_, 0};
+    memory_.body_faults[at] = 0;
+  }
+
+  /// Hands on the oldest group that has been opened.
+  __device__ __forceinline__ void publish_group() {
+    const u32 pending = opened_ - published_, count = pending < kGroup ? pending : kGroup;
+    if (pending > kGroup) {  // the group behind it need not be there yet
+      ptx::copy_wait<1>();
+    } else {
+      ptx::copy_wait<0>();
     }
     __syncwarp();
-    const u32 at = slot(published_);
-    const u8 flags = memory_.records[at].flags;
+    const u32 lane = platform_.control_lane(), part = lane % kLanesARecord, mine = lane / kLanesARecord, first = published_;
+    const u32 at = slot(first + mine);
     const Control control = memory_.controls[at];
-    if ((fresh_ >> at & 1) != 0) finish_copy(control.block, head_of(control).state, (flags & wire::kRecordState) != 0);
-    publish_tile();
-    if ((flags & wire::kRecordStreamed) != 0 && control.kind == TileKind::body) {
-      prefetch(memory_.entries[at]);
+    const u8 flags = memory_.records[at].flags;
+    if (mine < count && (control.flags & Memory::kFresh) != 0) {
+      finish_copy(control.block, list_state_, (flags & wire::kRecordState) != 0, part, kLanesARecord);
+    }
+    const bool streams = mine < count && part == 0 && (flags & wire::kRecordStreamed) != 0 && control.kind == TileKind::body;
+    publish_tiles(count);
+    for (u32 left = __ballot_sync(kFullWarp, streams); left != 0; left &= left - 1) {
+      prefetch(memory_.entries[slot(first + (static_cast<u32>(__ffs(static_cast<int>(left))) - 1) / kLanesARecord)]);
     }
   }
 
@@ -293,7 +316,12 @@ class CudaFetch : CudaStage {
     u32 block = Memory::kNoBlock;
     bool fresh = false;
     if (task.kind == TileKind::body && task.block.offset != 0 && task.block.bytes <= Memory::kBlockBytes) {
-      fresh = find_copy(task.frame, task.task.epoch, task.task.op, task.block.offset, task.block.bytes, true);
+      fresh = !copied_whole_ || copied_from(task.frame, task.task.epoch) != task.task.op;
+      if (fresh) {
+        copied_block_ = block_after(1);
+        copy_block(copied_block_, frame_at<u8>(*task.frame, task.block.offset), task.block.bytes, platform_.control_lane(), kWarpLanes);
+        note_copy(task.frame, task.task.epoch, task.task.op, true);
+      }
       block = copied_block_;
     }
     ptx::copy_commit();
@@ -352,7 +380,7 @@ class CudaFetch : CudaStage {
   __device__ __forceinline__ void open_op(Parsed& parsed, Staging& out) {
     OpenTask& task = parsed.task;
     if (parsed.block != Memory::kNoBlock) {
-      if (parsed.fresh) finish_copy(parsed.block, task.state, true);
+      if (parsed.fresh) finish_copy(parsed.block, task.state, true, platform_.control_lane(), kWarpLanes);
       out.view = view_of_block(memory_.blocks[parsed.block]);
     } else {
       out.view = view_of_frame(*task.frame, task.task.op);
@@ -419,7 +447,7 @@ class CudaFetch : CudaStage {
   __device__ __forceinline__ void hand_on() {
     ++opened_;
     list_end_ = requested_ = opened_;
-    publish_tile();
+    publish_tiles(1);
   }
 
   /// Lane w finds the events of wait w that no earlier tile of the task has waited for; then lane i takes the i-th of all,
@@ -551,23 +579,23 @@ class CudaFetch : CudaStage {
   Watch& watch_;
   // Tiles since the launch: done, handed on, opened, asked for.
   u32 done_ = 0, published_ = 0, opened_ = 0, requested_ = 0;
-  u32 fresh_ = 0;           // per place: its op's copy was begun for it
   u32 head_ = 0;
   u32 parsed_first_ = 0, parsed_count_ = 0;
   u32 finished_tiles_ = 0;  // of the first task, by an earlier launch
   u32 unlooked_ = 0;        // looks at the ring since the last look at the clock
   u64 looked_at_ = 0;
   const wire::RunFrame* copied_frame_ = nullptr;
-  u32 copied_epoch_ = 0, copied_op_ = 0, copied_block_ = 0;
+  u32 copied_epoch_ = 0, copied_op_ = kNoOp, copied_block_ = 0;
   bool copied_whole_ = false;
   // The list of records under way.
   const wire::TileRecord* list_ = nullptr;
   const wire::RunFrame* list_frame_ = nullptr;
   const u32* list_events_ = nullptr;
+  u64 list_state_ = 0;
   u32 list_runs_ = 0;
   u32 list_epoch_ = 0, list_first_ = 0, list_end_ = 0;
-  u32 list_task_ = 0, list_flags_ = 0;
-  bool list_taken_ = false, list_skips_ = false, late_ = false;
+  u32 list_task_ = 0;
+  bool list_taken_ = false, list_skips_ = false;
 };
 
 }  // namespace CCKS_ISA

@@ -20,6 +20,7 @@ struct CudaPipelineMemory {
   static constexpr u32 kParsed = 4;         // tasks whose ops are on their way into shared memory
   static constexpr u32 kOwnEvents = 64;
   static constexpr u32 kNoBlock = 0xff;
+  static constexpr u32 kFresh = 0x8000;     // of Control::flags, beside TileFlags: the tile's block is a copy begun for it
 
   /// What a tile is besides its record. Written by fetch; `kind` and `body` also by the gate.
   struct alignas(16) Control {
