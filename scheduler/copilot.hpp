@@ -23,7 +23,10 @@ class Copilot {
  public:
   explicit Copilot(const CopilotSetup& setup, Atoms atoms = {}, Clock clock = {})
       : setup_(setup), clock_(clock), wants_done_{setup.policy->wants_done()} {
-    for (RunSlot& run : *setup.slots) slots_.push_back(&run);
+    for (RunSlot& run : *setup.slots) {
+      run.drafts.reserve(kRunDrafts);
+      slots_.push_back(&run);
+    }
     for (DecisionSink* sink : setup.sinks) has_sinks_ |= sink != nullptr;
     links_.reserve(setup.params, atoms, setup.link_delay_ns, setup.first_position);
     loads_.reserve(setup.params.workers, setup.params.inbox_slots);
@@ -156,10 +159,14 @@ class Copilot {
   // What should have reported is through, and its report would stand before this record: if it is not there it was skipped.
   void settle_reports(RunSlot& run, const SentTasks& done) {
     const PlanTables& tables = *setup_.tables;
-    if (done.op != wire::kOpList) return run.progress.report_absent(tables.op_report[done.target]);
+    if (done.op != wire::kOpList) {
+      run.progress.report_absent(tables.op_report[done.target]);
+      return send_verdicts(run);
+    }
     for (const std::uint32_t report : tables.reports_of(tables.stretches[done.tile / tables.workers])) {
       if (run.instance.list_of_report(report) == done.tile) run.progress.report_absent(report);
     }
+    send_verdicts(run);
   }
 
   void on_report(std::uint32_t worker, const wire::Record& record) {
@@ -167,7 +174,48 @@ class Copilot {
       return protocol_error(worker, "a report that the program does not have");
     }
     RunSlot& run = slot(record.slot());
-    if (run.epoch == record.epoch) run.progress.report_arrived(record.value);
+    if (run.epoch != record.epoch) return;
+    run.progress.report_arrived(record.value);
+    send_verdicts(run);
+  }
+
+  // Workers wait for these: they go out before anything else is done about the report.
+  void send_verdicts(RunSlot& run) {
+    std::size_t left = 0;
+    for (const Draft& draft : run.drafts) {
+      if (run.progress.report_settled(setup_.tables->op_holder[draft.op])) {
+        send_verdict(run, draft);
+      } else {
+        run.drafts[left++] = draft;
+      }
+    }
+    run.drafts.resize(left);
+    run.drafts_taken = static_cast<std::uint32_t>(left);
+  }
+
+  void send_verdict(const RunSlot& run, const Draft& draft) {
+    wire::Task task{draft.tile, run.epoch, draft.op, 0, 0};
+    const std::uint32_t chunk = task.tile_count(), first = task.first_tile();
+    for (std::uint32_t at = 0, position = draft.position; at < draft.tiles; at += chunk, ++position) {
+      const bool runs = run.progress.draft_runs(draft.op, first + at);
+      task.tile = wire::Task::pack_tiles(first + at, std::min(chunk, draft.tiles - at));
+      task.slot_flags = static_cast<std::uint16_t>(run.index | (runs ? 0u : std::uint32_t{wire::kTaskSkip}));
+      links_.send_verdict(draft.worker, task, position);
+      if (!runs) setup_.stats->drafts_dropped.add(1);
+      if (has_sinks_) tell_verdict(run, draft, task);
+    }
+  }
+
+  void tell_verdict(const RunSlot& run, const Draft& draft, const wire::Task& task) {
+    Decision decision;
+    decision.tile = task.tile;
+    decision.amount = task.tile_count();
+    decision.op = decision.target = draft.op;
+    decision.worker = draft.worker;
+    decision.slot_flags = task.slot_flags;
+    for (DecisionSink* sink : setup_.sinks) {
+      if (sink != nullptr) sink->on_verdict(run, decision, clock_.now_ns());
+    }
   }
 
   void on_fault(std::uint32_t worker, std::uint32_t code) {
@@ -223,6 +271,8 @@ class Copilot {
     run.ordinal = next_ordinal_++;
     run.outstanding = 0;
     run.all_sent = false;
+    run.drafts.clear();
+    run.drafts_taken = 0;
     run.progress.start(*setup_.tables, run.instance);
     run.state.reset(static_cast<std::uint32_t>(RunState::running));
     setup_.policy->on_start(run);
@@ -259,6 +309,7 @@ class Copilot {
 
   std::uint32_t advance_run(RunSlot& run, std::uint64_t now) {
     if (run.all_sent) return 0;
+    run.alone = active().size() == 1;
     if (run.cancel.load(std::memory_order_relaxed)) run.progress.skip_rest();  // relaxed: no data comes with it
     const std::uint32_t sent = setup_.policy->advance(run, batch_, loads_, kRunTurn);
     if (const char* failure = setup_.policy->failure(); failure != nullptr) fail_all(ErrorCode::invalid_data, failure);
@@ -292,7 +343,11 @@ class Copilot {
         rung_[list.worker] = 1;
       });
     }
-    links_.send(decision, decision.op == wire::kOpSignal ? decision.amount : run.epoch);
+    const std::uint32_t position = links_.send(decision, decision.op == wire::kOpSignal ? decision.amount : run.epoch);
+    if ((decision.slot_flags & wire::kTaskDraft) != 0) {
+      run.drafts.push_back({decision.tile, decision.amount, position, decision.op, decision.worker});
+      setup_.stats->drafts.add(decision.tasks);
+    }
     if (setup_.doorbells) rung_[decision.worker] = 1;
   }
 

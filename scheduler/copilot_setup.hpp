@@ -42,12 +42,14 @@ class RunEvents {
   virtual const char* outside_failure() const { return nullptr; }
 };
 
-/// Sees every decision in the order of sending. Called on the scheduler thread; must not block or allocate.
+/// Sees every decision in the order of sending; drafts when they are sent, with kTaskDraft, and their verdicts. Called on the scheduler thread; must not block or allocate.
 class DecisionSink {
  public:
   virtual ~DecisionSink() = default;
   virtual void on_run_start(const RunSlot& run) = 0;
   virtual void on_decision(const RunSlot& run, const Decision& decision, std::uint64_t now_ns) = 0;
+  /// What has become of a draft: the same decision without kTaskDraft, a task at a time.
+  virtual void on_verdict(const RunSlot& /*run*/, const Decision& /*decision*/, std::uint64_t /*now_ns*/) {}
 };
 
 /// All borrowed; must outlive the Copilot.

@@ -20,7 +20,12 @@ class DecisionTrace final : public DecisionSink {
  public:
   explicit DecisionTrace(std::size_t capacity) : ring_(capacity) {}
   void on_run_start(const RunSlot&) override {}
+  /// A draft is decided with its verdict.
   void on_decision(const RunSlot& run, const Decision& decision, std::uint64_t now_ns) override {
+    if ((decision.slot_flags & wire::kTaskDraft) != 0) return;
+    on_verdict(run, decision, now_ns);
+  }
+  void on_verdict(const RunSlot& run, const Decision& decision, std::uint64_t now_ns) override {
     const std::uint64_t at = written_.load(std::memory_order_relaxed);  // own store
     ring_[at % ring_.size()] = {now_ns, run.ordinal, decision};
     written_.store(at + 1, std::memory_order_release);  // [D5] pairs with [D6]

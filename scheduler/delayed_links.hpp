@@ -18,13 +18,24 @@ class DelayedLinks : public WorkerLinks<Atoms> {
   void reserve(const wire::WorkerParams& params, Atoms atoms, std::uint64_t delay_ns, std::uint32_t first = 0) {
     Base::reserve(params, atoms, 0, first);
     delay_ns_ = delay_ns;
-    tasks_.reserve(std::size_t{params.workers} * params.inbox_slots);
+    tasks_.reserve(2 * std::size_t{params.workers} * params.inbox_slots);  // a draft is followed by its verdict
+    next_.assign(params.workers, first);
     records_.resize(params.workers);
     for (Held<wire::Record>& records : records_) records.reserve(params.outbox_slots);
   }
 
   /// The caller has looked after credit, so there is room.
-  void send(const Decision& decision, std::uint32_t epoch) { tasks_.push({{decision, epoch}, now_ns_ + delay_ns_}); }
+  std::uint32_t send(const Decision& decision, std::uint32_t epoch) {
+    tasks_.push({{decision, epoch, {}, 0, false}, now_ns_ + delay_ns_});
+    const std::uint32_t position = next_[decision.worker];
+    next_[decision.worker] += decision.tasks;
+    return position;
+  }
+  void send_verdict(std::uint32_t worker, const wire::Task& task, std::uint32_t position) {
+    Outgoing verdict{{}, 0, task, position, true};
+    verdict.decision.worker = static_cast<std::uint16_t>(worker);
+    tasks_.push({verdict, now_ns_ + delay_ns_});
+  }
 
   /// Writes the tasks whose time has come and calls `sent(worker)` for each. True while anything is on its way.
   template <class Sent>
@@ -32,7 +43,11 @@ class DelayedLinks : public WorkerLinks<Atoms> {
     now_ns_ = now_ns;
     while (!tasks_.empty() && tasks_.front().due_ns <= now_ns) {
       const Outgoing task = tasks_.pop();
-      Base::send(task.decision, task.epoch);
+      if (task.is_verdict) {
+        Base::send_verdict(task.decision.worker, task.verdict, task.position);
+      } else {
+        Base::send(task.decision, task.epoch);
+      }
       sent(task.decision.worker);
     }
     bool any = !tasks_.empty();
@@ -54,6 +69,9 @@ class DelayedLinks : public WorkerLinks<Atoms> {
   struct Outgoing {
     Decision decision;
     std::uint32_t epoch;
+    wire::Task verdict;
+    std::uint32_t position;
+    bool is_verdict;
   };
 
   /// First in, first out; everything waits for the same time, so that is also the order in which it is due.
@@ -91,6 +109,7 @@ class DelayedLinks : public WorkerLinks<Atoms> {
   std::uint64_t delay_ns_ = 0;
   std::uint64_t now_ns_ = 0;
   Held<Outgoing> tasks_;
+  std::vector<std::uint32_t> next_;  // per worker: position of the next task it is sent
   std::vector<Held<wire::Record>> records_;  // per worker
 };
 

@@ -279,6 +279,8 @@ EngineStats EngineCore::stats() const {
   out.publications = stats_.publications.get();
   out.records_received = stats_.records_received.get();
   out.skipped_tiles = stats_.skipped_tiles.get();
+  out.drafts = stats_.drafts.get();
+  out.drafts_dropped = stats_.drafts_dropped.get();
   out.scheduler_busy_ns = stats_.busy_ns.get();
   if (arm_ == Arm::gpu_queue) queues_.add_cost(memory_.params, out);
   out.relaunches = keeper_->relaunches();

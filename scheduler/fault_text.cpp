@@ -36,6 +36,10 @@ const char* fault_name(wire::FaultCode code) {
 void describe_fault(const plan::PlanView& plan, std::uint32_t worker, wire::FaultCode code,
                     const wire::WorkerLine& line, std::span<char> out) {
   const char* name = line.fault_op < plan.ops.size() ? plan.ops[line.fault_op].name : "(none)";
+  if (code == wire::FaultCode::wait_deadline && line.fault_event == wire::kVerdictEvent) {
+    return write(out, "worker {}: the scheduler did not decide in time about op '{}' tile {}, run {} of slot {}", worker, name,
+                 line.fault_tile, line.fault_epoch, line.fault_slot);
+  }
   if (code == wire::FaultCode::wait_deadline) {
     return write(out, "worker {}: {}: op '{}' tile {}, run {} of slot {}, event {} stands at {}, wanted {}", worker,
                  fault_name(code), name, line.fault_tile, line.fault_epoch, line.fault_slot, line.fault_event,

@@ -95,6 +95,7 @@ void build_graph(PlanTables& tables) {
 void build_held(PlanTables& tables) {
   const plan::PlanView& plan = tables.plan;
   tables.op_held.assign(plan.ops.size(), 0);
+  tables.op_holder.assign(plan.ops.size(), plan::kNone);
   for (const plan::OpDesc& op : plan.ops) tables.op_report.push_back(op.report);
   tables.held_first.assign(1, 0);
   for (std::uint32_t report = 0; report < plan.reports.size(); ++report) {
@@ -104,6 +105,7 @@ void build_held(PlanTables& tables) {
       if (!held || op.dynamic_report != report) continue;
       tables.held.push_back(i);
       tables.op_held[i] = 1;
+      tables.op_holder[i] = report;
     }
     tables.held_first.push_back(static_cast<std::uint32_t>(tables.held.size()));
   }

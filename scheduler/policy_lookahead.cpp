@@ -22,6 +22,7 @@ std::uint32_t LookaheadPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& 
       continue;
     }
     const std::uint32_t op = progress.next_open(0);
+    if (op == plan::kNone && run.alone && send_draft(run, turn)) continue;
     if (op == plan::kNone || loads.all_full(turn.window) || !send_op(run, op, turn)) break;
   }
   run.all_sent = progress.all_sent();
@@ -37,7 +38,7 @@ inline void LookaheadPolicy::decide(const RunSlot& run, std::uint32_t op, const 
   out.op = static_cast<std::uint16_t>(op);
   out.target = static_cast<std::uint16_t>(op);
   out.worker = static_cast<std::uint16_t>(share.worker);
-  out.slot_flags = static_cast<std::uint16_t>(run.index);
+  out.slot_flags = static_cast<std::uint16_t>(run.index | (share.draft ? wire::kTaskDraft : 0));
   out.reports = share.reports ? 1 : 0;
   out.op_step = static_cast<std::uint16_t>(share.op_step);
   turn.loads.add(share.worker, share.cost, share.tasks);
@@ -103,8 +104,47 @@ bool LookaheadPolicy::send_tiles(RunSlot& run, std::uint32_t op, const OpInstanc
   return !waits;
 }
 
-bool LookaheadPolicy::send_credit(RunSlot& run, std::uint32_t op, const Piece& piece, Turn& turn) {
+// The first `tiles` tiles of an op, neighbourhood by neighbourhood: visit(worker, first tile, tiles, tasks).
+template <class Visit>
+void LookaheadPolicy::for_each_share(const RunSlot& run, const Cut& cut, std::uint32_t tiles, Visit&& visit) const {
+  for (std::uint32_t first = 0; first < tiles;) {
+    const std::uint32_t worker = tile_worker(run, cut, first, workers_);
+    std::uint32_t tasks = 0, end = first;
+    while (end < tiles && tile_worker(run, cut, end, workers_) == worker) end = std::min(end + cut.chunk, tiles), ++tasks;
+    visit(worker, first, end - first, tasks);
+    first = end;
+  }
+}
+
+// What a report will call for, if it says what it said last. Each worker gets its neighbourhood, since nothing else is on its
+// way; or the op waits for its report like that of a run among others.
+bool LookaheadPolicy::send_draft(RunSlot& run, Turn& turn) {
+  Progress& progress = run.progress;
+  const std::uint32_t op = progress.next_draft();
+  if (op == plan::kNone || progress.skipping()) return false;
   const OpInstance& info = run.instance.ops()[op];
+  const std::uint32_t tiles = progress.draft_tiles(op);
+  const Cut cut = tiles == info.tiles ? static_cast<const Cut&>(info) : cut_tiles(tiles, workers_);
+  std::uint32_t shares = 0;
+  bool fits = true;
+  for_each_share(run, cut, tiles, [&](std::uint32_t worker, std::uint32_t, std::uint32_t, std::uint32_t tasks) {
+    ++shares;
+    fits = fits && turn.loads.room(worker, turn.window) >= tasks;
+  });
+  if (shares == 0 || shares > kBatchDecisions) {
+    progress.leave_draft();
+    return false;
+  }
+  if (!fits || turn.batch.count + shares > kBatchDecisions || run.drafts_taken + shares > kRunDrafts) return false;
+  for_each_share(run, cut, tiles, [&](std::uint32_t worker, std::uint32_t first, std::uint32_t count, std::uint32_t tasks) {
+    decide(run, op, {first, count, tasks, cut.chunk, cut.chunk * info.tile_cost, worker, info.reports, 0, true}, turn);
+  });
+  run.drafts_taken += shares;
+  progress.take_draft(op, tiles);
+  return true;
+}
+
+bool LookaheadPolicy::send_credit(RunSlot& run, std::uint32_t op, const Piece& piece, Turn& turn) {
   const std::uint32_t preferred = preferred_worker(run, op, piece, workers_);
   const std::uint32_t worker = turn.loads.choose(preferred, 1, turn.window);
   if (worker == plan::kNone) return false;

@@ -1,6 +1,7 @@
 // lookahead (default): sends work ahead of its producers' completion; the device waits. Stretches that need no report go
 // out as lists where that pays (Spine), everything else as tiles. Ops whose tile count is not yet known, and what depends
-// on them, are held back; everything else goes on.
+// on them, are held back; everything else goes on. Of a run that is alone on the device even those are sent, as drafts: nobody
+// but the run itself waits behind a worker that waits for a verdict, and the decision costs one write over the link.
 #pragma once
 
 #include <algorithm>
@@ -33,10 +34,14 @@ class LookaheadPolicy final : public Policy {
     std::uint32_t worker;
     bool reports;
     std::uint32_t op_step = 0;
+    bool draft = false;
   };
   bool send_op(RunSlot& run, std::uint32_t op, Turn& turn);
   bool send_ops(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn);
   bool send_tiles(RunSlot& run, std::uint32_t op, const OpInstance& info, Turn& turn);
+  bool send_draft(RunSlot& run, Turn& turn);
+  template <class Visit>
+  void for_each_share(const RunSlot& run, const Cut& cut, std::uint32_t tiles, Visit&& visit) const;
   void decide(const RunSlot& run, std::uint32_t op, const Share& share, Turn& turn);
   bool send_credit(RunSlot& run, std::uint32_t op, const Piece& piece, Turn& turn);
 

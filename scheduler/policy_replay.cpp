@@ -89,6 +89,18 @@ ReplayPolicy::Step ReplayPolicy::replay_list(RunSlot& run, const RecordEntry& en
   return Step::sent;
 }
 
+// A draft goes out once its verdict is known: what exists of it runs, the rest is skipped as the draft was.
+ReplayPolicy::Step ReplayPolicy::replay_draft(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads) {
+  const OpInstance& info = run.instance.ops()[entry.op];
+  const wire::Task task{entry.tile, 0, 0, 0, 0};
+  const bool fits = task.first_tile() == run.progress.next_tile(entry.op) && task.tile_count() <= info.tiles - task.first_tile();
+  if (!fits) return diverged(run, "other tiles exist than recorded, or the run was cancelled");
+  const bool runs = run.progress.draft_runs(entry.op, task.first_tile());
+  const Piece piece{runs ? Piece::Kind::tiles : Piece::Kind::skip, task.first_tile(), task.tile_count()};
+  append(run, entry.op, piece, entry.worker, piece_cost(info, piece), batch, loads);
+  return Step::sent;
+}
+
 ReplayPolicy::Step ReplayPolicy::replay_piece(RunSlot& run, const RecordEntry& entry, Batch& batch,
                                               WorkerLoads& loads) {
   Progress& progress = run.progress;
@@ -97,6 +109,7 @@ ReplayPolicy::Step ReplayPolicy::replay_piece(RunSlot& run, const RecordEntry& e
   if (info.stretch != plan::kNone) return diverged(run, "the op goes out in lists");
   if (progress.next_tile(entry.op) == info.tiles) return diverged(run, "all tiles of the op have been sent");
   if (!progress.is_open(entry.op) || !loads.has_room(entry.worker, loads.inbox_slots())) return Step::wait;
+  if (entry.kind == EntryKind::draft) return replay_draft(run, entry, batch, loads);
   const bool credit = entry.kind != EntryKind::tiles;
   if (credit && progress.next_tile(entry.op) == 0 && guards_known_false(tables_.plan, run, entry.op))
     progress.drop_tiles(entry.op);

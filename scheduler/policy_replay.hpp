@@ -24,6 +24,7 @@ class ReplayPolicy final : public Policy {
   Step replay_entry(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads);
   Step replay_list(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads);
   Step replay_piece(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads);
+  Step replay_draft(RunSlot& run, const RecordEntry& entry, Batch& batch, WorkerLoads& loads);
   Step diverged(const RunSlot& run, const char* what);
   bool is_whole(std::uint32_t stretch, const RunSlot& run) const;
 

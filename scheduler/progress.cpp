@@ -3,6 +3,11 @@
 #include <algorithm>
 
 namespace ccks::scheduler {
+namespace {
+
+constexpr std::uint32_t kUnknown32 = 0xffffffffu;  // guess: nothing known, so all there may be
+
+}  // namespace
 
 void Progress::reserve(const PlanTables& tables) {
   const std::size_t ops = tables.op_count();
@@ -12,6 +17,9 @@ void Progress::reserve(const PlanTables& tables) {
   limited_.assign(ops, Cut{});
   credited_.assign(ops, 0);
   open_.assign((ops + 63) / 64, 0);
+  guess_.assign(ops, kUnknown32);
+  drafted_.assign(ops, 0);
+  candidates_.reserve(ops);
   seen_.assign(tables.report_count(), kUnknown);
   stretch_waiting_.assign(tables.stretch_count(), 0);
   stretch_open_.assign(tables.stretch_count(), 0);
@@ -26,6 +34,8 @@ void Progress::start(const PlanTables& tables, const Instance& instance) {
   std::fill(seen_.begin(), seen_.end(), kUnknown);
   first_word_ = 0;
   std::fill(open_.begin(), open_.end(), 0);
+  candidates_.clear();
+  if (tables.held.size() > 0) std::fill(drafted_.begin(), drafted_.end(), 0);
   for (std::uint32_t i = 0; i < tables.stretch_count(); ++i) stretch_waiting_[i] = tables.stretches[i].inputs;
   if (instance.has_tiles()) {
     std::fill(next_tile_.begin(), next_tile_.end(), 0);
@@ -163,14 +173,42 @@ void Progress::report_arrived(std::uint32_t report) {
   seen_[report] = kArrived;
   for (const std::uint32_t op : tables_->held_by(report)) {
     limit_tiles(op, report);
-    release(op);
+    settle_held(op);
   }
+}
+
+// What was drafted and does not exist has been credited by its workers.
+void Progress::settle_held(std::uint32_t op) {
+  if (next_tile_[op] > existing_[op]) skipped_tiles_ += next_tile_[op] - existing_[op];
+  if (drafted_[op] == 0) release(op);
 }
 
 void Progress::report_absent(std::uint32_t report) {
   if (seen_[report] != kUnknown) return;
   seen_[report] = kAbsent;
-  for (const std::uint32_t op : tables_->held_by(report)) release(op);
+  for (const std::uint32_t op : tables_->held_by(report)) settle_held(op);
+}
+
+// A candidate whose report has come meanwhile is one no longer.
+std::uint32_t Progress::next_draft() {
+  while (!candidates_.empty() && report_settled(tables_->op_holder[candidates_.back()])) candidates_.pop_back();
+  return candidates_.empty() ? plan::kNone : candidates_.back();
+}
+
+std::uint32_t Progress::draft_tiles(std::uint32_t op) const {
+  const std::uint32_t tiles = instance_->ops()[op].tiles;
+  const wire::OpParams& params = instance_->op(op);
+  if (params.grid[0] != 1 || params.grid[1] != 1) return tiles;  // as in limit_tiles: no report says less
+  const auto row = static_cast<std::uint32_t>(std::max(params.grid[3], 1));
+  return std::min(tiles, (std::min(guess_[op], tiles) + row - 1) / row * row);
+}
+
+void Progress::take_draft(std::uint32_t op, std::uint32_t tiles) {
+  candidates_.pop_back();
+  next_tile_[op] = tiles;
+  if (tiles < instance_->ops()[op].tiles) return;
+  drafted_[op] = 1;
+  close(op);
 }
 
 // Expert matmul: row tiles of all experts, expert by expert, ceil(count / tile) each (op_layout.hpp). Counts are values
@@ -189,6 +227,7 @@ void Progress::limit_tiles(std::uint32_t op, std::uint32_t report) {
   rows = std::min<std::uint64_t>(rows, static_cast<std::uint64_t>(params.grid[2]));
   existing_[op] = static_cast<std::uint32_t>(rows) * static_cast<std::uint32_t>(params.grid[3]);
   limited_[op] = cut_tiles(existing_[op], tables_->workers);
+  guess_[op] = existing_[op];
 }
 
 }  // namespace ccks::scheduler

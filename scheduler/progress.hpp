@@ -64,6 +64,19 @@ class Progress {
   bool report_seen(std::uint32_t report) const { return seen_[report] == kArrived; }
   bool report_settled(std::uint32_t report) const { return seen_[report] != kUnknown; }
 
+  // ---- drafts: tiles of a held op that are sent before its report, to be confirmed or dropped by a verdict (wire/task.hpp) ----
+
+  /// An op that only its report still holds and of which nothing has been drafted; kNone.
+  std::uint32_t next_draft();
+  /// How many tiles of it to send: as many as its last report said, in whole rows of the grid.
+  std::uint32_t draft_tiles(std::uint32_t op) const;
+  /// The first `tiles` tiles of `op` have been sent as drafts. If these are all, it is closed: its successors wait for events.
+  void take_draft(std::uint32_t op, std::uint32_t tiles);
+  /// Nothing of what next_draft() named can be drafted in this run.
+  void leave_draft() { candidates_.pop_back(); }
+  /// The verdict on a draft that begins with `tile`: whether it runs. Once the report is settled.
+  bool draft_runs(std::uint32_t op, std::uint32_t tile) const { return tile < existing_[op]; }
+
   /// Whether `op` is what may be sent next, whole, and the same as `model`, an op without a report.
   bool is_next_alike(std::uint32_t op, const OpInstance& model) const;
 
@@ -80,6 +93,7 @@ class Progress {
   void open_ready();
   void close(std::uint32_t op);
   void limit_tiles(std::uint32_t op, std::uint32_t report);
+  void settle_held(std::uint32_t op);
   void take_credit(std::uint32_t op, const Piece& piece);
   Piece credit_piece(std::uint32_t op) const;
   std::uint32_t signals_to_credit(std::uint32_t op) const;
@@ -93,6 +107,9 @@ class Progress {
   std::vector<Cut> limited_;              // per op: of those tiles, where fewer exist than might
   std::vector<std::uint32_t> credited_;   // per op: signals sent for missing tiles
   std::vector<std::uint64_t> open_;       // bitmap of ops
+  std::vector<std::uint32_t> guess_;      // per op: tiles that existed when a report last told
+  std::vector<std::uint8_t> drafted_;     // per op: all of it has been sent as drafts
+  std::vector<std::uint32_t> candidates_; // ops that wait for their report only, when they came to that
   std::vector<std::uint8_t> seen_;        // per report
   std::vector<std::uint32_t> stretch_waiting_;  // per stretch: edges from outside whose producers are not sent
   std::vector<std::uint8_t> stretch_open_;
@@ -108,7 +125,12 @@ class Progress {
 inline void Progress::release(std::uint32_t op) {
   const std::uint32_t stretch = instance_->ops()[op].stretch;
   if (stretch == plan::kNone) {
-    if (--waiting_[op] == 0) open(op);
+    const std::uint32_t left = --waiting_[op];
+    if (left == 0) {
+      open(op);
+    } else if (left == 1 && tables_->op_held[op] != 0) {
+      candidates_.push_back(op);
+    }
   } else if (--stretch_waiting_[stretch] == 0) {
     open_stretch(stretch);
   }

@@ -29,7 +29,7 @@ Status check_header(const RecordHeader& header, std::size_t bytes) {
 }
 
 Status check_entry(const RecordEntry& entry, const RecordHeader& header) {
-  if (static_cast<std::uint16_t>(entry.kind) > static_cast<std::uint16_t>(EntryKind::run_start))
+  if (static_cast<std::uint16_t>(entry.kind) > static_cast<std::uint16_t>(EntryKind::draft))
     return malformed("an unknown entry");
   if (entry.worker >= header.workers) return malformed("an entry for a worker that is not there");
   if (entry.op >= wire::kMaxOps) return malformed("an entry for an op that cannot be");

@@ -16,7 +16,7 @@
 namespace ccks::scheduler {
 
 inline constexpr std::uint64_t kRecordMagic = 0x31434552534b4343;  // "CCKSREC1"
-inline constexpr std::uint32_t kRecordVersion = 1;
+inline constexpr std::uint32_t kRecordVersion = 2;
 inline constexpr std::uint32_t kRecordOverflow = 1;  // flags: entries were lost
 
 struct RecordHeader {
@@ -40,6 +40,7 @@ enum class EntryKind : std::uint16_t {
   signal = 2,     // tile: event, amount; op: the op credited
   list = 3,       // tile: list; amount: 1 with kTaskSkip
   run_start = 4,  // tile, amount: low and high half of the hash of the run's dims
+  draft = 5,      // as tiles, sent before the report that says whether they exist
 };
 
 struct RecordEntry {

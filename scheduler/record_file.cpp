@@ -15,6 +15,7 @@ std::string aside(const std::string& path) { return fmt::format("{}.{}.tmp", pat
 EntryKind kind_of(const Decision& decision) {
   if (decision.op == wire::kOpSignal) return EntryKind::signal;
   if (decision.op == wire::kOpList) return EntryKind::list;
+  if ((decision.slot_flags & wire::kTaskDraft) != 0) return EntryKind::draft;
   return (decision.slot_flags & wire::kTaskSkip) != 0 ? EntryKind::skip : EntryKind::tiles;
 }
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "ccks/engine.hpp"
 #include "scheduler/futex.hpp"
@@ -11,6 +12,15 @@
 #include "scheduler/progress.hpp"
 
 namespace ccks::scheduler {
+
+/// A decision that went out as a draft: tasks of consecutive tiles of one op, at consecutive positions of the worker's inbox.
+struct Draft {
+  std::uint32_t tile = 0;   // of the first task, as Task::tile
+  std::uint32_t tiles = 0;  // in all
+  std::uint32_t position = 0;
+  std::uint16_t op = 0;
+  std::uint16_t worker = 0;
+};
 
 /// Roles
 ///   setup    written by the client that owns the slot, before it queues the run; then read by the scheduler
@@ -39,6 +49,9 @@ struct RunSlot {
   std::uint32_t cursor = 0;       // policy: op or list it stands at
   std::uint32_t worker_base = 0;  // policy: where this run's tiles begin
   bool all_sent = false;
+  bool alone = false;             // no other run is under way, so what waits on a worker keeps nobody else waiting
+  std::vector<Draft> drafts;      // sent, without a verdict; room for kRunDrafts
+  std::uint32_t drafts_taken = 0; // of that room, decided ones on their way to be sent included
 
   // outcome
   ErrorCode code = ErrorCode::ok;

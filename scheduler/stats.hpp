@@ -21,6 +21,7 @@ class Counter {
 struct SchedulerStats {
   Counter runs_done, runs_failed, runs_cancelled;
   Counter tasks_sent, decisions, publications, records_received, skipped_tiles, busy_ns;
+  Counter drafts, drafts_dropped;
 };
 
 }  // namespace ccks::scheduler

@@ -41,6 +41,9 @@ inline constexpr std::uint32_t kOutboxSlots = 256;
 /// Decisions of one publication. Larger batches keep other runs and done records waiting.
 inline constexpr std::uint32_t kBatchDecisions = 128;
 
+/// Drafts of one run without a verdict: some ops of a task a worker each.
+inline constexpr std::uint32_t kRunDrafts = 512;
+
 /// Decisions for one run before the next run has its turn.
 inline constexpr std::uint32_t kRunTurn = 32;
 

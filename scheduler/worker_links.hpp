@@ -3,6 +3,7 @@
 // Memory ordering (ring.hpp)
 //   inbox slots   written here [R1], read by the worker [R2]
 //   outbox slots  written by the worker [R1], read here [R2]
+//   verdicts      written here [V1], read by the worker [V2]
 //   consumed      HostLine::outbox_consumed, stored here [R3], loaded by the worker [R4]
 #pragma once
 
@@ -40,8 +41,9 @@ class WorkerLinks {
     }
   }
 
-  /// Sends the tasks of a decision to its worker; the caller has looked after credit (WorkerLoads).
-  void send(const Decision& decision, std::uint32_t epoch) {
+  /// Sends the tasks of a decision to its worker; the caller has looked after credit (WorkerLoads). Returns the position of the
+  /// first of them.
+  std::uint32_t send(const Decision& decision, std::uint32_t epoch) {
     Worker& worker = workers_[decision.worker];
     busy_[decision.worker / 64] |= std::uint64_t{1} << (decision.worker % 64);
     const std::uint32_t chunk = wire::Task{decision.tile, 0, 0, 0, 0}.tile_count();
@@ -50,6 +52,7 @@ class WorkerLinks {
     task.epoch = epoch;
     task.op = decision.op;
     task.slot_flags = decision.slot_flags;
+    const std::uint32_t position = worker.inbox.position();
     // All but the last are full.
     const std::uint32_t full = decision.tasks - 1u;
     const std::uint32_t tile_step = decision.op_step == 0 ? chunk : 0;
@@ -61,6 +64,12 @@ class WorkerLinks {
     sent_[index(decision.worker, worker.sent_end++)] = {
         decision.tile,   decision.amount,     decision.cost,  decision.tasks, static_cast<std::uint16_t>(chunk), decision.op,
         decision.target, decision.slot_flags, decision.reports, decision.op_step};
+    return position;
+  }
+  /// The verdict on the task that was sent to `worker` as a draft, at `position`: `task` says what becomes of it. It has not
+  /// been answered.
+  void send_verdict(std::uint32_t worker, const wire::Task& task, std::uint32_t position) {
+    workers_[worker].inbox.put_verdict_release(task, position);  // [V1]
   }
 
   /// Fetches, to be written, what send() to `worker` writes: a GPU that polls an inbox leaves none of it in this core's cache,

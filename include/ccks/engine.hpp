@@ -105,6 +105,8 @@ struct EngineStats {
   std::uint64_t publications = 0;      // batches of link writes (C5)
   std::uint64_t records_received = 0;
   std::uint64_t skipped_tiles = 0;     // tiles that did not exist or were cancelled
+  std::uint64_t drafts = 0;            // tasks that were sent before it was decided whether they run (wire/task.hpp)
+  std::uint64_t drafts_dropped = 0;    // of those, the ones that did not
   std::uint64_t scheduler_busy_ns = 0; // thread time spent deciding and sending
   // What workers spend on scheduling themselves (C9); zero but for arm gpu_queue, complete once drained:
   std::uint64_t queue_atomics = 0;     // read-modify-writes in device memory

@@ -1,6 +1,7 @@
 // Decisions are recorded and replayed in the same order (C8); anything else is refused.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -68,6 +69,44 @@ TEST_P(EngineRecord, ReplayMakesTheSameDecisionsInTheSameOrder) {
   ASSERT_EQ(first.size(), second.size());
   ASSERT_GT(first.size(), 6u);
   EXPECT_EQ(std::memcmp(first.data(), second.data(), first.size() * sizeof(first[0])), 0);
+}
+
+// Alone on the device, a run sends what its report may call for before it has come; the replay after it.
+TEST_P(EngineRecord, DraftsAreReplayedAsWhatBecameOfThem) {
+  std::vector<GraphOp> ops(4);
+  ops[0] = {.tiles = 1, .report = 0, .report_count = 3};
+  ops[1] = {.tiles = 12, .per_tile_events = true, .edges = {{0, Reads::all}}, .dynamic_report = 0};
+  ops[2] = {.tiles = 1, .edges = {{1, Reads::all}}, .report = 1};
+  ops[3] = {.tiles = 3, .edges = {{2, Reads::all}}, .dynamic_report = 1};
+  const GraphPlan plan(ops, 1);
+  const auto run_all = [&](const EngineOptions& how) {
+    Engine engine = open_graph_engine(plan, how);
+    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+      const std::vector<std::uint64_t> zeros(12, 0);
+      RunRequest request;
+      request.inputs = {{"seed", std::as_bytes(std::span(&seed, 1))},
+                        {"t1", std::as_bytes(std::span(zeros))},
+                        {"t3", std::as_bytes(std::span(zeros).first(3))}};
+      Result<ccks::Run> run = engine.submit(std::move(request));
+      ASSERT_TRUE(run.ok()) << run.status().to_string();
+      const Status done = run->wait_for(std::chrono::seconds(30));
+      ASSERT_TRUE(done.ok()) << done.to_string();
+      const auto want = plan.expected(1, seed);
+      for (std::uint32_t op = 0; op < ops.size(); ++op) {
+        std::vector<std::uint64_t> got(want[op].size());
+        ASSERT_TRUE(run->read_output(GraphPlan::output(op), std::as_writable_bytes(std::span(got))).ok());
+        ASSERT_EQ(got, want[op]) << "op " << op << " seed " << seed;
+      }
+    }
+  };
+  EngineOptions record = options();
+  record.record_path = path_;
+  run_all(record);
+  EngineOptions replay;
+  replay.replay_path = path_;
+  run_all(replay);
+  const bool drafts = std::ranges::any_of(decisions(path_), [](const auto& e) { return e.kind == scheduler::EntryKind::draft; });
+  EXPECT_EQ(drafts, GetParam().starts_with("lookahead"));
 }
 
 TEST_P(EngineRecord, OtherPlansOtherMachinesAndOtherRunsAreRefused) {

@@ -8,6 +8,8 @@ namespace ccks::wire {
 
 enum class WorkerState : u32 { absent = 0, running = 1, parked = 2, faulted = 3 };
 
+inline constexpr u32 kVerdictEvent = 0xffffffffu;
+
 /// WorkerLine is written by one worker, read by the host.
 struct alignas(kCacheLineBytes) WorkerLine {
   u32 state;           // WorkerState. Written last, with release
@@ -20,7 +22,7 @@ struct alignas(kCacheLineBytes) WorkerLine {
   u32 fault_slot;
   u32 fault_epoch;
   u32 fault_tile;
-  u32 fault_event;     // event waited for
+  u32 fault_event;     // event waited for; kVerdictEvent: what the host decides of a draft
   u32 fault_value;     // its counter
   u32 fault_target;
   u32 asleep;          // host device: the worker sleeps and wants its doorbell rung

@@ -23,9 +23,16 @@ enum ControlOp : u16 {
 
 enum TaskFlags : u16 {
   kTaskSkip = 0x1000,  // signal the tiles' events, but neither wait nor run the body (cancelled runs)
+  kTaskDraft = 0x2000, // not decided yet, see Task
 };
 
 /// Task is one tile, or up to 256 consecutive tiles, of one op of one run.
+///
+/// Drafts. What the host knows may come next it may send before it has decided, with kTaskDraft: the worker takes the task as any
+/// other, waits for its events, and then looks at the task's inbox slot until the host has written its verdict there: the same
+/// task without that flag, which runs, or with kTaskSkip in its place. Only flags change, so that no reader can see half of it. The
+/// slot is the task's until it is answered, so a draft outlives launches like any task; one that is taken after the verdict is no
+/// draft. Only tasks of tiles are drafts, and what a verdict depends on was sent before.
 struct alignas(16) Task {
   u32 tile = 0;        // first tile | (count - 1) << 24
   u32 epoch = 0;       // ordinal of the run in its slot, from 0, wraps

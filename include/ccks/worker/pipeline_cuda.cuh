@@ -100,7 +100,7 @@ class CudaPipeline : CudaStage {
   /// From an event to the body that waits for it, and from there to the next wait, every instruction counts: about five cycles
   /// each. What is rare stands apart.
   __device__ __forceinline__ void gate() {
-    EventWait<CudaPlatform> wait(platform_, params_);
+    EventWait<CudaPlatform> wait(platform_, params_, index_);
     u32 at = 0, closing = 0;
     GateStop stop{{memory_}};
     bool inside = false;  // of an inbox task
@@ -175,12 +175,19 @@ class CudaPipeline : CudaStage {
       if (end.code == WaitEnd::suspend) return TileKind::suspend;
       if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
     }
+    bool drops = false;  // it is of a draft that the host has dropped
+    if ((control.flags & kTileDraft) != 0 && control.kind == TileKind::body) {
+      const WaitEnd end = wait.wait_verdict(head_of(control).inbox, (control.flags & kTileOpensInbox) != 0, stop);
+      if (end.code == WaitEnd::suspend) return TileKind::suspend;
+      if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
+      drops = wait.skips();
+    }
     if (tracing() && platform_.leader()) {
       memory_.times[place].start_ns = start_ns;
       memory_.times[place].wait_ns = wait.waited_ns();
     }
     const bool guarded = (control.flags & kTileGuarded) != 0 && control.kind == TileKind::body;
-    return guarded && !guards_hold(place, control) ? mark(place, TileKind::skip) : control.kind;
+    return drops || (guarded && !guards_hold(place, control)) ? mark(place, TileKind::skip) : control.kind;
   }
 
   __device__ __forceinline__ bool guards_hold(u32 place, const Control& control) const {

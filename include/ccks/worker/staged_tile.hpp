@@ -37,7 +37,8 @@ enum TileFlags : u32 {
   kTileClosesInbox = 2,  // last tile of an inbox task: it is answered
   kTileOpensTask = 4,    // first and last tile of a task, which may be one of a list
   kTileClosesTask = 8,
-  kTileGuarded = 16,     // its op has guards
+  kTileGuarded = 16,     // its op has guards, or it is of a draft: the gate may find that its body does not run
+  kTileDraft = 32,       // of a draft (wire/task.hpp)
 };
 
 /// Where a suspended inbox task is taken up: tasks of its list, then tiles of that task, that are finished.

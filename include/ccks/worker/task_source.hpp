@@ -285,6 +285,7 @@ class TileStager {
     } else if (op != nullptr && (kind_ == TileKind::body || kind_ == TileKind::skip)) {
       out.coord = wire::tile_coord(op->grid, tile);
       if (op->guard_count > 0) flags |= kTileGuarded;
+      if ((task_->task.slot_flags & wire::kTaskDraft) != 0) flags |= kTileGuarded | kTileDraft;
     }
     out.flags = flags;
   }

@@ -1,8 +1,10 @@
-// TileGate: lets a tile through once every event it waits for stands at its count, and finds out whether its guards hold.
+// TileGate: lets a tile through once every event it waits for stands at its count, and finds out whether its guards hold and, of
+// a draft, what the host has decided.
 //
 // Memory ordering
 //   events   [E2] acquired here, released by the tile that signals [E1] (wire/event.hpp). Bodies run after a barrier that
 //            follows, so all lanes see what was acquired.
+//   verdict  [V2] acquired here, released by the host [V1] (wire/ring.hpp)
 #pragma once
 
 #include "ccks/worker/op_entry.hpp"
@@ -18,11 +20,12 @@ struct WaitEnd {
   u32 event = 0, value = 0, target = 0;
 };
 
-/// EventWait waits for one event a control lane.
+/// EventWait waits for one event a control lane, and for the host's verdict on a draft.
 template <class Platform>
 class EventWait {
  public:
-  CCKS_HD_ANY EventWait(Platform& platform, const wire::WorkerParams& params) : platform_(platform), params_(params) {}
+  CCKS_HD_ANY EventWait(Platform& platform, const wire::WorkerParams& params, u32 index)
+      : platform_(platform), params_(params), index_(index) {}
 
   /// `amount`: what counters[event] has to stand at, less `*base` if there is one. It is read while the first look at the event
   /// is on its way. Stop as in TileGate::pass.
@@ -66,6 +69,45 @@ class EventWait {
     return {};
   }
 
+  /// Waits for the verdict on `task`, an inbox task that is a draft. Stop as above. `first`: of its tiles in this launch.
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD WaitEnd wait_verdict(const wire::Task& task, bool first, Stop& stop) {
+    if (first) decided_ = false;
+    if (decided_) return {};
+    const wire::Task* inbox = reinterpret_cast<const wire::Task*>(params_.inboxes) + static_cast<u64>(index_) * params_.inbox_slots;
+    const wire::Task* slot = inbox + ((task.seq - 1) & (params_.inbox_slots - 1));
+    u64 since = 0;
+    Patience patience(0);
+    for (u32 spins = 0;; ++spins) {
+      const u32 flags = look_at_flags(slot);
+      if ((flags & wire::kTaskDraft) == 0) {
+        skips_ = (flags & wire::kTaskSkip) != 0;
+        decided_ = true;
+        break;
+      }
+      if (spins == 0) {
+        stop.blocked();
+        since = platform_.now_ns();
+        patience = Patience(since);
+      }
+      if (spins % kLooksPerClock == kLooksPerClock - 1) {
+        const wire::ParkRequest asked = stop.asked();
+        if (asked == wire::kParkSuspend) return {WaitEnd::suspend};
+        const bool abandoned = asked == wire::kParkAbandon;
+        if (abandoned || patience.over(platform_.now_ns(), params_.spin_deadline_ns)) {
+          return {abandoned ? WaitEnd::abandoned : WaitEnd::overdue, wire::kVerdictEvent, flags, 0};
+        }
+      }
+      // A look over the link takes longer than any nap.
+      if constexpr (!Platform::kPipelined) platform_.relax(spins);
+    }
+    if (since != 0 && timed()) waited_ns_ += platform_.now_ns() - since;
+    return {};
+  }
+  /// What the last verdict was.
+  CCKS_HD_ANY bool skips() const { return skips_; }
+
   /// Time spent waiting since the last reset; only where timed().
   CCKS_HD_ANY u64 waited_ns() const { return waited_ns_; }
   CCKS_HD_ANY void reset() { waited_ns_ = 0; }
@@ -74,15 +116,27 @@ class EventWait {
 
  private:
   static constexpr u32 kSpinsPerClock = 64;
+  static constexpr u32 kLooksPerClock = Platform::kPipelined ? 8 : kSpinsPerClock;
+
+  /// One lane looks: the others have other things to do, or are of its warp.
+  CCKS_HD_ANY u32 look_at_flags(const wire::Task* slot) {
+    u64 words = 0;
+    if (platform_.leader()) words = platform_.atoms().load_slot_acquire(slot).high;  // [V2]
+    return wire::from_words<wire::Task>({0, platform_.uniform(words)}).slot_flags;
+  }
+
   Platform& platform_;
   const wire::WorkerParams& params_;
+  u32 index_;
   u64 waited_ns_ = 0;
+  bool decided_ = false, skips_ = false;  // the draft under way
 };
 
 template <class Platform>
 class TileGate {
  public:
-  CCKS_HD_ANY TileGate(Platform& platform, const wire::WorkerParams& params) : platform_(platform), wait_(platform, params) {}
+  CCKS_HD_ANY TileGate(Platform& platform, const wire::WorkerParams& params, u32 index)
+      : platform_(platform), wait_(platform, params, index) {}
 
   /// Waits; then kind is body, skip, suspend, or fault with its details.
   /// Stop has ParkRequest asked(), looked at now and then, of which abandon and suspend end a wait; void blocked(), called
@@ -92,9 +146,10 @@ class TileGate {
   CCKS_HD void pass(StagedTile& tile, Stop& stop) {
     if (tile.kind != TileKind::body) return;
     wait_.reset();
-    if (!wait_for_tile(tile, stop)) return;
+    if (!wait_for_tile(tile, stop) || !wait_for_verdict(tile, stop)) return;
     tile.wait_ns = wait_.waited_ns();
-    if ((tile.flags & kTileGuarded) != 0 && !guards_hold(tile)) set_kind(tile, TileKind::skip);
+    const bool drops = (tile.flags & kTileDraft) != 0 && wait_.skips();
+    if (drops || ((tile.flags & kTileGuarded) != 0 && !guards_hold(tile))) set_kind(tile, TileKind::skip);
   }
 
  private:
@@ -116,6 +171,15 @@ class TileGate {
       if (!guard_holds(*tile.frame, tile.view.guards[i])) return false;
     }
     return true;
+  }
+
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD bool wait_for_verdict(StagedTile& tile, Stop& stop) {
+    if ((tile.flags & kTileDraft) == 0) return true;
+    const WaitEnd end = wait_.wait_verdict(tile.inbox, (tile.flags & kTileOpensInbox) != 0, stop);
+    if (end.code != WaitEnd::ready) set_end(tile, end);
+    return end.code == WaitEnd::ready;
   }
 
   CCKS_ANY_SIDE

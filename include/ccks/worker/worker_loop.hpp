@@ -45,7 +45,7 @@ class WorkerLoop {
   /// Both must outlive the loop.
   CCKS_HD_ANY WorkerLoop(Platform& platform, const wire::WorkerParams& params, u32 index)
       : platform_(platform), params_(params), index_(index), watch_(platform, params, index), source_(platform, params, index),
-        gate_(platform, params), signals_(platform), queue_signals_(platform), post_(platform, params, index) {}
+        gate_(platform, params, index), signals_(platform), queue_signals_(platform), post_(platform, params, index) {}
 
   /// Runs until the worker leaves. Every lane calls it.
   CCKS_HD_ANY void run() {

@@ -53,7 +53,7 @@ TEST(Record, RefusesWhatTheRecorderWouldNotWrite) {
   spine.spine = 4;
   EXPECT_EQ(code(file_of(spine, {})), ErrorCode::invalid_data);
   RecordHeader version = good;
-  version.version = 2;
+  version.version = kRecordVersion + 1;
   EXPECT_EQ(code(file_of(version, {})), ErrorCode::invalid_data);
   auto longer = file_of(good, {entry(0, 0, 0)});
   longer.push_back(std::byte{0});

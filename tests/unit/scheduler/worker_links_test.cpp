@@ -58,6 +58,30 @@ TEST_F(WorkerLinksTest, ADecisionOfManyTilesIsFullTasksAndARest) {
   EXPECT_FALSE(inbox.poll(none));
 }
 
+TEST_F(WorkerLinksTest, AVerdictChangesNothingOfADraftButItsFlags) {
+  send(0, 1, 1, 1);
+  Decision draft;
+  draft.tile = wire::Task::pack_tiles(4, 2);
+  draft.amount = 4;
+  draft.tasks = 2;
+  draft.op = 3;
+  draft.slot_flags = wire::kTaskDraft;
+  const std::uint32_t position = links_.send(draft, 5);
+  EXPECT_EQ(position, 1u);
+  const auto at = [this](std::uint32_t p) { return wire::from_words<wire::Task>(wire::HostAtoms::load_slot_acquire(&inbox_[p])); };
+  EXPECT_EQ(at(1).slot_flags, wire::kTaskDraft);
+  const wire::Task before = at(2);
+  links_.send_verdict(0, {wire::Task::pack_tiles(6, 2), 5, 3, wire::kTaskSkip, 0}, position + 1);
+  const wire::Task after = at(2);
+  EXPECT_EQ(after.slot_flags, wire::kTaskSkip);
+  EXPECT_EQ(after.tile, before.tile);
+  EXPECT_EQ(after.epoch, before.epoch);
+  EXPECT_EQ(after.op, before.op);
+  EXPECT_EQ(after.seq, before.seq);
+  EXPECT_EQ(at(1).slot_flags, wire::kTaskDraft) << "the other task has no verdict yet";
+  EXPECT_TRUE(take(3));
+}
+
 TEST_F(WorkerLinksTest, ACountAnswersAllTasksUpToIt) {
   send(0, 7, 3, 1);
   send(20, 1, 1, 2);
