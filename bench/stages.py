@@ -41,14 +41,14 @@ def stages(tasks, decided, skipped):
         end = max(t["ts"] + t["dur"] for t in reports)
         for task in called:
             # The gate may begin early with a tile that was sent ahead; it was let through at ts + wait.
-            gate = task["ts"]
-            before = [t for t in decided.get(op + 1, []) if t <= gate + 3]
+            gate = task["ts"] + task["args"]["wait_us"]
+            before = [t for t in decided.get(op + 1, []) if end - 1 <= t <= gate + 3]
             if not before:
                 continue
             decision = before[-1]
             out["report's body ends, to the decision"].append(decision - end)
             out["decision, to a worker's gate"].append(gate - decision)
-            out["gate, to the body's end"].append(task["dur"])
+            out["gate, to the body's end"].append(task["ts"] + task["dur"] - gate)
             out["all of it"].append(task["ts"] + task["dur"] - end)
     return out
 
