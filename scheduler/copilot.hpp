@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstring>
 
 #include "scheduler/copilot_setup.hpp"
 #include "scheduler/fault_text.hpp"
@@ -126,6 +127,8 @@ class Copilot {
         return on_done(worker, record);
       case wire::RecordKind::report:
         return on_report(worker, record);
+      case wire::RecordKind::word:
+        return on_word(worker, record);
       case wire::RecordKind::fault:
         return on_fault(worker, record.value);
       case wire::RecordKind::parked:
@@ -176,6 +179,21 @@ class Copilot {
     RunSlot& run = slot(record.slot());
     if (run.epoch != record.epoch) return;
     run.progress.report_arrived(record.value);
+    send_verdicts(run);
+  }
+
+  // The value lies in its place before anybody hears of it. No worker writes there.
+  void on_word(std::uint32_t worker, const wire::Record& record) {
+    if (record.slot() >= slot_count() || record.op >= setup_.tables->op_count() ||
+        setup_.tables->op_report[record.op] == plan::kNone) {
+      return protocol_error(worker, "a report that the program does not have");
+    }
+    RunSlot& run = slot(record.slot());
+    if (run.epoch != record.epoch) return;
+    const std::uint32_t report = setup_.tables->op_report[record.op];
+    if (run.instance.op(record.op).report_bytes != sizeof(record.value)) return protocol_error(worker, "one word of a longer report");
+    std::memcpy(run.instance.report_place(report, *setup_.tables), &record.value, sizeof(record.value));
+    run.progress.report_arrived(report);
     send_verdicts(run);
   }
 

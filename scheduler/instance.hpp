@@ -75,6 +75,10 @@ class Instance {
   const wire::GuardParams* guards() const { return table<wire::GuardParams>(head().guards); }
   /// The slot's report area, on the host.
   const std::byte* reports() const { return reinterpret_cast<const std::byte*>(head().reports); }
+  /// Where report `report` lies in it.
+  std::byte* report_place(std::uint32_t report, const PlanTables& tables) const {
+    return reinterpret_cast<std::byte*>(head().reports) + tables.plan.reports[report].offset;
+  }
   const wire::ListParams* lists() const { return table<wire::ListParams>(head().lists); }
   std::span<const StretchInstance> stretches() const { return stretches_; }
   /// Estimated time of a list, about nanoseconds.

@@ -160,6 +160,7 @@ class FakeWorker {
     const wire::OperandParams& operand = table<wire::OperandParams>(frame_->operands)[op.report_operand];
     auto* values = reinterpret_cast<std::int32_t*>(frame_->arena + operand.offset);
     for (std::uint32_t i = 0; i < op.report_bytes / 4; ++i) values[i] = static_cast<std::int32_t>(random_() % 4);
+    if (op.report_bytes == sizeof(*values)) return post(wire::RecordKind::word, static_cast<std::uint32_t>(values[0]), task.op);
     std::memcpy(reinterpret_cast<void*>(frame_->reports + op.report_offset), values, op.report_bytes);
     post(wire::RecordKind::report, static_cast<std::uint32_t>(op.report), task.op);
   }

@@ -52,6 +52,7 @@ enum class RecordKind : u16 {
   report = 0x1000,  // an op published a value: it lies in the slot's report area; `value` is the report index
   fault = 0x2000,   // `value` is a FaultCode; details stand in the worker's line
   parked = 0x3000,  // the worker left on request or on its own; `value` is a ParkReason
+  word = 0x4000,    // `op` published a value of one word: it is `value`, and the host puts it into the slot's report area
 };
 
 /// Record is what a worker tells the scheduler.

@@ -52,9 +52,14 @@ CCKS_HD inline bool op_guards_hold(const wire::RunFrame& frame, const wire::OpPa
 
 /// Where the value lies that `op` reports.
 CCKS_HD inline const u32* report_source(const wire::RunFrame& frame, const wire::OpParams& op) {
-  const wire::OperandParams& operand = frame_part<wire::OperandParams>(frame, frame.operands)[op.report_operand];
+  // An operand of the op itself lies in the copy that a worker has of it, if it has one.
+  const u32 own = op.report_operand - op.operand_first;
+  const bool close = op.operands != 0 && own < u32{op.input_count} + op.output_count;
+  const wire::OperandParams& operand = close ? reinterpret_cast<const wire::OperandParams*>(op.operands)[own]
+                                             : frame_part<wire::OperandParams>(frame, frame.operands)[op.report_operand];
   const wire::Space space = static_cast<wire::Space>(operand.space);
-  const u64 base = space == wire::Space::arena     ? frame.arena
+  const u64 base = space == wire::Space::absolute  ? 0
+                   : space == wire::Space::arena   ? frame.arena
                    : space == wire::Space::weights ? frame.weights
                                                    : frame.state;
   return reinterpret_cast<const u32*>(base + operand.offset);

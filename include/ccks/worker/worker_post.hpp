@@ -5,7 +5,8 @@
 //   state   WorkerLine::state, written by the worker [W1], read by the host [W2] (devices: launch, join, health)
 //   [W1] release: positions, counters and fault details of the line are visible in [W2]
 //   [W2] acquire on the host
-//   reports relaxed stores into the report area, published by the report record [R1]
+//   reports relaxed stores into the report area, published by the report record [R1]. A report of one word travels in its record,
+//           which publishes nothing else, so it waits for no store
 #pragma once
 
 #include "ccks/wire/ring.hpp"
@@ -66,12 +67,14 @@ class WorkerPost {
   CCKS_ANY_SIDE
   template <class Stop>
   CCKS_HD bool report(const wire::RunFrame& frame, const wire::OpParams& op, const wire::Task& task, Stop& stop) {
-    copy_report(atoms_, frame, op, platform_.control_lane(), platform_.control_lanes());
+    const bool word = op.report_bytes == sizeof(u32);
+    if (!word) copy_report(atoms_, frame, op, platform_.control_lane(), platform_.control_lanes());
     platform_.converge();
-    const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(wire::RecordKind::report));
-    const Record record{static_cast<u32>(op.report), task.epoch, task.op, slot_kind, 0};
+    const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(word ? wire::RecordKind::word : wire::RecordKind::report));
+    const u32 value = word ? *report_source(frame, op) : static_cast<u32>(op.report);
+    const Record record{value, task.epoch, task.op, slot_kind, 0};
     if (!has_room() && !wait_for_room(record, stop)) return false;
-    put(record, true);
+    put(record, !word);
     return true;
   }
 

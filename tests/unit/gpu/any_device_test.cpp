@@ -115,6 +115,18 @@ TEST_P(AnyDevice, ReportsArriveWithTheirValue) {
     rig_->send(0, 0, 0, epoch);
     const auto records = rig_->take_until(0, 2);
     ASSERT_EQ(records.size(), 2u);
+    ASSERT_EQ(records[0].kind(), wire::RecordKind::word) << "a report of one word travels in its record";
+    ASSERT_EQ(records[0].value, 77 + epoch);
+    ASSERT_EQ(records[0].op, 0u);
+    ASSERT_EQ(wire::HostAtoms::link_load_relaxed(reinterpret_cast<const wire::u32*>(rig_->reports + 8)), 0u);
+  }
+  frame.ops[0].report_bytes = 8;
+  rig_->install(frame);
+  for (wire::u32 epoch = 50; epoch < 100; ++epoch) {
+    set_word(0, 77 + epoch);
+    rig_->send(0, 0, 0, epoch);
+    const auto records = rig_->take_until(0, 2);
+    ASSERT_EQ(records.size(), 2u);
     ASSERT_EQ(records[0].kind(), wire::RecordKind::report);
     ASSERT_EQ(records[0].value, 7u);
     ASSERT_EQ(wire::HostAtoms::link_load_relaxed(reinterpret_cast<const wire::u32*>(rig_->reports + 8)), 77 + epoch);
