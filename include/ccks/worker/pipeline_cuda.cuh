@@ -59,6 +59,8 @@ class CudaPipeline : CudaStage {
   static constexpr u32 kGoBarrier = 2;
   static constexpr u32 kDoneBarrier = 4;
   static constexpr u32 kMeetThreads = kCudaLanes + kWarpLanes;
+  static constexpr u32 kHeldTasks = 8;   // answered by one record
+  static constexpr u32 kHeldTurns = 32;  // looks of the post stage, about 2 us: what an answer waits for the next
   static constexpr u32 kLastBody = 1u << 30;  // added to `synced` by a signalling warp that has left
 
   /// What gate and outbox ask of the rest of the worker.
@@ -410,7 +412,11 @@ class CudaPipeline : CudaStage {
       const u32 before = at;
       while (at != gated && at - before < Memory::kOpened / 2 && post_tile(post, at)) ++at;
       if (at != before && platform_.leader()) ptx::st_release_cta_shared(&memory_.posted, at);  // [P7] pairs with [P8]
-      if (post.owes_answer() && post.has_room()) post.answer();
+      if (at != before) held_turns_ = 0;
+      if (post.owes_answer() && !holds_answer() && post.has_room()) {
+        post.answer();
+        held_tasks_ = 0;
+      }
       if (post.left()) break;
       if (at != before) {
         spins = 0;
@@ -424,6 +430,12 @@ class CudaPipeline : CudaStage {
       rest(spins);
     }
     raise(memory_.stop, 1);
+  }
+
+  /// An answer costs this warp a release, which takes microseconds while all workers poll, and the host a record. So it waits for
+  /// the next task of its run, if that is there and soon through, and for no more than a few.
+  __device__ __forceinline__ bool holds_answer() {
+    return followed_ && held_tasks_ < kHeldTasks && held_turns_++ < kHeldTurns;
   }
 
   /// False: the tile's body has not ended yet, or the worker has left with a fault.
@@ -446,6 +458,8 @@ class CudaPipeline : CudaStage {
     if (tracing() && (body || control.kind == TileKind::skip)) trace(post, control, place);
     if ((control.flags & kTileClosesInbox) != 0) {
       post.finish_inbox_task(head_of(control).inbox, body && (record.flags & wire::kRecordSilent) != 0);
+      followed_ = (control.flags & kTileFollowed) != 0;
+      ++held_tasks_;
     }
     __syncwarp();
     return true;
@@ -473,6 +487,8 @@ class CudaPipeline : CudaStage {
   Pending pending_;
   u32 used_ = 0;
   // post
+  bool followed_ = false;  // the last task finished, by another of its run
+  u32 held_tasks_ = 0, held_turns_ = 0;
   u64 task_start_ns_ = 0, task_wait_ns_ = 0, traced_to_ns_ = 0;
 };
 

@@ -350,6 +350,7 @@ class CudaFetch : CudaStage {
     u32 slot, epoch, runs;
     u32 wait_count, signal_count;
     u8 flags;  // TileRecordFlags
+    u32 followed;  // kTileFollowed, or 0
     wire::WaitParams wait;
     wire::SignalParams signal;
     wire::EventRect rect;  // of the wait, for the tile before
@@ -371,10 +372,17 @@ class CudaFetch : CudaStage {
       TileStager stager;
       stager.begin(parsed.task, finished_tiles_);
       finished_tiles_ = 0;
+      staging.followed = is_followed(parsed.task.inbox) ? u32{kTileFollowed} : 0;
       for (bool first = true; !stager.done(); first = false) emit_tile(stager, parsed, staging, first);
     }
     parsed_first_ = (parsed_first_ + 1) % Memory::kParsed;
     --parsed_count_;
+  }
+
+  /// Whether another inbox task of the same run follows the oldest parsed one.
+  __device__ __forceinline__ bool is_followed(const wire::Task& inbox) const {
+    if (parsed_count_ > 1) return Source::is_same_run(inbox, memory_.parsed[(parsed_first_ + 1) % Memory::kParsed].task.inbox);
+    return !list_taken_ && source_.goes_on_with_run(inbox);
   }
 
   __device__ __forceinline__ void open_op(Parsed& parsed, Staging& out) {
@@ -431,7 +439,7 @@ class CudaFetch : CudaStage {
         record.wait_from[0] = parsed.task.task.epoch;
       }
       if (kind == TileKind::fault) memory_.fetch_fault = tile.fault;
-      set_control(at, kind, tile.flags, parsed, tile.tile);
+      set_control(at, kind, tile.flags | ((tile.flags & kTileClosesInbox) != 0 ? staging.followed : 0), parsed, tile.tile);
     }
     hand_on();
     if (op_tile && !queued && staging.signal_count > wire::kRecordSignals) emit_signals(parsed, staging, coord, tile);

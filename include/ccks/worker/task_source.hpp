@@ -60,6 +60,15 @@ class TaskSource {
     return staged_count_ > 0;
   }
 
+  /// Whether the next inbox task has arrived and is, as `task`, of tiles and of the same run.
+  CCKS_HD_ANY bool goes_on_with_run(const Task& task) const {
+    if (!between_inbox_tasks() || staged_next_ >= staged_count_) return false;
+    return is_same_run(task, platform_.shared().staged[staged_next_]);
+  }
+  CCKS_HD_ANY static bool is_same_run(const Task& a, const Task& b) {
+    return a.op < wire::kMaxOps && b.op < wire::kMaxOps && a.slot() == b.slot() && a.epoch == b.epoch;
+  }
+
   /// Takes the next task. Only where has_task() is true.
   CCKS_HD_ANY void take(OpenTask& out) {
     out.open_flags = 0;
