@@ -33,9 +33,12 @@ std::string code_type(std::span<const wire::ExprInstr> code) {
   return text + ">";
 }
 
-std::string typed_op(const PlanImage& image, const plan::OpDesc& op) {
-  std::string text = fmt::format("TypedOp<OpCode::{}, {}", spec::op_kind_name(static_cast<spec::OpKind>(op.kind)),
+std::string typed_op(const PlanImage& image, const plan::OpDesc& op, BodyShapes shapes) {
+  const std::string shape = shapes == BodyShapes::fixed ? shape_of_op(image, op) : "";
+  std::string text = fmt::format("{}<OpCode::{}, {}", shape.empty() ? "TypedOp" : "ShapedOp",
+                                 spec::op_kind_name(static_cast<spec::OpKind>(op.kind)),
                                  code_type(std::span(image.code).subspan(op.code_first, op.code_count)));
+  if (!shape.empty()) text += ", " + shape;
   for (std::uint32_t k = 0; k < std::uint32_t{op.input_count} + op.output_count; ++k)
     text += fmt::format(", Dtype::{}", dtype_enumerator(image.operands[op.operand_first + k].dtype));
   return text + ">";
@@ -79,14 +82,14 @@ Result<std::string> custom_struct(const spec::CustomAttrs& attrs, const PlanImag
 
 }  // namespace
 
-Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline) {
+Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline, BodyShapes shapes) {
   Bodies bodies;
   std::map<std::string, std::size_t> known;
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
     const auto* custom = std::get_if<spec::CustomAttrs>(&program.ops[image.spec_ops[i]].attrs);
     Bodies::Body body;
-    body.type = custom ? fmt::format("Custom{}", bodies.count) : typed_op(image, op);
+    body.type = custom ? fmt::format("Custom{}", bodies.count) : typed_op(image, op, shapes);
     if (custom) {
       if (!allow_inline)
         return Status(ErrorCode::invalid_argument,

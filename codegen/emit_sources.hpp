@@ -51,7 +51,13 @@ const char* generator_version();
 // ---- parts, for emit_sources.cpp and tests
 // ----------------------------------------------------------------------------
 
-Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline);
+/// Whether bodies read shapes from the frame, or are made for one shape each, where no dim changes it: code for lanes in warps,
+/// which is then short.
+enum class BodyShapes { read, fixed };
+Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline,
+                           BodyShapes shapes = BodyShapes::read);
+/// The template arguments of a ShapedOp that are its shape; empty where a dim of the program changes it, or no body takes it.
+std::string shape_of_op(const PlanImage& image, const plan::OpDesc& op);
 /// The tables of scheduler.cpp by template hole.
 std::map<std::string, std::string> emit_tables(const PlanImage& image, const Bodies& bodies);
 std::string emit_manifest(const PlanImage& image, const EmitOptions& options, const std::vector<GeneratedFile>& files);

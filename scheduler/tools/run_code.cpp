@@ -61,7 +61,7 @@ Result<Program> jit_program(const Options& options, const spec::Program& program
   auto plan = codegen::make_plan(program, plan_options);
   if (!plan.ok()) return plan.status();
   CCKS_RETURN_IF_ERROR(codegen::check_plan(program, (*plan)->view()).status());
-  auto bodies = codegen::emit_bodies(program, **plan, options.allow_inline);
+  auto bodies = codegen::emit_bodies(program, **plan, options.allow_inline, codegen::BodyShapes::fixed);
   if (!bodies.ok()) return bodies.status();
   auto units = codegen::emit_worker_units(*bodies);
   if (!units.ok()) return units.status();

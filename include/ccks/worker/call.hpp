@@ -26,6 +26,8 @@ struct Call {
       : frame(f), op(o),
         operands(o.operands != 0 ? reinterpret_cast<const OperandParams*>(o.operands)
                                  : frame_table<OperandParams>(f, f.operands) + o.operand_first) {}
+  /// With operands that stand elsewhere; they outlive the call.
+  CCKS_INLINE Call(const RunFrame& f, const OpParams& o, const OperandParams* own) : frame(f), op(o), operands(own) {}
   CCKS_INLINE const ExprInstr* code() const { return frame_table<ExprInstr>(frame, frame.code) + op.code_first; }
 };
 
@@ -79,6 +81,14 @@ struct FixedTypes {
       return pick<kIndex - 1, kRest...>();
   }
 };
+
+/// The same where shapes are fixed too (shaped_ops.hpp): such a body is compiled for one op, inline.
+template <Dtype... kTypes>
+struct ShapedTypes : FixedTypes<kTypes...> {
+  static constexpr bool kShaped = true;
+};
+template <class Types>
+inline constexpr bool kShaped = requires { Types::kShaped; };
 
 /// Types as bodies get them, made anew from the call.
 template <class Types>

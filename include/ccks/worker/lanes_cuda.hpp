@@ -24,17 +24,25 @@ class CudaLanes {
   static constexpr u32 kLanes = kCudaLanes;
   static constexpr u32 kBarrier = 1;  // 0 is for the whole block, which may have warps that are no lanes
 
-  /// `scratch` is shared memory, 128-byte aligned.
-  CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
+  /// Scratch is the block's dynamic shared memory, of `bytes`.
+  CCKS_INLINE CudaLanes(u8*, u32 bytes) : bytes_(bytes) {}
 
-  CCKS_INLINE u32 lane() const { return threadIdx.x; }
+  CCKS_INLINE u32 lane() const {
+    const u32 lane = threadIdx.x;
+    __builtin_assume(lane < kLanes);
+    return lane;
+  }
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() { ptx::barrier_sync(kBarrier, kLanes); }
   template <class T>
   CCKS_INLINE T shuffle_xor(T v, u32 mask) {
     return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask));
   }
-  CCKS_INLINE u8* scratch() const { return scratch_; }
+  /// By its name, so that bodies that are linked know it to be shared memory, and where.
+  CCKS_INLINE u8* scratch() const {
+    extern __shared__ __align__(128) u8 ccks_scratch[];
+    return ccks_scratch;
+  }
   CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
 
   template <class T>
@@ -69,7 +77,6 @@ class CudaLanes {
     return all;
   }
 
-  u8* scratch_;
   u32 bytes_;
 };
 

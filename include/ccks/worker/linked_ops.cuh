@@ -11,7 +11,7 @@
 #pragma once
 
 #include "ccks/worker/platform_cuda.hpp"
-#include "ccks/worker/typed_ops.hpp"
+#include "ccks/worker/shaped_ops.hpp"
 
 /// Runs body `body` on a tile: a FaultCode. `lanes` is a CudaLanes, `frame` a RunFrame, `op` an OpParams.
 extern "C" __device__ ccks::wire::u32 ccks_linked_body(ccks::wire::u32 body, void* lanes, const void* frame, const void* op,

@@ -111,7 +111,7 @@ template <class Lanes, class Types, class Expr>
 CCKS_INLINE void row_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   const u32 index = operand_count<Types>(call) - 1;
   const OperandParams& o = call.operands[index];
-  const Box box = marked_box(call.op, tile, o.dim);
+  const Box box = marked_box<Types>(call.op, tile, o.dim);
   const auto type = types.last(index);
   u8* out = operand_base(call.frame, o);
   const u32 per_row = static_cast<u32>(box.size[3]) / kVector, units = box.rows() * per_row;

@@ -21,6 +21,13 @@ CCKS_INLINE void marked_coordinates(const OpParams& op, u32 tile, i32 (&c)[4]) {
   }
   c[0] = static_cast<i32>(tile);
 }
+/// Of a tile from `lo` on along a dim; without a look at the coordinate where all tiles are whole and the compiler can know it.
+template <class Types>
+CCKS_INLINE i32 marked_size(i32 tile, i32 dim, i32 lo) {
+  if (kShaped<Types> && dim % tile == 0) return tile;
+  return least(tile, dim - lo);
+}
+template <class Types>
 CCKS_INLINE Box marked_box(const OpParams& op, u32 tile, const i32 (&dim)[4]) {
   Box box;
   i32 c[4];
@@ -28,7 +35,7 @@ CCKS_INLINE Box marked_box(const OpParams& op, u32 tile, const i32 (&dim)[4]) {
   CCKS_UNROLL
   for (u32 i = 0; i < 4; ++i) {
     box.lo[i] = c[i] * op.tile[i];
-    box.size[i] = least(op.tile[i], dim[i] - box.lo[i]);
+    box.size[i] = marked_size<Types>(op.tile[i], dim[i], box.lo[i]);
   }
   return box;
 }
@@ -74,7 +81,7 @@ template <u32 W, class Types>
 struct EpilogueValues {
   static constexpr u32 kFirst = 2;  // of a matmul
   static constexpr u32 kCount = Types::kCount > kFirst + 1 ? Types::kCount - kFirst - 1 : 0;
-  float v[kCount == 0 ? 1 : kCount][W];
+  float v[kCount == 0 ? 1 : kCount][W] = {};
 
   CCKS_INLINE void load(const Call& call, const Types& types, u32 c0, u32 c1, u32 c2, u32 c3) {
     load_each<0>(call, types, c0, c1, c2, c3);
@@ -140,6 +147,7 @@ CCKS_INLINE void finish_marked(const Call& call, const Types& types, const Expr&
 }
 
 /// The product of a tile: rows [row, row + m) and columns [column, column + n) at batch index (c0, c1).
+template <class Types>
 struct ProductTile {
   u32 c0, c1, row, column, m, n;
 
@@ -152,14 +160,29 @@ struct ProductTile {
     c1 = static_cast<u32>(c[1]);
     row = static_cast<u32>(c[2] * op.tile[2]);
     column = static_cast<u32>(c[3] * op.tile[3]);
-    m = least(static_cast<u32>(op.tile[2]), static_cast<u32>(out.dim[2]) - row);
-    n = least(static_cast<u32>(op.tile[3]), static_cast<u32>(out.dim[3]) - column);
+    m = static_cast<u32>(marked_size<Types>(op.tile[2], out.dim[2], static_cast<i32>(row)));
+    n = static_cast<u32>(marked_size<Types>(op.tile[3], out.dim[3], static_cast<i32>(column)));
   }
 };
 
 template <class Types>
-CCKS_INLINE ProductTile product_tile(const Call& call, u32 tile) {
-  return ProductTile(call, tile, Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count);
+CCKS_INLINE ProductTile<Types> product_tile(const Call& call, u32 tile) {
+  return ProductTile<Types>(call, tile, Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count);
+}
+
+/// Runs a body of a product: Body::run(lanes, call, tile, types, expr). A function of its own, so that registers are shared
+/// out for one of them at a time; inline where there is only one.
+template <class Body, class Types, class Lanes, class Expr>
+CCKS_OUTLINE void run_apart(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
+  const Call call(frame, op);
+  Body::run(lanes, call, tile, types_of<Types>(call), expr);
+}
+template <class Body, class Lanes, class Types, class Expr>
+CCKS_INLINE void run_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if constexpr (kShaped<Types>)
+    Body::run(lanes, call, tile, types, expr);
+  else
+    run_apart<Body, Types>(lanes, call.frame, call.op, tile, expr);
 }
 
 }  // namespace CCKS_ISA

@@ -2,6 +2,7 @@
 // of scores is ever whole in memory. Grouped heads: query head h reads kv head h / (heads / kv heads).
 #pragma once
 
+#include "ccks/worker/attention_warps.hpp"
 #include "ccks/worker/ops_map.hpp"
 
 namespace ccks::worker {
@@ -133,6 +134,9 @@ CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, co
     if (host_attention(scratch_of(lanes), task)) return FaultCode::none;
   }
 #endif
+  if constexpr (WarpLanes<Lanes>) {
+    if (warp_attention(lanes, task)) return FaultCode::none;
+  }
   PortableAttention portable(lanes, task);
   if (!portable.fits()) return FaultCode::op_fault;
   portable.run();

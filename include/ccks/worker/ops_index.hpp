@@ -1,6 +1,7 @@
 // Ops that find or use indices: gather, argmax, topk. And rope, which is arithmetic on positions.
 #pragma once
 
+#include "ccks/worker/attention_warps.hpp"
 #include "ccks/worker/ops_map.hpp"
 
 namespace ccks::worker {
@@ -92,6 +93,37 @@ CCKS_INLINE Found search(Lanes& lanes, T type, const u8* row, i64 stride, u32 wi
 
 CCKS_INLINE constexpr Found before_all() { return {0x7fffffffffffffffll, -1}; }
 
+/// The first of the largest of a row of floats that lies in eights, where lanes run in warps: eight eights a lane under way.
+template <class Lanes, class T>
+CCKS_INLINE i32 first_largest(Lanes& lanes, T type, const u8* row, u32 width) {
+  constexpr u32 kFlight = 8, kEach = Eight<T>::kCount;
+  float best = -f_infinity();
+  i32 index = kNoIndex;
+  const auto look = [&](u32 at, float value) {
+    const float v = value == value ? value : -f_infinity();
+    if (v > best || (index == kNoIndex && v == best)) best = v, index = static_cast<i32>(at);
+  };
+  const u32 step = Lanes::kLanes * kEach, whole = width / kEach * kEach;
+  CCKS_NO_UNROLL
+  for (u32 at = lanes.lane() * kEach; at < whole; at += kFlight * step) {
+    Eight<T> v[kFlight];
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f)
+      if (at + f * step < whole) v[f].load(type, row + u64{at + f * step} * bytes_of(type));
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) {
+      if (at + f * step >= whole) break;
+      float values[kEach];
+      v[f].unpack(values);
+      CCKS_UNROLL
+      for (u32 e = 0; e < kEach; ++e) look(at + f * step + e, values[e]);
+    }
+  }
+  if (whole + lanes.lane() < width) look(whole + lanes.lane(), load_float(type, row, whole + lanes.lane()));
+  const i64 mine = index == kNoIndex ? kLeastKey : order_key(best), key = lanes.max(mine);
+  return lanes.min(mine == key ? index : kNoIndex);
+}
+
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_argmax(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   const auto x = view_of<0>(call, types);
@@ -100,6 +132,13 @@ CCKS_INLINE FaultCode run_argmax(Lanes& lanes, const Call& call, u32 tile, const
   for (u32 r = 0; r < box.rows(); ++r) {
     i32 c[4];
     box.row_start(r, c);
+    if constexpr (WarpLanes<Lanes>) {
+      if (is_float(x.type.get()) && in_eights(x)) {
+        const i32 index = first_largest(lanes, x.type, x.at(c), static_cast<u32>(x.dim[3]));
+        if (lanes.lane() == 0) store_int(out.type, out.at(c), 0, index);
+        continue;
+      }
+    }
     const Found best = search(lanes, x.type, x.at(c), x.stride[3], static_cast<u32>(x.dim[3]), before_all());
     if (lanes.lane() == 0) store_int(out.type, out.at(c), 0, best.index);
   }

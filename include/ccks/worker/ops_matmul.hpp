@@ -96,7 +96,10 @@ CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const
   if constexpr (WarpLanes<Lanes>) {
     if (marked_product(lanes, call, tile, types, expr)) return FaultCode::none;
   }
-  return any_matmul(lanes, call, tile, types, expr);
+  if constexpr (kShaped<Types>)
+    return FaultCode::bad_op;  // not marked, and so no ShapedOp
+  else
+    return any_matmul(lanes, call, tile, types, expr);
 }
 
 /// Rows of one tile of an expert_matmul.

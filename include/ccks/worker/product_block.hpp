@@ -36,7 +36,7 @@ class BlockProduct {
   static constexpr u32 kLanes = Lanes::kLanes, kWarp = Lanes::kWarp, kDepth = 64;
   using Values = float[kFlight][kVector];
 
-  CCKS_INLINE BlockProduct(Lanes& lanes, const Call& call, const ProductTile& t, const Types& types)
+  CCKS_INLINE BlockProduct(Lanes& lanes, const Call& call, const ProductTile<Types>& t, const Types& types)
       : lanes_(lanes), call_(call), t_(t), types_(types), k_(static_cast<u32>(call.operands[0].dim[3])),
         share_(static_cast<u32>(call.op.dims[2])),
         a_(lanes.lane(), share_ & 31, true), b_(lanes.lane(), share_ >> 8 & 31, call.op.dims[1] != 0) {}
@@ -64,7 +64,7 @@ class BlockProduct {
       keep(a, from_a, a_, depth);
       keep(b, from_b, b_, depth);
       lanes_.sync();
-      if (busy) multiply(acc, a + ci, b + cj, slice, slices, depth);
+      if (busy) multiply(acc, a + ci, b + cj, slice, slices_log, depth);
     }
     if (kFlight > 1) lanes_.sync();
     if (busy) {
@@ -114,9 +114,12 @@ class BlockProduct {
     }
   }
 
-  CCKS_INLINE void multiply(float* acc, const float* a, const float* b, u32 slice, u32 slices, u32 depth) const {
-    const u32 a_pitch = a_.pitch(), b_pitch = b_.pitch();
-    for (u32 p = slice; p < depth; p += slices) {
+  CCKS_INLINE void multiply(float* acc, const float* a, const float* b, u32 slice, u32 slices_log, u32 depth) const {
+    const u32 a_pitch = a_.pitch(), b_pitch = b_.pitch(), turns = (depth + (1u << slices_log) - 1) >> slices_log;
+    CCKS_UNROLL
+    for (u32 turn = 0; turn < turns; ++turn) {  // counted, so that the compiler knows how often where it knows the depth
+      const u32 p = slice + (turn << slices_log);
+      if (p >= depth) break;
       const Four<float> x = *reinterpret_cast<const Four<float>*>(a + p * a_pitch);
       const Four<float> y = *reinterpret_cast<const Four<float>*>(b + p * b_pitch);
       CCKS_UNROLL
@@ -152,42 +155,43 @@ class BlockProduct {
 
   Lanes& lanes_;
   const Call& call_;
-  const ProductTile& t_;
+  const ProductTile<Types>& t_;
   const Types& types_;
   u32 k_, share_;
   PieceShape<Lanes> a_, b_;
 };
 
-template <u32 kFlight, class Types, class Lanes, class Expr>
-CCKS_OUTLINE void block_product(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
-  const Call call(frame, op);
-  const Types types = types_of<Types>(call);
-  const ProductTile t = product_tile<Types>(call, tile);
-  BlockProduct<kFlight, Lanes, Types, Expr>(lanes, call, t, types).run(expr);
-}
+template <u32 kFlight>
+struct BlockBody {
+  template <class Lanes, class Types, class Expr>
+  static CCKS_INLINE void run(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+    const auto t = product_tile<Types>(call, tile);
+    BlockProduct<kFlight, Lanes, Types, Expr>(lanes, call, t, types).run(expr);
+  }
+};
 
-/// False: nothing is done. Bodies are functions of their own, so that registers are shared out for one of them at a time.
+/// False: nothing is done.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const Types&, const Expr& expr) {
+CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   using wire::ProductBody;
   if (!in_vectors(call.op)) return false;
   const ProductBody body = static_cast<ProductBody>(call.op.dims[0]);
   if (body == ProductBody::row)  // comparisons: a jump through a table takes longer than most of them
-    thin_row<Types>(lanes, call.frame, call.op, tile, expr);
+    run_product<ThinRow>(lanes, call, tile, types, expr);
   else if (body == ProductBody::head)
-    block_product<1, Types>(lanes, call.frame, call.op, tile, expr);
-  else if (body == ProductBody::eight_rows)
-    thin_rows<2, Types>(lanes, call.frame, call.op, tile, expr);
-  else if (body == ProductBody::four_rows)
-    thin_rows<1, Types>(lanes, call.frame, call.op, tile, expr);
+    run_product<BlockBody<1>>(lanes, call, tile, types, expr);
   else if (body == ProductBody::turned_row)
-    turned_rows<1, 2, 8, Types>(lanes, call.frame, call.op, tile, expr);
+    run_product<TurnedRows<1, 2, 8>>(lanes, call, tile, types, expr);
+  else if (body == ProductBody::eight_rows)
+    run_product<ThinRows<2>>(lanes, call, tile, types, expr);
+  else if (body == ProductBody::four_rows)
+    run_product<ThinRows<1>>(lanes, call, tile, types, expr);
   else if (body == ProductBody::turned_four_rows)
-    turned_rows<4, 2, 4, Types>(lanes, call.frame, call.op, tile, expr);
+    run_product<TurnedRows<4, 2, 4>>(lanes, call, tile, types, expr);
   else if (body == ProductBody::turned_eight_rows)
-    turned_rows<8, 2, 4, Types>(lanes, call.frame, call.op, tile, expr);
+    run_product<TurnedRows<8, 2, 4>>(lanes, call, tile, types, expr);
   else
-    block_product<4, Types>(lanes, call.frame, call.op, tile, expr);
+    run_product<BlockBody<4>>(lanes, call, tile, types, expr);
   return true;
 }
 

@@ -31,8 +31,8 @@ struct ColumnStream {
   CCKS_INLINE void load(u32 f, float* to) const { load_four(type, at + f * step, to); }
   CCKS_INLINE void skip(u32 count) { at += count * step; }
 };
-template <class T>
-CCKS_INLINE ColumnStream<T> stream_columns(const Call& call, T type, const ProductTile& t, const ThinShare& s) {
+template <class T, class Types>
+CCKS_INLINE ColumnStream<T> stream_columns(const Call& call, T type, const ProductTile<Types>& t, const ThinShare& s) {
   const OperandParams& b = call.operands[1];
   const u32 row = static_cast<u32>(b.stride[2]);
   const u32 first = row_offset(b, t.c0, t.c1, s.slice) + t.column + (s.mine ? s.group * kVector : 0);
@@ -79,37 +79,37 @@ CCKS_INLINE void keep_sums(Lanes& lanes, float* sums, const float* acc, const Th
 }
 
 /// One row.
-template <class Types, class Lanes, class Expr>
-CCKS_OUTLINE void thin_row(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
-  const Call call(frame, op);
-  const Types types = types_of<Types>(call);
-  const ProductTile t = product_tile<Types>(call, tile);
-  constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
-  const OperandParams& a = call.operands[0];
-  const auto type = types.template type<0>();
-  const u32 k = static_cast<u32>(a.dim[3]);
-  const u8* row = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type);
-  const ThinShare share(op, lanes.lane(), Lanes::kLanes, t.n);
-  const u32 j = lanes.lane();  // of the result that this lane finishes
-  EpilogueValues<1, Types> values;
-  if (j < t.n) values.load(call, types, t.c0, t.c1, t.row, t.column + j);
-  float acc[kVector] = {};
-  walk_columns<8>(stream_columns(call, types.template type<1>(), t, share), share.slice, share.mine ? k : 0, share.slices,
-                  [&](u32 p, const float* b) {
-                    const float x = load_float(type, row, p);
-                    CCKS_UNROLL
-                    for (u32 q = 0; q < kVector; ++q) acc[q] += x * b[q];
-                  });
-  float* sums = reinterpret_cast<float*>(lanes.scratch());
-  keep_sums<1>(lanes, sums, acc, share);
-  lanes.sync();
-  static_assert(kThinColumns <= Lanes::kLanes);
-  if (j >= t.n) return;
-  float all = sums[j];
-  CCKS_UNROLL
-  for (u32 w = 1; w < kWarps; ++w) all += sums[w * kThinColumns + j];
-  finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row, t.column + j);
-}
+struct ThinRow {
+  template <class Types, class Lanes, class Expr>
+  static CCKS_INLINE void run(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+    const auto t = product_tile<Types>(call, tile);
+    constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
+    const OperandParams& a = call.operands[0];
+    const auto type = types.template type<0>();
+    const u32 k = static_cast<u32>(a.dim[3]);
+    const u8* row = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type);
+    const ThinShare share(call.op, lanes.lane(), Lanes::kLanes, t.n);
+    const u32 j = lanes.lane();  // of the result that this lane finishes
+    EpilogueValues<1, Types> values;
+    if (j < t.n) values.load(call, types, t.c0, t.c1, t.row, t.column + j);
+    float acc[kVector] = {};
+    walk_columns<8>(stream_columns(call, types.template type<1>(), t, share), share.slice, share.mine ? k : 0, share.slices,
+                    [&](u32 p, const float* b) {
+                      const float x = load_float(type, row, p);
+                      CCKS_UNROLL
+                      for (u32 q = 0; q < kVector; ++q) acc[q] += x * b[q];
+                    });
+    float* sums = reinterpret_cast<float*>(lanes.scratch());
+    keep_sums<1>(lanes, sums, acc, share);
+    lanes.sync();
+    static_assert(kThinColumns <= Lanes::kLanes);
+    if (j >= t.n) return;
+    float all = sums[j];
+    CCKS_UNROLL
+    for (u32 w = 1; w < kWarps; ++w) all += sums[w * kThinColumns + j];
+    finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row, t.column + j);
+  }
+};
 
 /// Rows [0, m) of a window to [k][kAll], zeros beyond m; rows `pitch` elements apart.
 template <u32 kAll, class Lanes, class T>
@@ -136,74 +136,75 @@ CCKS_INLINE void stage_rows(Lanes& lanes, float* to, T type, const u8* from, u32
 
 /// Up to 4 * kParts rows: the lanes in kParts parts, each with four rows and all of b, which comes from the nearest cache
 /// after the first part. a stands in scratch, [k][row].
-template <u32 kParts, class Types, class Lanes, class Expr>
-CCKS_OUTLINE void thin_rows(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, const Expr expr) {
-  const Call call(frame, op);
-  const Types types = types_of<Types>(call);
-  const ProductTile t = product_tile<Types>(call, tile);
-  constexpr u32 kFlight = 8, kRows = 4, kAll = kRows * kParts, kPart = Lanes::kLanes / kParts;
-  constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kSums = kWarps * kRows * kThinColumns;
-  static_assert(kSums * sizeof(float) < kMinScratchBytes / 2);
-  constexpr u32 kDepth = (kMinScratchBytes / static_cast<u32>(sizeof(float)) - kSums) / kAll / kVector * kVector;
-  const OperandParams& a = call.operands[0];
-  const auto type = types.template type<0>();
-  const u32 k = static_cast<u32>(a.dim[3]), pitch = static_cast<u32>(a.stride[2]);
-  const u8* rows = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type);
-  float* sums = reinterpret_cast<float*>(lanes.scratch());
-  float* staged = sums + kSums;
-  const u32 part = lanes.lane() / kPart;
-  const ThinShare share(op, lanes.lane() % kPart, kPart, t.n);
-  const u32 shift = share.groups_log + 2, j = lanes.lane() & ((1u << shift) - 1);
-  u32 i = lanes.lane() >> shift;  // (i, j): the first result that this lane finishes
-  EpilogueValues<1, Types> values;
-  if (i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
-  const auto b = stream_columns(call, types.template type<1>(), t, share);
-  float acc[kRows * kVector] = {};
-  CCKS_NO_UNROLL
-  for (u32 k0 = 0; k0 < k; k0 += kDepth) {
-    const u32 depth = least(kDepth, k - k0), mine = share.mine ? depth : 0;
-    auto piece = b;
-    piece.at += k0 * b.row;
-    CCKS_NO_UNROLL
-    for (u32 p0 = 0; p0 < depth; p0 += kFlight * share.slices) {
-      const u32 p = p0 + share.slice;
-      float v[kFlight][kVector];
-      CCKS_UNROLL
-      for (u32 f = 0; f < kFlight; ++f) {
-        CCKS_UNROLL
-        for (u32 q = 0; q < kVector; ++q) v[f][q] = 0;
-        if (p + f * share.slices < mine) piece.load(f, v[f]);
-      }
-      piece.skip(kFlight);
-      if (p0 == 0) {  // a is fetched while b is under way
-        if (k0 != 0) lanes.sync();
-        stage_rows<kAll>(lanes, staged, type, rows + u64{k0} * bytes_of(type), pitch, t.m, depth);
-        lanes.sync();
-      }
-      CCKS_UNROLL
-      for (u32 f = 0; f < kFlight; ++f) {
-        if (p + f * share.slices >= mine) break;
-        const Four<float> x = *reinterpret_cast<const Four<float>*>(staged + (p + f * share.slices) * kAll + part * kRows);
-        CCKS_UNROLL
-        for (u32 r = 0; r < kRows; ++r)
-          for (u32 q = 0; q < kVector; ++q) acc[r * kVector + q] += x.v[r] * v[f][q];
-      }
-    }
-  }
-  keep_sums<kRows>(lanes, sums, acc, share);
-  lanes.sync();
-  while (i < t.m) {
-    if (j < t.n) {
-      const float* at = sums + (i / kRows * (kWarps / kParts) * kRows + i % kRows) * kThinColumns + j;
-      float all = at[0];
-      CCKS_UNROLL
-      for (u32 w = 1; w < kWarps / kParts; ++w) all += at[w * kRows * kThinColumns];
-      finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row + i, t.column + j);
-    }
-    i += Lanes::kLanes >> shift;
+template <u32 kParts>
+struct ThinRows {
+  template <class Types, class Lanes, class Expr>
+  static CCKS_INLINE void run(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+    const auto t = product_tile<Types>(call, tile);
+    constexpr u32 kFlight = 8, kRows = 4, kAll = kRows * kParts, kPart = Lanes::kLanes / kParts;
+    constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kSums = kWarps * kRows * kThinColumns;
+    static_assert(kSums * sizeof(float) < kMinScratchBytes / 2);
+    constexpr u32 kDepth = (kMinScratchBytes / static_cast<u32>(sizeof(float)) - kSums) / kAll / kVector * kVector;
+    const OperandParams& a = call.operands[0];
+    const auto type = types.template type<0>();
+    const u32 k = static_cast<u32>(a.dim[3]), pitch = static_cast<u32>(a.stride[2]);
+    const u8* rows = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type);
+    float* sums = reinterpret_cast<float*>(lanes.scratch());
+    float* staged = sums + kSums;
+    const u32 part = lanes.lane() / kPart;
+    const ThinShare share(call.op, lanes.lane() % kPart, kPart, t.n);
+    const u32 shift = share.groups_log + 2, j = lanes.lane() & ((1u << shift) - 1);
+    u32 i = lanes.lane() >> shift;  // (i, j): the first result that this lane finishes
+    EpilogueValues<1, Types> values;
     if (i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
+    const auto b = stream_columns(call, types.template type<1>(), t, share);
+    float acc[kRows * kVector] = {};
+    CCKS_NO_UNROLL
+    for (u32 k0 = 0; k0 < k; k0 += kDepth) {
+      const u32 depth = least(kDepth, k - k0), mine = share.mine ? depth : 0;
+      auto piece = b;
+      piece.at += k0 * b.row;
+      CCKS_NO_UNROLL
+      for (u32 p0 = 0; p0 < depth; p0 += kFlight * share.slices) {
+        const u32 p = p0 + share.slice;
+        float v[kFlight][kVector];
+        CCKS_UNROLL
+        for (u32 f = 0; f < kFlight; ++f) {
+          CCKS_UNROLL
+          for (u32 q = 0; q < kVector; ++q) v[f][q] = 0;
+          if (p + f * share.slices < mine) piece.load(f, v[f]);
+        }
+        piece.skip(kFlight);
+        if (p0 == 0) {  // a is fetched while b is under way
+          if (k0 != 0) lanes.sync();
+          stage_rows<kAll>(lanes, staged, type, rows + u64{k0} * bytes_of(type), pitch, t.m, depth);
+          lanes.sync();
+        }
+        CCKS_UNROLL
+        for (u32 f = 0; f < kFlight; ++f) {
+          if (p + f * share.slices >= mine) break;
+          const Four<float> x = *reinterpret_cast<const Four<float>*>(staged + (p + f * share.slices) * kAll + part * kRows);
+          CCKS_UNROLL
+          for (u32 r = 0; r < kRows; ++r)
+            for (u32 q = 0; q < kVector; ++q) acc[r * kVector + q] += x.v[r] * v[f][q];
+        }
+      }
+    }
+    keep_sums<kRows>(lanes, sums, acc, share);
+    lanes.sync();
+    while (i < t.m) {
+      if (j < t.n) {
+        const float* at = sums + (i / kRows * (kWarps / kParts) * kRows + i % kRows) * kThinColumns + j;
+        float all = at[0];
+        CCKS_UNROLL
+        for (u32 w = 1; w < kWarps / kParts; ++w) all += at[w * kRows * kThinColumns];
+        finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row + i, t.column + j);
+      }
+      i += Lanes::kLanes >> shift;
+      if (i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
+    }
   }
-}
+};
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

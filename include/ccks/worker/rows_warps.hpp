@@ -132,7 +132,7 @@ template <class Lanes, class Types>
 CCKS_INLINE bool softmax_warps(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   const MarkedRows x(call, 0, types.template type<0>());
   const MarkedRows out(call, 1, types.template type<1>());
-  const Box box = marked_box(call.op, tile, out.o.dim);
+  const Box box = marked_box<Types>(call.op, tile, out.o.dim);
   return deal_rows(lanes, box, static_cast<u32>(x.o.dim[3]),
                    SoftmaxRows<decltype(x.type), decltype(out.type)>{x, out, call.op.scalars[0]});
 }
@@ -186,7 +186,7 @@ CCKS_INLINE bool norm_warps(Lanes& lanes, const Call& call, u32 tile, const Type
   const MarkedRows weight(call, 1, types.template type<1>());
   const MarkedRows bias(call, 2, types.template type<2>());  // the output itself where there is none
   const MarkedRows out(call, kOut, types.last(kOut));
-  const Box box = marked_box(call.op, tile, out.o.dim);
+  const Box box = marked_box<Types>(call.op, tile, out.o.dim);
   return deal_rows(lanes, box, static_cast<u32>(x.o.dim[3]),
                    NormRows<kCentred, kBias, decltype(x.type), decltype(weight.type), decltype(bias.type), decltype(out.type)>{
                        x, weight, bias, out, call.op.scalars[0]});

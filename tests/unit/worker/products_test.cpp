@@ -100,13 +100,17 @@ TEST(Conv2d, AnyStridePaddingAndDilation) {
   }
 }
 
-void check_attention(std::uint32_t seed) {
-  Bench b(seed);
-  const int kv_heads = b.pick(1, 3), group = b.pick(1, 3), heads = kv_heads * group,
-            head_dim = b.pick(1, b.coin() ? 8 : 70);
-  const int n = b.coin() ? 1 : b.pick(1, 9), context = b.pick(1, b.coin() ? 20 : 200), batch = b.pick(1, 2);
-  const Tensor q = b.tensor(any_float(b), {1, batch, n, heads * head_dim});
-  const Tensor k = b.tensor(any_float(b), {1, batch, context, kv_heads * head_dim}), v = b.tensor(any_float(b), k.dim);
+struct AttentionShape {
+  int kv_heads, group, head_dim, n, context, batch;
+  bool contiguous = false;
+};
+
+void check_attention(Bench& b, const AttentionShape& shape) {
+  const auto [kv_heads, group, head_dim, n, context, batch, contiguous] = shape;
+  const int heads = kv_heads * group;
+  const Tensor q = b.tensor(any_float(b), {1, batch, n, heads * head_dim}, contiguous);
+  const Tensor k = b.tensor(any_float(b), {1, batch, context, kv_heads * head_dim}, contiguous),
+               v = b.tensor(any_float(b), k.dim, contiguous);
   for (const Tensor& t : {q, k, v}) b.fill(t, -2, 2);
   b.operands = {q, k, v, b.tensor(any_float(b), q.dim)};
   const bool causal = b.coin();
@@ -142,10 +146,29 @@ void check_attention(std::uint32_t seed) {
 
 TEST(Attention, DecodePrefillGroupsAndCausal) {
   for (std::uint32_t seed = 0; seed < 50; ++seed) {
-    check_attention(seed);
+    Bench b(seed);
+    const int head_dim = b.pick(1, b.coin() ? 8 : 70), n = b.coin() ? 1 : b.pick(1, 9);
+    check_attention(b, {b.pick(1, 3), b.pick(1, 3), head_dim, n, b.pick(1, b.coin() ? 20 : 200), b.pick(1, 2)});
     if (HasFailure()) return;
   }
 }
+
+// Shapes that bodies for lanes in warps take. Several dtypes and tilings of each are drawn.
+TEST(Attention, HeadsInVectors) {
+  constexpr AttentionShape kShapes[] = {
+      {2, 4, 64, 1, 300, 1, true}, {1, 1, 128, 1, 41, 2, true}, {2, 3, 32, 5, 77, 1, true},
+      {1, 2, 8, 9, 5, 1, true},    {1, 5, 256, 2, 33, 1, true},
+  };
+  std::uint32_t seed = 100;
+  for (const AttentionShape& shape : kShapes) {
+    for (int i = 0; i < 3; ++i) {
+      Bench b(seed++);
+      check_attention(b, shape);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 
 // ---- mixture of experts
 // -----------------------------------------------------------------------------------------------

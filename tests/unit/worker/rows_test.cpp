@@ -213,6 +213,24 @@ TEST(Argmax, FirstOfEquals) {
   }
 }
 
+TEST(Argmax, RowsInVectors) {
+  std::uint32_t seed = 50;
+  for (const int width : {1, 8, 43, 2048, 2055, 20001}) {
+    for (const Dtype d : {Dtype::f32, Dtype::bf16}) {
+      Bench b(seed++);
+      const Index shape{1, 1, 1, width};
+      const Tensor x = b.tensor(d, shape, true);
+      b.fill(x, -2, 2);
+      for (int i = 0; i < 5; ++i) b.set(x, {0, 0, 0, b.pick(0, width - 1)}, i < 2 ? NAN : 2.5);
+      if (width == 8) Bench::each(shape, [&](const Index& c) { b.set(x, c, c[3] % 2 == 0 ? NAN : -INFINITY); });
+      b.operands = {x, b.tensor(Dtype::i32, {1, 1, 1, 1})};
+      b.grid({1, 1, 1, 1});
+      b.check(OpCode::argmax, 1, [&](std::size_t, const Index& c) { return order_of(b, x, c)[0]; });
+      if (HasFailure()) return;
+    }
+  }
+}
+
 TEST(Topk, FallingValuesFirstOfEqualsFirst) {
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     Bench b(seed);

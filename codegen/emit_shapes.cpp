@@ -1,0 +1,90 @@
+// shaped_op: the type of a body made for one shape (ccks/worker/shaped_ops.hpp).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "ccks/wire/op_shape.hpp"
+#include "codegen/emit_sources.hpp"
+
+namespace ccks::codegen {
+namespace {
+
+/// The op's frame entries, as far as they tell its shape; nothing where some dim of the program changes them.
+class Shape {
+ public:
+  Shape(const PlanImage& image, const plan::OpDesc& op) : image_(image) {
+    params.kind = static_cast<std::uint8_t>(op.kind);
+    params.input_count = op.input_count;
+    params.output_count = op.output_count;
+    params.tile_count = 1;
+    for (int i = 0; i < 4; ++i) {
+      params.tile[i] = small(op.tile[i]);
+      params.grid[i] = small(op.grid[i]);
+    }
+    for (std::uint32_t i = 0; i < std::uint32_t{op.input_count} + op.output_count; ++i) add(image.operands[op.operand_first + i]);
+  }
+
+  bool known() const { return known_; }
+  /// Whether bodies for marked ops take it.
+  bool marked() const {
+    wire::OpParams op = params;
+    wire::mark_shape(op, operands.data());
+    return (op.flags & (wire::kOpFlat | wire::kOpVectors)) != 0;
+  }
+
+  wire::OpParams params{};
+  std::vector<wire::OperandParams> operands;
+
+ private:
+  std::int64_t value(plan::DimId id) {
+    const plan::DimNode& node = image_.dims[id];
+    known_ = known_ && node.op == plan::DimOp::constant;
+    return node.value;
+  }
+  std::int32_t small(plan::DimId id) {
+    const std::int64_t v = value(id);
+    known_ = known_ && v >= 0 && v <= INT32_MAX;
+    return static_cast<std::int32_t>(v);
+  }
+  void add(const plan::OperandDesc& from) {
+    wire::OperandParams to{};
+    known_ = known_ && value(from.offset) % 16 == 0;
+    for (int i = 0; i < 4; ++i) {
+      to.dim[i] = small(from.dim[i]);
+      to.stride[i] = value(from.stride[i]);
+    }
+    to.dtype = static_cast<std::uint8_t>(from.dtype);
+    to.flags = from.flags & wire::kOperandContiguous;
+    operands.push_back(to);
+  }
+
+  const PlanImage& image_;
+  bool known_ = true;
+};
+
+bool may_be_shaped(const PlanImage& image, const plan::OpDesc& op) {
+  const auto code = std::span(image.code).subspan(op.code_first, op.code_count);
+  const bool uses_index = std::any_of(code.begin(), code.end(), [](const wire::ExprInstr& in) {
+    return in.op == static_cast<std::uint8_t>(wire::ExprOp::index_i);
+  });
+  const bool kind = op.kind == wire::OpCode::map || op.kind == wire::OpCode::matmul || op.kind == wire::OpCode::softmax ||
+                    op.kind == wire::OpCode::rmsnorm || op.kind == wire::OpCode::layernorm;
+  return kind && !uses_index && op.output_count == 1;
+}
+
+}  // namespace
+
+std::string shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
+  if (!may_be_shaped(image, op)) return "";
+  const Shape shape(image, op);
+  if (!shape.known() || !shape.marked()) return "";
+  std::string windows;
+  for (const wire::OperandParams& o : shape.operands) {
+    windows += fmt::format("{}Window<{}, {}, {}u>", windows.empty() ? "" : ", ", fmt::join(o.dim, ", "),
+                           fmt::join(o.stride, ", "), o.flags);
+  }
+  return fmt::format("Tiles<{}, {}>, Windows<{}>", fmt::join(shape.params.tile, ", "), fmt::join(shape.params.grid, ", "), windows);
+}
+
+}  // namespace ccks::codegen
