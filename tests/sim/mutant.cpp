@@ -38,6 +38,8 @@ constexpr MutationText kTexts[kMutations] = {
     {"wait_ignored", "ops wait for all but the last of their producers"},
     {"signal_elsewhere", "ops with an event a tile signal the first of them"},
     {"wait_for_too_few", "ops wait for all tiles of a producer but one"},
+    {"verdict_lost", "a verdict is not written now and then"},
+    {"verdict_turned", "drafts run that should not, and do not that should"},
 };
 
 template <class T>
@@ -121,6 +123,10 @@ void MutantAtoms::store_task(void* slot, wire::SlotWords value, Order order) con
   if (Mutant::is(Mutation::task_slot_relaxed)) order = Order::relaxed;
   if (Mutant::is(Mutation::task_epoch_behind)) value.low -= u64{1} << 32;
   if (Mutant::is(Mutation::task_tile_beyond) && (value.low >> wire::kTileBits & 0xff) != 0 && (value.high & 0xffff) < wire::kMaxOps) value.low += 1;
+  const wire::SlotWords before = atoms().look_at_slot_acquire(slot);
+  const bool verdict = wire::slot_seq(before) == wire::slot_seq(value) && (before.high >> 16 & wire::kTaskDraft) != 0;
+  if (verdict && Mutant::is(Mutation::verdict_lost) && now_and_then()) return;
+  if (verdict && Mutant::is(Mutation::verdict_turned)) value.high ^= u64{wire::kTaskSkip} << 16;
   atoms().store_slot(slot, value, order);
 }
 

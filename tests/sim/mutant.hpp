@@ -49,6 +49,8 @@ enum class Mutation : u32 {
   wait_ignored,
   signal_elsewhere,
   wait_for_too_few,
+  verdict_lost,
+  verdict_turned,
   count,
 };
 inline constexpr std::size_t kMutations = static_cast<std::size_t>(Mutation::count);

@@ -9,6 +9,7 @@
 
 #include "ccks/wire/event.hpp"
 #include "scheduler/dims.hpp"
+#include "tests/support/engine_graph.hpp"
 
 namespace ccks::scheduler {
 namespace {
@@ -145,6 +146,85 @@ TEST(Progress, FewTilesOfManyAreSpreadOverAllWorkersToo) {
   EXPECT_FLOAT_EQ(progress.cut(0).affinity, 2.0f / 8);
   EXPECT_FLOAT_EQ(progress.cut(0).tasks_each, 4.0f);
   EXPECT_EQ(progress.peek(0).count, 1u);
+}
+
+// A report, twelve rows of which so many exist as it says, and an op that reads them.
+class Drafts : public ::testing::Test {
+ protected:
+  Drafts() : plan_({{.report = 0}, {.tiles = 12, .edges = {{0, test::Reads::all}}, .dynamic_report = 0}, {.edges = {{1, test::Reads::all}}}}, 1) {
+    Result<PlanTables> tables = make_plan_tables(plan_.view(), 2, Spine::tiles);
+    EXPECT_TRUE(tables.ok()) << tables.status().to_string();
+    tables_ = std::move(*tables);
+    const std::vector<std::int64_t> symbols(plan_.view().symbols.size(), 1);
+    std::vector<std::int64_t> dims(plan_.view().dims.size());
+    EXPECT_TRUE(evaluate_plan(plan_.view(), symbols, dims).ok());
+    SlotMemory memory;
+    memory.reports = reinterpret_cast<std::uint64_t>(&count_);
+    instance_.reserve(tables_);
+    EXPECT_TRUE(instance_.rebuild(tables_, symbols, dims, memory, 0, 0, 0).ok());
+    progress_.reserve(tables_);
+  }
+  /// A run up to the point where only the report is missing.
+  void begin() {
+    progress_.start(tables_, instance_);
+    EXPECT_EQ(progress_.next_draft(), plan::kNone) << "the report's op comes first";
+    progress_.take_tiles(0, 1);
+    EXPECT_EQ(progress_.next_open(0), plan::kNone);
+    EXPECT_EQ(progress_.next_draft(), 1u);
+  }
+  void report(std::int32_t count) {
+    count_ = count;
+    progress_.report_arrived(0);
+  }
+
+  test::GraphPlan plan_;
+  std::int32_t count_ = 0;
+  PlanTables tables_;
+  Instance instance_;
+  Progress progress_;
+};
+
+TEST_F(Drafts, AnOpThatIsAllDraftsLetsItsConsumersGoAhead) {
+  begin();
+  EXPECT_EQ(progress_.draft_tiles(1), 12u);
+  progress_.take_draft(1, 12);
+  EXPECT_EQ(progress_.next_draft(), plan::kNone);
+  EXPECT_EQ(progress_.next_open(0), 2u);
+  progress_.take_tiles(2, 1);
+  EXPECT_TRUE(progress_.all_sent());
+  report(5);
+  EXPECT_TRUE(progress_.draft_runs(1, 4));
+  EXPECT_FALSE(progress_.draft_runs(1, 5));
+  EXPECT_EQ(progress_.skipped_tiles(), 7u);
+  EXPECT_EQ(progress_.next_open(0), plan::kNone) << "it is not sent twice";
+}
+
+TEST_F(Drafts, NextTimeThereAreAsManyAsTheReportSaid) {
+  begin();
+  report(5);
+  for (const std::int32_t now : {8, 5, 3, 0}) {
+    begin();
+    const std::uint32_t guess = progress_.draft_tiles(1);
+    EXPECT_EQ(guess, now == 8 ? 5u : static_cast<std::uint32_t>(count_));
+    progress_.take_draft(1, guess);
+    EXPECT_EQ(progress_.next_open(0), plan::kNone) << "what reads it waits for the rest";
+    report(now);
+    EXPECT_EQ(progress_.next_open(0), 1u);
+    const Piece piece = progress_.peek(1);
+    EXPECT_EQ(piece.kind == Piece::Kind::tiles, now == 8);
+    EXPECT_TRUE(now != 8 || piece.first == 5u);
+    while (progress_.next_open(0) == 1) progress_.take(1, progress_.peek(1));
+    EXPECT_EQ(progress_.skipped_tiles(), 12u - static_cast<std::uint32_t>(now));
+    EXPECT_EQ(progress_.next_open(0), 2u);
+  }
+}
+
+TEST_F(Drafts, AReportThatDoesNotComeLeavesAllToTheDevice) {
+  begin();
+  progress_.take_draft(1, 12);
+  progress_.report_absent(0);
+  EXPECT_TRUE(progress_.draft_runs(1, 11));
+  EXPECT_EQ(progress_.skipped_tiles(), 0u);
 }
 
 }  // namespace
