@@ -15,6 +15,7 @@ struct Expected {
   std::vector<std::pair<std::size_t, std::int64_t>> dims;
   double scalar = 0;
   bool has_scalar = false;
+  std::vector<double> more_scalars;  // from the second on
   const spec::ElementExpr* code = nullptr;
   std::size_t epilogue_first = 0;
 };
@@ -46,6 +47,8 @@ struct Expect {
   void operator()(const spec::RopeAttrs& a) {
     scalar(a.theta);
     e.dims = {{0, a.heads}, {2, a.has_positions}, {3, a.interleaved}};
+    if (a.scaling.original > 0) e.dims.push_back({4, a.scaling.original});
+    if (a.scaling.original > 0) e.more_scalars = {a.scaling.factor, a.scaling.low, a.scaling.high};
     if (!a.has_positions) e.dims.push_back({1, a.position.evaluate(m.symbols).value_or(-1)});
   }
   void operator()(const spec::TopkAttrs& a) { e.dims = {{0, a.k}}; }
@@ -96,6 +99,11 @@ void check_op(const Model& m, std::size_t op, Faults& faults) {
     if (now.dims[i] != want)
       faults.add("op.dims",
                  fmt::format("op '{}': dims[{}] is {}, the program says {}", m.name(op), i, now.dims[i], want));
+  for (std::size_t i = 0; i < expect.e.more_scalars.size(); ++i) {
+    if (same_float(now.desc->scalars[1 + i], expect.e.more_scalars[i])) continue;
+    faults.add("op.scalar", fmt::format("op '{}': scalar {} is {}, the program says {}", m.name(op), 1 + i, now.desc->scalars[1 + i],
+                                        expect.e.more_scalars[i]));
+  }
   if (expect.e.has_scalar && !same_float(now.desc->scalars[0], expect.e.scalar))
     faults.add("op.scalar", fmt::format("op '{}': scalar is {}, the program says {}", m.name(op), now.desc->scalars[0],
                                         expect.e.scalar));

@@ -94,6 +94,11 @@ Status describe_rope(OpLowering& l, const spec::RopeAttrs& a) {
   l.out.dims[2] = Expr(a.has_positions ? 1 : 0);
   l.out.dims[3] = Expr(a.interleaved ? 1 : 0);
   l.out.scalars[0] = static_cast<float>(a.theta);
+  if (a.scaling.original == 0) return {};
+  l.out.dims[4] = Expr(a.scaling.original);
+  l.out.scalars[1] = static_cast<float>(a.scaling.factor);
+  l.out.scalars[2] = static_cast<float>(a.scaling.low);
+  l.out.scalars[3] = static_cast<float>(a.scaling.high);
   return {};
 }
 

@@ -274,10 +274,11 @@ class Copilot {
     if (failed_) return abandon_entry(entry);
     const bool ordered = setup_.stateful || is_fence(entry);
     const std::uint32_t state = is_fence(entry) ? fence(entry).state : slot(entry).state_id;
-    if (!ordered || order_.enter(entry, state)) begin(entry);
+    if (!ordered || order_.enter(entry, state)) return begin(entry);
+    follow(state);
   }
 
-  void begin(std::uint32_t entry) {
+  void begin(std::uint32_t entry, bool follows = false) {
     if (is_fence(entry)) return setup_.events->fence_reached(fence(entry));
     RunSlot& run = slot(entry);
     // relaxed: a cancellation that is not seen here is seen in a later step.
@@ -291,6 +292,8 @@ class Copilot {
     run.all_sent = false;
     run.drafts.clear();
     run.drafts_taken = 0;
+    run.follows = follows;
+    run.turns_left = !setup_.tables->chained() ? 0 : follows ? links_.workers() : 1;
     run.progress.start(*setup_.tables, run.instance);
     run.state.reset(static_cast<std::uint32_t>(RunState::running));
     setup_.policy->on_start(run);
@@ -298,6 +301,36 @@ class Copilot {
       if (sink != nullptr) sink->on_run_start(run);
     }
     order_.active().push_back(entry);
+  }
+
+  /// Who stands behind a run that has been sent whole begins too: the device keeps them apart (PlanTables::turn_event).
+  void follow(std::uint32_t state) {
+    if (!setup_.tables->chained()) return;
+    for (;;) {
+      const std::uint32_t before = order_.newest_holder(state), next = order_.next_in_line(state);
+      if (before == plan::kNone || next == plan::kNone || is_fence(before) || is_fence(next)) return;
+      if (!slot(before).all_sent || slot(next).instance.has_empty_ops()) return;
+      begin(order_.join(state), true);
+    }
+  }
+
+  /// Tells `run` that it is its turn: behind all tasks of the run before it, on every worker; by one worker where there is none.
+  /// False: an inbox has no room.
+  bool announce(RunSlot& run) {
+    const std::uint32_t amount = run.follows ? 1 : links_.workers();
+    for (; run.turns_left > 0 && !batch_.full(); --run.turns_left) {
+      const std::uint32_t worker = run.turns_left - 1;
+      if (!loads_.has_room(worker, loads_.inbox_slots())) return false;
+      Decision& out = batch_.items[batch_.count++];
+      out = {};
+      out.tile = setup_.tables->turn_event;
+      out.amount = amount;
+      out.op = wire::kOpSignal;
+      out.worker = static_cast<std::uint16_t>(worker);
+      out.slot_flags = static_cast<std::uint16_t>(run.index);
+      loads_.add(worker, 0);
+    }
+    return run.turns_left == 0;
   }
 
   void leave_state(std::uint32_t state) {
@@ -328,10 +361,17 @@ class Copilot {
   std::uint32_t advance_run(RunSlot& run, std::uint64_t now) {
     if (run.all_sent) return 0;
     run.alone = active().size() == 1;
+    if (run.turns_left > 0) {
+      const std::uint32_t turns = run.turns_left;
+      const bool announced = announce(run);
+      if (batch_.full()) commit(now);
+      if (!announced) return turns - run.turns_left;
+    }
     if (run.cancel.load(std::memory_order_relaxed)) run.progress.skip_rest();  // relaxed: no data comes with it
     const std::uint32_t sent = setup_.policy->advance(run, batch_, loads_, kRunTurn);
     if (const char* failure = setup_.policy->failure(); failure != nullptr) fail_all(ErrorCode::invalid_data, failure);
     if (batch_.full()) commit(now);
+    if (run.all_sent) follow(run.state_id);
     return sent;
   }
 

@@ -32,6 +32,10 @@ Status no_run() { return {ErrorCode::invalid_argument, "an empty run handle"}; }
 
 }  // namespace
 
+const RunSlot* EngineCore::slot_of(const Run& run) const {
+  return run.impl_ != nullptr && run.impl_->core == this ? run.impl_->slot : nullptr;
+}
+
 // ---- Run ------------------------------------------------------------------------------------------------------------
 
 Run::Run(Run&& other) noexcept : impl_(std::exchange(other.impl_, nullptr)) {}

@@ -36,7 +36,7 @@ Status EngineCore::set_up() {
   const std::uint32_t workers = device_->info().workers;
   CCKS_RETURN_IF_ERROR(set_up_arm());
   CCKS_RETURN_IF_ERROR(set_up_policy());
-  Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, spine_, device_->info().takes_records);
+  Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, spine_, device_->info().takes_records, chains());
   if (!tables.ok()) return tables.status();
   tables_ = std::move(*tables);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
@@ -74,6 +74,13 @@ Status EngineCore::set_up_arm() {
   }
   if (arm_ == Arm::fixed) options_.policy = policy_name(PolicyKind::fixed);
   return {};
+}
+
+// Policies that look at events on the host, or at what was decided before, would have to know of the turn.
+bool EngineCore::chains() const {
+  const bool decided = policy_kind_ == PolicyKind::fixed || policy_kind_ == PolicyKind::lookahead;
+  const bool records = !options_.record_path.empty() || !options_.replay_path.empty();
+  return options_.chain_states && arm_has_workers(arm_) && arm_ != Arm::gpu_queue && decided && !records;
 }
 
 // A replay is a policy of its own; what it replays decides whether the frames hold lists.

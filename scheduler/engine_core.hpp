@@ -32,6 +32,8 @@ class EngineCore final : public RunEvents {
   Status bind_weight(std::string_view name, std::span<const std::byte> bytes);
   Status start();
   Result<RunSlot*> submit(RunRequest& request);
+  /// The slot of a handle of this engine; null for others.
+  const RunSlot* slot_of(const Run& run) const;
   Status with_state(std::uint32_t state, const std::function<Status(std::uint64_t address)>& use);
   Status write_state(std::uint32_t state, std::string_view name, std::span<const std::byte> bytes);
   Status read_state(std::uint32_t state, std::string_view name, std::span<std::byte> bytes);
@@ -81,6 +83,12 @@ class EngineCore final : public RunEvents {
   Status start_thread();
   Status check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims) const;
   Result<RunSlot*> acquire_slot();
+  Status check_feeds(const RunRequest& request, std::span<const std::int64_t> dims) const;
+  Status write_frame(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
+                     std::span<const std::int64_t> dims);
+  Status place_feeds(RunSlot& run, const RunRequest& request);
+  void let_go_of_feeds(RunSlot& run);
+  bool chains() const;
   Status prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
                       std::span<const std::int64_t> dims);
   Status ready_to_run() const;

@@ -62,20 +62,77 @@ Result<RunSlot*> EngineCore::acquire_slot() {
   }
 }
 
+// What a run puts out stays where it is as long as its slot is held, and runs of one state go one after the other.
+Status EngineCore::check_feeds(const RunRequest& request, std::span<const std::int64_t> dims) const {
+  for (const RunRequest::Feed& feed : request.feeds) {
+    const RunSlot* from = feed.run == nullptr ? nullptr : slot_of(*feed.run);
+    if (from == nullptr) return {ErrorCode::invalid_argument, fmt::format("'{}' is fed by no run of this engine", feed.name)};
+    if (tables_.plan.state_bytes == 0 || from->state_id != request.state) {
+      return {ErrorCode::invalid_argument, fmt::format("'{}' is fed by a run that nothing keeps in front of this one", feed.name)};
+    }
+    const Result<const plan::TensorDesc*> input = find_tensor(feed.name), output = find_tensor(feed.output);
+    if (!input.ok()) return input.status();
+    if (!output.ok()) return output.status();
+    if ((*input)->kind != plan::TensorKind::input || (*output)->kind != plan::TensorKind::output) {
+      return {ErrorCode::invalid_argument, fmt::format("'{}' is no output that input '{}' could be", feed.output, feed.name)};
+    }
+    const std::uint64_t want = tensor_bytes(**input, dims), have = tensor_bytes(**output, from->instance.dims());
+    if ((*input)->dtype != (*output)->dtype) return {ErrorCode::invalid_argument, fmt::format("'{}' is of another type than '{}'", feed.output, feed.name)};
+    if (have != want) return size_error(**input, have, want);
+  }
+  return {};
+}
+
+// All of it where lists change, else what has changed.
+Status EngineCore::write_frame(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
+                               std::span<const std::int64_t> dims) {
+  const std::uint64_t state = memory_.state(request.state);
+  Instance& instance = run.instance;
+  bool whole = !instance.matches(symbols);
+  if (whole && record_ == nullptr && options_.replay_path.empty()) {  // records name dims, which then say all
+    Result<bool> updated = instance.update(tables_, symbols, dims);
+    if (!updated.ok()) return updated.status();
+    whole = !*updated;
+  }
+  if (whole) {
+    CCKS_RETURN_IF_ERROR(instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, state, run.next_epoch));
+    if (arm_ == Arm::gpu_queue) CCKS_RETURN_IF_ERROR(queues_.place(*device_, tables_, run.index, instance));
+  }
+  CCKS_RETURN_IF_ERROR(place_feeds(run, request));
+  const std::span<const FrameRange> changes = instance.take_changes();
+  const std::span<const std::byte> frame = instance.frame();
+  if (whole) return device_->write(run.memory.frame, frame.data(), frame.size());
+  for (const FrameRange& range : changes) {
+    CCKS_RETURN_IF_ERROR(device_->write(run.memory.frame + range.first, frame.data() + range.first, range.end - range.first));
+  }
+  if (instance.state() == state) return {};
+  instance.set_state(state);
+  return device_->write(run.memory.frame + offsetof(wire::RunFrame, state), &state, sizeof(state));
+}
+
+Status EngineCore::place_feeds(RunSlot& run, const RunRequest& request) {
+  std::vector<Feed> feeds;
+  for (const RunRequest::Feed& feed : request.feeds) {
+    const plan::TensorDesc* input = find_tensor(feed.name).value();
+    const plan::TensorDesc* output = find_tensor(feed.output).value();
+    RunSlot& from = const_cast<RunSlot&>(*slot_of(*feed.run));
+    feeds.push_back({static_cast<std::uint32_t>(input - tables_.plan.tensors.data()), from.memory.arena + output->offset});
+    from.holders.fetch_add(1, std::memory_order_relaxed);  // relaxed: the caller's handle holds it already
+    run.fed_by.push_back(&from);
+  }
+  run.instance.feed(tables_, feeds);
+  return {};
+}
+
+void EngineCore::let_go_of_feeds(RunSlot& run) {
+  for (RunSlot* from : run.fed_by) release(*from);
+  run.fed_by.clear();
+}
+
 // The slot is ours: no task of it is in flight, so frame and arena may be written.
 Status EngineCore::prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
                                 std::span<const std::int64_t> dims) {
-  const std::uint64_t state = memory_.state(request.state);
-  if (!run.instance.matches(symbols)) {
-    CCKS_RETURN_IF_ERROR(
-        run.instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, state, run.next_epoch));
-    if (arm_ == Arm::gpu_queue) CCKS_RETURN_IF_ERROR(queues_.place(*device_, tables_, run.index, run.instance));
-    const std::span<const std::byte> frame = run.instance.frame();
-    CCKS_RETURN_IF_ERROR(device_->write(run.memory.frame, frame.data(), frame.size()));
-  } else if (run.instance.state() != state) {
-    run.instance.set_state(state);
-    CCKS_RETURN_IF_ERROR(device_->write(run.memory.frame + offsetof(wire::RunFrame, state), &state, sizeof(state)));
-  }
+  CCKS_RETURN_IF_ERROR(write_frame(run, request, symbols, dims));
   for (const RunRequest::Input& input : request.inputs) {
     const plan::TensorDesc& tensor = *find_tensor(input.name).value();
     CCKS_RETURN_IF_ERROR(device_->write(run.memory.arena + tensor.offset, input.bytes.data(), input.bytes.size()));
@@ -89,10 +146,12 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   std::vector<std::int64_t> symbols(tables_.plan.symbols.size());
   std::vector<std::int64_t> dims(tables_.plan.dims.size());
   CCKS_RETURN_IF_ERROR(check_request(request, symbols, dims));
+  CCKS_RETURN_IF_ERROR(check_feeds(request, dims));
   Result<RunSlot*> slot = acquire_slot();
   if (!slot.ok()) return slot.status();
   RunSlot& run = **slot;
   if (const Status status = prepare_slot(run, request, symbols, dims); !status.ok()) {
+    let_go_of_feeds(run);
     free_slots_->push(run.index);
     slot_freed_.add(1);
     return status;
@@ -130,6 +189,7 @@ void EngineCore::run_ended(RunSlot& run) {
 }
 
 void EngineCore::run_released(RunSlot& run) {
+  let_go_of_feeds(run);
   release(run);
   unfinished_.add(~std::uint32_t{0});
 }

@@ -11,18 +11,6 @@
 namespace ccks::scheduler {
 namespace {
 
-// FNV-1a over the symbol values: tells runs of different dims apart in record files.
-std::uint64_t hash_symbols(std::span<const std::int64_t> symbols) {
-  std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (const std::int64_t value : symbols) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      hash ^= static_cast<std::uint64_t>(value) >> shift & 0xff;
-      hash *= 0x100000001b3ull;
-    }
-  }
-  return hash;
-}
-
 // A rough time of one tile on one core of either kind of machine: 8 bytes or 16 operations a nanosecond, and what it
 // costs to start. Only ratios matter: the policies balance with it.
 std::uint32_t estimate_tile_cost(std::int64_t bytes, std::int64_t operations, std::uint32_t tiles) {
@@ -47,6 +35,18 @@ Status too_large(const plan::OpDesc& op, std::string_view what) {
 }
 
 }  // namespace
+
+// FNV-1a over the symbol values.
+std::uint64_t hash_symbols(std::span<const std::int64_t> symbols) {
+  std::uint64_t hash = 0xcbf29ce484222325ull;
+  for (const std::int64_t value : symbols) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      hash ^= static_cast<std::uint64_t>(value) >> shift & 0xff;
+      hash *= 0x100000001b3ull;
+    }
+  }
+  return hash;
+}
 
 Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers) {
   const std::uint32_t tasks = workers * kTasksPerWorker;
@@ -81,15 +81,17 @@ bool Instance::matches(std::span<const std::int64_t> symbols) const {
 Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t> symbols,
                          std::span<const std::int64_t> dims, const SlotMemory& memory, std::uint64_t weights,
                          std::uint64_t state, std::uint32_t epoch) {
-  if (built_) advance_bases(epoch);
+  if (built_) advance_bases(tables, epoch);
   built_ = false;
   std::copy(symbols.begin(), symbols.end(), symbols_.begin());
   std::copy(dims.begin(), dims.end(), dims_.begin());
   dims_hash_ = hash_symbols(symbols);
   fill_head(tables, memory, weights, state);
   head().epoch0 = epoch;
-  fill_operands(tables.plan);
-  fill_waits(tables.plan);
+  feeds_.clear();
+  changes_.clear();
+  fill_operands(tables);
+  fill_waits(tables);
   fill_guards(tables.plan);
   CCKS_RETURN_IF_ERROR(fill_signals(tables.plan));
   for (std::uint32_t i = 0; i < tables.op_count(); ++i) CCKS_RETURN_IF_ERROR(fill_op(tables, i));
@@ -101,9 +103,10 @@ Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t>
 }
 
 // Every run of the old instance has added `total` to each event that it signals; the others stand where they stood.
-void Instance::advance_bases(std::uint32_t epoch) {
+void Instance::advance_bases(const PlanTables& tables, std::uint32_t epoch) {
   const std::uint32_t runs = epoch - head().epoch0;
   std::uint32_t* bases = table<std::uint32_t>(head().bases);
+  if (tables.chained()) bases[tables.turn_event] += runs * tables.workers;
   const std::uint32_t count = (head().guards - head().signals) / static_cast<std::uint32_t>(sizeof(wire::SignalParams));
   for (std::uint32_t s = 0; s < count; ++s) {
     const wire::SignalParams& signal = signals()[s];
@@ -134,29 +137,34 @@ void Instance::fill_head(const PlanTables& tables, const SlotMemory& memory, std
   frame.lists = layout.lists;
   frame.list_tasks = layout.list_tasks;
   frame.frame_bytes = layout.list_tasks;
-  frame.event_count = tables.plan.event_count;
+  frame.event_count = tables.event_count;
   const auto code = tables.plan.code;
   std::copy(code.begin(), code.end(), table<wire::ExprInstr>(layout.code));
 }
 
-void Instance::fill_operands(const plan::PlanView& plan) {
-  auto* out = table<wire::OperandParams>(head().operands);
-  for (const plan::OperandDesc& from : plan.operands) {
-    wire::OperandParams to{};
-    to.offset = static_cast<std::uint64_t>(dim(from.offset));
-    for (int i = 0; i < 4; ++i) {
-      to.dim[i] = from.dim[i] == plan::kNone ? 1 : dim32(from.dim[i]);
-      to.stride[i] = dim(from.stride[i]);
-    }
-    to.space = static_cast<std::uint8_t>(from.space);
-    to.dtype = static_cast<std::uint8_t>(from.dtype);
-    to.rank = from.rank;
-    to.flags = from.flags;
-    *out++ = to;
-  }
+void Instance::fill_operands(const PlanTables& tables) {
+  for (std::uint32_t i = 0; i < tables.plan.operands.size(); ++i) fill_operand(tables, i);
 }
 
-void Instance::fill_waits(const plan::PlanView& plan) {
+void Instance::fill_operand(const PlanTables& tables, std::uint32_t index) {
+  const plan::OperandDesc& from = tables.plan.operands[index];
+  wire::OperandParams to{};
+  to.offset = static_cast<std::uint64_t>(dim(from.offset));
+  for (int i = 0; i < 4; ++i) {
+    to.dim[i] = from.dim[i] == plan::kNone ? 1 : dim32(from.dim[i]);
+    to.stride[i] = dim(from.stride[i]);
+  }
+  to.space = static_cast<std::uint8_t>(from.space);
+  to.dtype = static_cast<std::uint8_t>(from.dtype);
+  to.rank = from.rank;
+  to.flags = from.flags;
+  // An input may be what the run in front has yet to write, so nobody prefetches it before the run's turn.
+  if (tables.chained() && from.space == wire::Space::arena) to.flags &= static_cast<std::uint8_t>(~wire::kOperandStreamed);
+  table<wire::OperandParams>(head().operands)[index] = to;
+}
+
+void Instance::fill_waits(const PlanTables& tables) {
+  const plan::PlanView& plan = tables.plan;
   auto* out = table<wire::WaitParams>(head().waits);
   for (const plan::WaitDesc& from : plan.waits) {
     const plan::SignalDesc& signal = plan.signals[from.signal];
@@ -172,6 +180,12 @@ void Instance::fill_waits(const plan::PlanView& plan) {
     }
     *out++ = to;
   }
+  if (!tables.chained()) return;
+  wire::WaitParams turn{};
+  turn.event_first = tables.turn_event;
+  turn.total = tables.workers;
+  for (wire::WaitAxis& axis : turn.axis) axis = {-1, 0, 0, 1, 1, 1, 0, 0};
+  *out = turn;
 }
 
 Status Instance::fill_signals(const plan::PlanView& plan) {
@@ -246,6 +260,10 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   to.output_count = from.output_count;
   to.wait_first = from.wait_first;
   to.wait_count = static_cast<std::uint16_t>(from.wait_count);
+  if (tables.takes_turn(index)) {
+    to.wait_first = static_cast<std::uint32_t>(tables.plan.waits.size());
+    to.wait_count = 1;
+  }
   to.signal_first = from.signal_first;
   to.signal_count = static_cast<std::uint16_t>(from.signal_count);
   to.guard_first = from.guard_first;
@@ -279,22 +297,26 @@ void Instance::fill_beginning(const PlanTables& tables) {
 void Instance::fill_blocks(const PlanTables& tables) {
   auto* refs = table<wire::BlockRef>(head().blocks);
   for (std::uint32_t index = 0; index < tables.op_count(); ++index) {
-    const wire::OpParams& params = op(index);
     refs[index] = tables.blocks[index];
-    std::byte* to = bytes() + refs[index].offset;
-    const auto put = [&to](const auto* from, std::uint32_t count) {
-      std::memcpy(to, from, count * sizeof(*from));
-      to += count * sizeof(*from);
-    };
-    put(&params, 1);
-    auto* operands = reinterpret_cast<wire::OperandParams*>(to);
-    const std::uint32_t operand_count = std::uint32_t{params.input_count} + params.output_count;
-    put(table<wire::OperandParams>(head().operands) + params.operand_first, operand_count);
-    for (std::uint32_t i = 0; i < operand_count; ++i) make_absolute(head(), operands[i]);
-    put(guards() + params.guard_first, params.guard_count);
-    put(waits() + params.wait_first, params.wait_count);
-    put(signals() + params.signal_first, params.signal_count);
+    fill_block(tables, index);
   }
+}
+
+void Instance::fill_block(const PlanTables& tables, std::uint32_t index) {
+  const wire::OpParams& params = op(index);
+  std::byte* to = bytes() + tables.blocks[index].offset;
+  const auto put = [&to](const auto* from, std::uint32_t count) {
+    std::memcpy(to, from, count * sizeof(*from));
+    to += count * sizeof(*from);
+  };
+  put(&params, 1);
+  auto* operands = reinterpret_cast<wire::OperandParams*>(to);
+  const std::uint32_t operand_count = std::uint32_t{params.input_count} + params.output_count;
+  put(table<wire::OperandParams>(head().operands) + params.operand_first, operand_count);
+  for (std::uint32_t i = 0; i < operand_count; ++i) make_absolute(head(), operands[i]);
+  put(guards() + params.guard_first, params.guard_count);
+  put(waits() + params.wait_first, params.wait_count);
+  put(signals() + params.signal_first, params.signal_count);
 }
 
 }  // namespace ccks::scheduler

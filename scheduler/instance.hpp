@@ -13,6 +13,9 @@
 
 namespace ccks::scheduler {
 
+/// Tells runs of different dims apart in record files.
+std::uint64_t hash_symbols(std::span<const std::int64_t> symbols);
+
 /// How tiles are cut into tasks and laid out over workers.
 struct Cut {
   std::uint32_t chunk = 1;  // tiles of a task
@@ -44,6 +47,18 @@ struct SlotMemory {
   std::uint64_t frame = 0;
 };
 
+/// An input that lies elsewhere than in the slot's own arena: what another run has put out.
+struct Feed {
+  std::uint32_t tensor = 0;
+  std::uint64_t address = 0;
+  bool operator==(const Feed&) const = default;
+};
+
+/// Bytes of a frame that have changed.
+struct FrameRange {
+  std::uint32_t first = 0, end = 0;
+};
+
 /// Instance owns a slot's staging frame. All memory is reserved by reserve(); nothing below allocates after it.
 /// Roles  written by the client that owns the slot, while no run of it is in flight; read by the scheduler after it
 ///        has taken the run from the submission queue.
@@ -53,6 +68,13 @@ class Instance {
 
   /// True if the instance was built for these symbols, so that its frame can be used again as it stands.
   bool matches(std::span<const std::int64_t> symbols) const;
+  /// update brings an instance that has been built to other symbols where only operands and parameters of ops depend on them
+  /// (PlanTables::varying_ops): lists, events and estimates stay. False: rebuild it.
+  Result<bool> update(const PlanTables& tables, std::span<const std::int64_t> symbols, std::span<const std::int64_t> dims);
+  /// Says where inputs lie; those not named lie in the arena. After rebuild() or update().
+  void feed(const PlanTables& tables, std::span<const Feed> feeds);
+  /// What update() and feed() have written since the last call, in few pieces, in order. Valid until the next call.
+  std::span<const FrameRange> take_changes();
 
   /// rebuild resolves the plan at `symbols`; `dims` are its evaluated nodes. `epoch` is the next run of the slot.
   /// Fails with invalid_data where the plan does not fit its own bounds.
@@ -112,16 +134,22 @@ class Instance {
   wire::RunFrame& head() { return *table<wire::RunFrame>(0); }
   const wire::RunFrame& head() const { return *table<wire::RunFrame>(0); }
 
-  void advance_bases(std::uint32_t epoch);
+  void advance_bases(const PlanTables& tables, std::uint32_t epoch);
   void fill_head(const PlanTables& tables, const SlotMemory& memory, std::uint64_t weights, std::uint64_t state);
-  void fill_operands(const plan::PlanView& plan);
-  void fill_waits(const plan::PlanView& plan);
+  void fill_operands(const PlanTables& tables);
+  void fill_operand(const PlanTables& tables, std::uint32_t index);
+  void fill_waits(const PlanTables& tables);
+  void write_operand(const PlanTables& tables, std::uint32_t index);
+  void move_input(const PlanTables& tables, std::uint32_t tensor, std::uint64_t address);
+  Status update_op(const PlanTables& tables, std::uint32_t index);
+  void changed(std::uint32_t first, std::size_t bytes);
   Status fill_signals(const plan::PlanView& plan);
   void fill_guards(const plan::PlanView& plan);
   Status fill_op(const PlanTables& tables, std::uint32_t index);
   Status fill_grid(const plan::OpDesc& from, wire::OpParams& to) const;
   Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;
   void fill_blocks(const PlanTables& tables);
+  void fill_block(const PlanTables& tables, std::uint32_t index);
   bool fits_lists(const PlanTables& tables, std::uint32_t stretch);
   void fill_beginning(const PlanTables& tables);
   Status fill_lists(const PlanTables& tables);
@@ -138,6 +166,8 @@ class Instance {
   std::vector<Block> staging_;
   std::vector<std::int64_t> symbols_;
   std::vector<std::int64_t> dims_;
+  std::vector<Feed> feeds_;
+  std::vector<FrameRange> changes_, taken_;
   std::vector<OpInstance> ops_;
   std::vector<StretchInstance> stretches_;
   std::vector<std::uint32_t> list_fill_;  // per list, while lists are built

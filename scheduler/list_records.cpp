@@ -29,8 +29,8 @@ std::uint16_t head_bytes(const wire::OpParams& op) {
 
 void ListRecords::reserve(const PlanTables& tables) {
   made_.assign(tables.record_capacity, Made{});
-  adds_.assign(tables.plan.event_count, Adds{});
-  waited_.assign((std::size_t{tables.plan.event_count} * tables.workers + 63) / 64, 0);
+  adds_.assign(tables.event_count, Adds{});
+  waited_.assign((std::size_t{tables.event_count} * tables.workers + 63) / 64, 0);
   watched_.assign(tables.plan.signals.size(), 0);
 }
 
@@ -86,7 +86,7 @@ bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t 
       const std::uint32_t event = wire::rect_event(wait, rect, i);
       const bool own = adds_[event].list == made.list && adds_[event].count == wait.total;
       if ((own && op.guard_count == 0) || waited_before(event, worker)) continue;
-      watched_[tables_->plan.waits[w].signal] = 1;
+      if (w < tables_->plan.waits.size()) watched_[tables_->plan.waits[w].signal] = 1;  // the turn is no op's signal
       if (!add_wait(made, event, wait.total)) return false;
     }
   }

@@ -123,10 +123,60 @@ void build_silent(PlanTables& tables) {
   }
 }
 
+// A tile that reads state must have waited for something that follows the run's turn. Windows of convolutions may be clipped to
+// nothing, and then wait for nothing.
+bool can_chain(const plan::PlanView& plan) {
+  if (plan.state_bytes == 0) return false;
+  for (const plan::OpDesc& op : plan.ops) {
+    if (op.kind == wire::OpCode::conv2d || (op.flags & wire::kOpDynamic) != 0) return false;
+  }
+  return true;
+}
+
+// Dims that follow from a symbol, and among them those that lists, events and reports are built on.
+void build_varying(PlanTables& tables) {
+  const plan::PlanView& plan = tables.plan;
+  std::vector<std::uint8_t> varies(plan.dims.size(), 0), fixed(plan.dims.size(), 0);
+  for (std::size_t i = 0; i < plan.dims.size(); ++i) {
+    const plan::DimNode& node = plan.dims[i];
+    const bool leaf = node.op == plan::DimOp::constant || node.op == plan::DimOp::symbol;
+    varies[i] = leaf ? node.op == plan::DimOp::symbol : varies[node.a] | varies[node.b];
+  }
+  const auto fix = [&](plan::DimId id) {
+    if (id != plan::kNone && varies[id] != 0) fixed[id] = 1;
+  };
+  const auto any = [&](std::span<const plan::DimId> ids) {
+    return std::any_of(ids.begin(), ids.end(), [&](plan::DimId id) { return id != plan::kNone && varies[id] != 0; });
+  };
+  for (const plan::WaitDesc& wait : plan.waits) {
+    for (const plan::WaitAxisDesc& axis : wait.axis)
+      for (const plan::DimId id : {axis.step, axis.offset, axis.length, axis.extent, axis.block, axis.stride}) fix(id);
+  }
+  for (const plan::SignalDesc& signal : plan.signals)
+    for (const plan::DimId id : {signal.event_count, signal.total, signal.stride[0], signal.stride[1]}) fix(id);
+  for (const plan::ReportDesc& report : plan.reports) fix(report.elements);
+  tables.operand_op.assign(plan.operands.size(), plan::kNone);
+  for (std::uint32_t i = 0; i < tables.op_count(); ++i) {
+    const plan::OpDesc& op = plan.ops[i];
+    for (const plan::DimId id : op.grid) fix(id);
+    for (const plan::DimId id : op.tile) fix(id);
+    bool varying = any(op.dims);
+    for (std::uint32_t o = op.operand_first; o < op.operand_first + op.input_count + op.output_count; ++o) {
+      const plan::OperandDesc& operand = plan.operands[o];
+      tables.operand_op[o] = i;
+      varying = varying || any({&operand.offset, 1}) || any(operand.dim) || any(operand.stride);
+    }
+    if (varying) tables.varying_ops.push_back(i);
+  }
+  for (plan::DimId id = 0; id < fixed.size(); ++id) {
+    if (fixed[id] != 0) tables.fixed_dims.push_back(id);
+  }
+}
+
 // What wire::BlockRef says lies in a block; all parts are multiples of 16 bytes.
-std::uint32_t block_bytes(const plan::OpDesc& op) {
+std::uint32_t block_bytes(const plan::OpDesc& op, bool takes_turn) {
   const std::size_t bytes = sizeof(wire::OpParams) + (op.input_count + op.output_count) * sizeof(wire::OperandParams) +
-                            op.wait_count * sizeof(wire::WaitParams) + op.signal_count * sizeof(wire::SignalParams) +
+                            (op.wait_count + (takes_turn ? 1 : 0)) * sizeof(wire::WaitParams) + op.signal_count * sizeof(wire::SignalParams) +
                             op.guard_count * sizeof(wire::GuardParams);
   return static_cast<std::uint32_t>(bytes);
 }
@@ -148,13 +198,16 @@ Result<FrameLayout> build_layout(PlanTables& tables) {
   FrameLayout layout{};
   layout.ops = place(plan.ops.size(), sizeof(wire::OpParams));
   layout.operands = place(plan.operands.size(), sizeof(wire::OperandParams));
-  layout.waits = place(plan.waits.size(), sizeof(wire::WaitParams));
+  layout.waits = place(plan.waits.size() + (tables.chained() ? 1 : 0), sizeof(wire::WaitParams));  // the last one: the turn
   layout.signals = place(plan.signals.size(), sizeof(wire::SignalParams));
   layout.guards = place(plan.guards.size(), sizeof(wire::GuardParams));
   layout.code = place(plan.code.size(), sizeof(wire::ExprInstr));
-  layout.bases = place(plan.event_count, sizeof(std::uint32_t));
+  layout.bases = place(tables.event_count, sizeof(std::uint32_t));
   layout.blocks = place(plan.ops.size(), sizeof(wire::BlockRef));
-  for (const plan::OpDesc& op : plan.ops) tables.blocks.push_back({place(1, block_bytes(op)), block_bytes(op)});
+  for (std::uint32_t i = 0; i < tables.op_count(); ++i) {
+    const std::uint32_t bytes = block_bytes(plan.ops[i], tables.takes_turn(i));
+    tables.blocks.push_back({place(1, bytes), bytes});
+  }
   layout.lists = place(tables.list_count(), sizeof(wire::ListParams));
   layout.list_tasks = place(tables.list_count() > 0 ? plan.max_tasks : 0, sizeof(wire::Task));
   layout.records = layout.list_tasks;
@@ -166,7 +219,8 @@ Result<FrameLayout> build_layout(PlanTables& tables) {
 
 }  // namespace
 
-Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine, bool records) {
+Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine, bool records,
+                                    bool chain) {
   CCKS_RETURN_IF_ERROR(check_plan(plan));
   PlanTables tables;
   tables.plan = plan;
@@ -176,6 +230,9 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   build_held(tables);
   build_silent(tables);
   build_stretches(tables);
+  tables.event_count = plan.event_count;
+  if (chain && can_chain(plan)) tables.turn_event = tables.event_count++;
+  build_varying(tables);
   if (records && tables.list_count() > 0) tables.record_capacity = record_capacity(plan);
   Result<FrameLayout> layout = build_layout(tables);
   if (!layout.ok()) return layout.status();

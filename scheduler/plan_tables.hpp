@@ -56,6 +56,14 @@ struct PlanTables {
   std::vector<std::uint32_t> op_holder;  // per op: that report, or kNone
   std::vector<std::uint8_t> op_silent;   // per op: neither it nor any op it waits for touches memory (wire::kOpSilent)
   std::vector<wire::BlockRef> blocks;    // per op: its block in a frame
+  std::vector<std::uint32_t> operand_op; // per operand: the op it belongs to
+  // Runs of one state instance that follow each other on the device: every op without waits waits for `turn_event`, to which
+  // each worker adds 1 once it has done with the run before. kNone: the scheduler keeps them apart.
+  std::uint32_t turn_event = plan::kNone;
+  std::uint32_t event_count = 0;         // of a slot, with that one
+  // What may change from run to run without a new frame: dims that no grid, event or report hangs on, and the ops that use some.
+  std::vector<plan::DimId> fixed_dims;   // those that must not change
+  std::vector<std::uint32_t> varying_ops;
   std::uint32_t record_capacity = 0;     // wire::TileRecord that a frame has room for; 0: workers take tasks
   // Stretches; none with Spine::tiles.
   std::vector<Stretch> stretches;
@@ -67,6 +75,9 @@ struct PlanTables {
   std::uint32_t stretch_count() const { return static_cast<std::uint32_t>(stretches.size()); }
   /// Lists of a frame: list `worker` of stretch s is number s * workers + worker.
   std::uint32_t list_count() const { return stretch_count() * workers; }
+  bool chained() const { return turn_event != plan::kNone; }
+  /// Whether `op` begins a run: what all others wait for, directly or not.
+  bool takes_turn(std::uint32_t op) const { return chained() && plan.ops[op].wait_count == 0; }
   std::span<const std::uint32_t> successors_of(std::uint32_t op) const {
     return std::span(successors).subspan(successor_first[op], successor_first[op + 1] - successor_first[op]);
   }
@@ -85,9 +96,10 @@ struct PlanTables {
 };
 
 /// make_plan_tables refuses a plan whose indices point outside its tables or whose waits do not follow the op order:
-/// plans may come from a file that somebody made. `records`: workers read lists as wire::TileRecord.
+/// plans may come from a file that somebody made. `records`: workers read lists as wire::TileRecord. `chain`: see turn_event;
+/// only where the program has state and its order can be kept on the device.
 Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine,
-                                    bool records = false);
+                                    bool records = false, bool chain = false);
 
 /// Which spine `name` asks for: auto, lists, tiles; invalid_argument for others.
 Result<Spine> parse_spine(std::string_view name);

@@ -8,7 +8,7 @@
 
 namespace ccks::scheduler {
 ReactivePolicy::ReactivePolicy(const PlanTables& tables, std::uint32_t slots) : tables_(tables), mirrors_(slots) {
-  for (Mirror& mirror : mirrors_) mirror.events.assign(tables.plan.event_count, 0);
+  for (Mirror& mirror : mirrors_) mirror.events.assign(tables.event_count, 0);
 }
 
 void ReactivePolicy::on_start(RunSlot& run) {

@@ -40,6 +40,7 @@ struct RunSlot {
   std::uint64_t submit_ns = 0;
   std::uint64_t deadline_ns = 0;  // host clock; 0: none
   std::function<void(const Status&)> on_done;
+  std::vector<RunSlot*> fed_by;  // slots whose arenas hold inputs of this run: held until it has ended
 
   // running
   Progress progress;
@@ -52,6 +53,8 @@ struct RunSlot {
   bool alone = false;             // no other run is under way, so what waits on a worker keeps nobody else waiting
   std::vector<Draft> drafts;      // sent, without a verdict; room for kRunDrafts
   std::uint32_t drafts_taken = 0; // of that room, decided ones on their way to be sent included
+  bool follows = false;           // the run before it on its state was under way when it began
+  std::uint32_t turns_left = 0;   // kOpSignal tasks to send before anything else: PlanTables::turn_event
 
   // outcome
   ErrorCode code = ErrorCode::ok;

@@ -79,6 +79,8 @@ class TaskWatch {
 
   /// Whether ops of `to` wait for ops of `from`. Of two lists of one stretch nobody here can tell which waits for which.
   static bool feeds(const PlanTables& tables, const SentTasks& from, const SentTasks& to) {
+    const auto turn = [&](const SentTasks& sent) { return sent.op == wire::kOpSignal && sent.tile == tables.turn_event; };
+    if (turn(from)) return !turn(to);
     const auto outputs = from.op == wire::kOpList ? tables.outputs_of(tables.stretches[from.tile / tables.workers])
                                                   : tables.successors_of(from.target);
     return std::any_of(outputs.begin(), outputs.end(), [&](std::uint32_t next) {

@@ -98,6 +98,10 @@ inline constexpr std::uint64_t kLauncherRestNs = 50'000;
 /// Plans of more launches than this keep edges that follow from others: finding them takes memory in the square.
 inline constexpr std::size_t kMaxReducedSteps = 8192;
 
+/// Changed parts of a frame that lie closer than this are written in one go: a copy to a GPU costs as much as sending so many
+/// bytes (5 us at 13 GB/s).
+inline constexpr std::uint32_t kFrameGapBytes = 65'536;
+
 /// Runs without a task on its way for so long are stuck: no policy waits for a clock.
 inline constexpr std::uint64_t kStallNs = 10'000'000'000;
 

@@ -13,7 +13,7 @@ const std::vector<OpForm>& op_forms() {
       {"layernorm", build_layernorm, {"x", "weight", "bias", "eps", "dtype"}},
       {"matmul", build_matmul, {"a", "b", "transpose_a", "transpose_b", "epilogue", "with", "dtype"}},
       {"attention", build_attention, {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "append", "dtype"}},
-      {"rope", build_rope, {"x", "heads", "theta", "position", "positions", "style", "dtype"}},
+      {"rope", build_rope, {"x", "heads", "theta", "scaling", "position", "positions", "style", "dtype"}},
       {"gather", build_gather, {"table", "index"}},
       {"embedding", build_gather, {"table", "index"}},
       {"argmax", build_argmax, {"x"}},

@@ -121,6 +121,39 @@ Dtype float_result(OpReader& r, const View& x) {
   return d;
 }
 
+// A number, or a constant dim: what a checkpoint says.
+double number_or_dim(OpReader& r, const Yaml& node) {
+  const Text text = node.as_text();
+  const char first = text.text.empty() ? '0' : text.text[0];
+  const bool literal = first != '_' && (first < 'A' || (first > 'Z' && first < 'a') || first > 'z');
+  const std::optional<double> number = literal ? r.b.number(node) : std::nullopt;
+  if (number) return *number;
+  const std::optional<std::int64_t> dim = literal ? std::nullopt : r.b.constant(node, 0, std::int64_t{1} << 40);
+  if (!dim) r.fail();
+  return static_cast<double>(dim.value_or(1));
+}
+
+RopeScaling read_scaling(OpReader& r) {
+  RopeScaling out;
+  const Yaml* node = r.find("scaling");
+  if (!node || r.failed()) return out;
+  if (!r.b.expect(*node, Yaml::Kind::mapping, "'scaling'")) return r.fail(), out;
+  const std::size_t errors = r.b.diagnostics.errors();
+  r.b.check_keys(*node, {"factor", "low", "high", "original"}, "'scaling'");
+  if (r.b.diagnostics.errors() != errors) return r.fail(), out;
+  const auto read = [&](const char* key, double fallback) {
+    const Yaml* value = node->find(key);
+    return value ? number_or_dim(r, *value) : fallback;
+  };
+  out.factor = read("factor", 1);
+  out.low = read("low", 1);
+  out.high = read("high", 4);
+  out.original = static_cast<std::int64_t>(read("original", 0));
+  const bool sound = out.factor > 0 && out.low > 0 && out.high > out.low && out.original >= 0 && out.original < INT32_MAX;
+  if (!r.failed() && !sound) r.error(code::kBadAttribute, node->span, "'scaling' needs factor > 0 and 0 < low < high");
+  return out;
+}
+
 }  // namespace
 
 void build_attention(OpReader& r) {
@@ -144,7 +177,9 @@ void build_attention(OpReader& r) {
 
 void build_rope(OpReader& r) {
   const View x = r.operand("x");
-  const double theta = r.number("theta", 10000);
+  const Yaml* theta_node = r.find("theta");
+  const double theta = theta_node ? number_or_dim(r, *theta_node) : 10000;
+  const RopeScaling scaling = read_scaling(r);
   const bool interleaved = r.choice("style", {"half", "interleaved"}, 0) == 1;
   if (!r.failed() && !(theta > 0)) r.error(code::kBadAttribute, r.where("theta"), "'theta' must be positive");
   if (!r.expect_rank(x, "x", 2, 3) || !r.expect_float(x, "x")) return;
@@ -153,7 +188,7 @@ void build_rope(OpReader& r) {
   if (!r.b.require_equal(floormod(h.head_dim, Expr(2)), Expr(0), code::kShapeMismatch, r.where("x"),
                          r.label() + ": the size of a head is odd"))
     r.fail();
-  RopeAttrs attrs{h.heads, theta, Expr(0), r.has("positions"), interleaved};
+  RopeAttrs attrs{h.heads, theta, Expr(0), r.has("positions"), interleaved, scaling};
   std::vector<View> inputs{x};
   if (attrs.has_positions && r.has("position"))
     r.error(code::kBadAttribute, r.where("positions"), "give 'position' or 'positions', not both");

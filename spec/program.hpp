@@ -48,7 +48,7 @@ struct Tensor {
   Dtype dtype = Dtype::f32;
   TensorKind kind = TensorKind::intermediate;
   std::vector<Expr> shape;    // 0 to kMaxRank dims
-  std::string from;           // weight: name in the checkpoint; empty: `name`
+  std::string from;           // weight: name in the checkpoint, or several with '|' between them: the first that is there; empty: `name`
   Init init;
   TensorId alias_of = kNone;  // reshape: the same contiguous elements as that tensor, which is never itself an alias
   SourceLocation location;
@@ -119,7 +119,17 @@ struct MatmulAttrs { ElementExpr epilogue; };
 struct AttentionAttrs { std::uint32_t heads, kv_heads; bool causal; double scale; };
 /// Rotary embedding of x [.., n, heads*head_dim]; row i has position `position` + i (or positions[i], inputs[1], i32[n]).
 /// `interleaved`: pairs (2j, 2j+1); else pairs (j, j + head_dim/2). Angle = pos * theta^(-2j/head_dim).
-struct RopeAttrs { std::uint32_t heads; double theta; Expr position; bool has_positions; bool interleaved; };
+/// `scaling`, where `original` > 0: frequencies whose wave is longer than original / low positions are divided by `factor`, those
+/// shorter than original / high stay, and between them both are mixed (Llama 3.1).
+struct RopeScaling { double factor = 1, low = 1, high = 4; std::int64_t original = 0; };
+struct RopeAttrs {
+  std::uint32_t heads;
+  double theta;
+  Expr position;
+  bool has_positions;
+  bool interleaved;
+  RopeScaling scaling{};
+};
 struct GatherAttrs {};                                             // inputs: table[v, d...], index[...] (i32/i64); out index.shape + table.shape[1:]
 struct ArgmaxAttrs {};                                             // inputs: x[..., d]; out [...] i32; first of equals
 /// inputs: x[..., d]; outputs: values[..., k] (x's dtype), indices[..., k] i32, by falling value, first of equals first.
@@ -194,6 +204,15 @@ struct RuntimeCheck {
   SourceLocation location;
 };
 
+/// A constant dim that a checkpoint's config.json may say: `from` names its keys, dots lead into objects, the first that is there
+/// counts. Text stands for the number that `values` gives it.
+struct ConfigDim {
+  std::string name;
+  std::vector<std::string> from;
+  std::optional<std::int64_t> absent;  // where a config has none of them; without it the dim keeps its value
+  std::vector<std::pair<std::string, std::int64_t>> values;
+};
+
 /// Program is a checked spec. Ops are in an order in which every tensor is written before it is read.
 /// Several ops may write one tensor (concat, append), always in disjoint windows, except state tensors and windows
 /// rewritten on purpose, where text order is the meaning.
@@ -202,6 +221,7 @@ struct Program {
   std::vector<std::string> files;  // as given by the user; files[0] is the spec itself
   std::vector<Symbol> symbols;
   std::vector<std::pair<std::string, Expr>> named_dims;  // every entry of `dims`, in text order, for messages
+  std::vector<ConfigDim> config_dims;
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
   std::vector<Report> reports;

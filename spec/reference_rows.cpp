@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 
 #include "spec/reference_internal.hpp"
@@ -149,6 +150,17 @@ Status run_layernorm(const Call& call, const LayernormAttrs& attrs) {
   });
 }
 
+namespace {
+
+double scaled_frequency(double frequency, const RopeScaling& scaling) {
+  if (scaling.original == 0) return frequency;
+  const double waves = static_cast<double>(scaling.original) * frequency / (2 * std::numbers::pi);  // in the original context
+  const double mix = std::clamp((waves - scaling.low) / (scaling.high - scaling.low), 0.0, 1.0);
+  return frequency * (mix + (1 - mix) / scaling.factor);
+}
+
+}  // namespace
+
 Status run_rope(const Call& call, const RopeAttrs& attrs) {
   const Window& x = call.in[0];
   if (x.rank() < 2 || attrs.heads == 0 || x.back(0) % (2 * static_cast<std::int64_t>(attrs.heads)) != 0)
@@ -167,8 +179,8 @@ Status run_rope(const Call& call, const RopeAttrs& attrs) {
     for (std::uint32_t head = 0; head < attrs.heads; ++head) {
       double* at = row.data() + head * head_dim;
       for (std::int64_t j = 0; j < half; ++j) {
-        const double angle =
-            position * std::pow(attrs.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
+        const double frequency = std::pow(attrs.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
+        const double angle = position * scaled_frequency(frequency, attrs.scaling);
         if (attrs.interleaved)
           rotate_pair(at[2 * j], at[2 * j + 1], angle);
         else

@@ -66,6 +66,42 @@ std::optional<Expr> read_fixed_dim(Builder& b, const std::string& name, const Ya
   return std::nullopt;
 }
 
+// "a.b | c": names with bars between them.
+std::vector<std::string> split_names(const std::string& text) {
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t bar = std::min(text.find('|', at), text.size());
+    const std::size_t first = text.find_first_not_of(' ', at), last = text.find_last_not_of(' ', bar == 0 ? 0 : bar - 1);
+    if (first < bar && last != std::string::npos && last >= first) out.push_back(text.substr(first, last - first + 1));
+    at = bar + 1;
+  }
+  return out;
+}
+
+std::optional<Expr> read_config_dim(Builder& b, const std::string& name, const Yaml& node) {
+  b.check_keys(node, {"value", "from", "absent", "values"}, "the dim " + in_quotes(name));
+  ConfigDim config{name, {}, std::nullopt, {}};
+  if (const Yaml* from = node.find("from"); from && from->is_scalar()) config.from = split_names(from->text);
+  if (config.from.empty()) {
+    b.diagnostics.error(code::kMissingKey, node.span, "a dim with 'value' needs 'from': a key of config.json");
+    return std::nullopt;
+  }
+  if (const Yaml* absent = node.find("absent")) config.absent = b.constant(*absent, -kMaxDim, kMaxDim);
+  if (const Yaml* values = node.find("values"); values && b.expect(*values, Yaml::Kind::mapping, "'values'")) {
+    for (std::size_t i = 0; i + 1 < values->children.size(); i += 2) {
+      const auto value = b.constant(values->children[i + 1], -kMaxDim, kMaxDim);
+      if (value) config.values.emplace_back(values->children[i].text, *value);
+    }
+  }
+  auto e = read_fixed_dim(b, name, *node.find("value"));
+  if (e && !e->is_constant()) {
+    b.diagnostics.error(code::kDimValue, node.span, "a dim from config.json is a constant");
+    return std::nullopt;
+  }
+  b.program.config_dims.push_back(std::move(config));
+  return e;
+}
+
 void read_dim_entry(Builder& b, const Yaml& key, const Yaml& value) {
   const Text name = key.as_text();
   if (!b.check_name(name)) return;
@@ -82,7 +118,9 @@ void read_dim_entry(Builder& b, const Yaml& key, const Yaml& value) {
   if (known != b.dim_places.end() || b.scopes.find_index(name.text) || b.scopes.find(name.text))
     return b.diagnostics.error(code::kDefinedTwice, name.span, in_quotes(name.text) + " is defined already");
   b.dim_places[name.text] = name.span;
-  auto e = value.is_mapping() ? read_symbol(b, name.text, value) : read_fixed_dim(b, name.text, value);
+  auto e = !value.is_mapping()   ? read_fixed_dim(b, name.text, value)
+           : value.find("value") ? read_config_dim(b, name.text, value)
+                                 : read_symbol(b, name.text, value);
   // A bad dim still gets a value, so that its uses are not complained about as well.
   if (!e) e = Expr(1);
   b.program.named_dims.emplace_back(name.text, *e);

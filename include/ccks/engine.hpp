@@ -18,6 +18,10 @@
 
 namespace ccks {
 
+namespace scheduler {
+class EngineCore;
+}
+
 struct EngineOptions {
   /// How runs reach the device: copilot (resident workers, decided by `policy`), static (the same with policy static),
   /// gpu_queue (resident workers that share ready queues in device memory), stream, graph, graph_pdl (one launch per op, no
@@ -27,6 +31,10 @@ struct EngineOptions {
   std::string spine = "auto";           // lookahead: what needs no report goes out as lists, tiles, or auto: as suits its tasks
   std::uint32_t slots = 8;              // runs in flight, waiting for their state, or held by a handle; each reserves an arena
   std::uint32_t states = 1;             // state instances (sessions); runs of one state instance are executed in order
+  /// Runs of one state instance are sent one behind the other without waiting for the end of the first: the device keeps them in
+  /// order, and has the next run at hand when one ends (C6). With resident workers, policies static and lookahead, without
+  /// recording, and programs in which nothing depends on a report or is a convolution; elsewhere it changes nothing.
+  bool chain_states = false;
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
   std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
   /// Workers leave a device when they have had nothing to do for so long, and come back with the next run. On a GPU that
@@ -49,8 +57,17 @@ struct EngineOptions {
 /// State of one run as seen by clients.
 enum class RunState : std::uint32_t { queued = 0, running = 1, done = 2, failed = 3 };
 
+class Run;
+
 /// What to run. Spans are read during submit() only.
 struct RunRequest {
+  /// Input `name` is what `run`, an earlier run on the same state instance, puts out as `output`: it never leaves the device, and
+  /// need not be there yet. Same type, same size. Programs with state only.
+  struct Feed {
+    std::string_view name;
+    const Run* run;
+    std::string_view output;
+  };
   struct Input {
     std::string_view name;
     std::span<const std::byte> bytes;   // contiguous row-major, exactly the tensor's size at these dims
@@ -58,6 +75,7 @@ struct RunRequest {
   std::vector<std::pair<std::string_view, std::int64_t>> dims{};  // symbols without a preset must be named
   std::vector<Input> inputs{};          // inputs not named keep what the slot last held: name them all unless they never change.
                                         // Outputs may be named too: what they hold before the run (tools poison them)
+  std::vector<Feed> feeds{};
   std::uint32_t state = 0;              // state instance
   std::chrono::nanoseconds deadline{0}; // from submit; 0: none
   /// Called once on the scheduler thread when the run ends; must be short, must not call back into the engine
@@ -93,6 +111,7 @@ class Run {
 
  private:
   friend class Engine;
+  friend class scheduler::EngineCore;
   struct Impl;
   explicit Run(Impl* impl) : impl_(impl) {}
   Impl* impl_ = nullptr;

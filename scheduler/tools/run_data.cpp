@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 
 namespace ccks::run {
 namespace {
@@ -59,6 +60,20 @@ std::vector<double> decode_as(std::span<const std::byte> bytes, Convert convert)
     T value;
     std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
     out[i] = convert(value);
+  }
+  return out;
+}
+
+// Where a weight may be found, see spec::Tensor::from.
+std::vector<std::string> stored_names(const spec::Tensor& tensor) {
+  if (tensor.from.empty()) return {tensor.name};
+  std::vector<std::string> out;
+  for (std::size_t at = 0; at <= tensor.from.size();) {
+    const std::size_t bar = std::min(tensor.from.find('|', at), tensor.from.size());
+    const std::string part = tensor.from.substr(at, bar - at);
+    const std::size_t first = part.find_first_not_of(' '), last = part.find_last_not_of(' ');
+    if (first != std::string::npos) out.push_back(part.substr(first, last - first + 1));
+    at = bar + 1;
   }
   return out;
 }
@@ -164,8 +179,7 @@ std::vector<std::int64_t> RunData::shape(spec::TensorId id) const {
   return out;
 }
 
-Result<std::vector<std::byte>> RunData::checked(spec::TensorId id, const TensorView& view,
-                                                const std::string& where) const {
+Status RunData::check(spec::TensorId id, const TensorView& view, const std::string& where) const {
   const spec::Tensor& tensor = program_->tensor(id);
   const std::vector<std::int64_t> want = shape(id);
   if (!std::equal(want.begin(), want.end(), view.shape.begin(), view.shape.end())) {
@@ -176,22 +190,50 @@ Result<std::vector<std::byte>> RunData::checked(spec::TensorId id, const TensorV
     return at_fault(fmt::format("{}: '{}' is {}, the program wants {}", where, tensor.name,
                                 wire::dtype_name(view.dtype), wire::dtype_name(tensor.dtype)));
   }
-  return std::vector<std::byte>(view.bytes.begin(), view.bytes.end());
+  return {};
+}
+
+Result<std::span<const std::byte>> RunData::stored_weight(spec::TensorId id) const {
+  const spec::Tensor& tensor = program_->tensor(id);
+  if (weights_.empty()) return std::span<const std::byte>();
+  const std::vector<std::string> names = stored_names(tensor);
+  for (const std::string& name : names) {
+    for (const SafetensorsFile& file : weights_) {
+      Result<TensorView> view = file.find(name);
+      if (!view.ok() && view.status().code() == ErrorCode::not_found) continue;
+      if (!view.ok()) return view.status();
+      CCKS_RETURN_IF_ERROR(check(id, *view, fmt::format("--weights: '{}'", name)));
+      return view->bytes;
+    }
+  }
+  return {ErrorCode::not_found, fmt::format("--weights: no tensor '{}' for weight '{}'", fmt::join(names, "' or '"), tensor.name)};
+}
+
+std::vector<std::string> RunData::unused_weights() const {
+  std::set<std::string> used;
+  for (const spec::Tensor& tensor : program_->tensors) {
+    if (tensor.kind != spec::TensorKind::weight) continue;
+    for (std::string& name : stored_names(tensor)) used.insert(std::move(name));
+  }
+  std::vector<std::string> out;
+  for (const SafetensorsFile& file : weights_) {
+    for (std::string& name : file.names()) {
+      if (!used.contains(name)) out.push_back(std::move(name));
+    }
+  }
+  return out;
 }
 
 Result<std::vector<std::byte>> RunData::bytes(spec::TensorId id) const {
   const spec::Tensor& tensor = program_->tensor(id);
   if (const auto input = inputs_.find(tensor.name); input != inputs_.end()) {
-    return checked(id, {input->second.dtype, input->second.shape, input->second.bytes}, "--input");
+    CCKS_RETURN_IF_ERROR(check(id, {input->second.dtype, input->second.shape, input->second.bytes}, "--input"));
+    return input->second.bytes;
   }
   if (tensor.kind == spec::TensorKind::weight && !weights_.empty()) {
-    const std::string& name = tensor.from.empty() ? tensor.name : tensor.from;
-    for (const SafetensorsFile& file : weights_) {
-      Result<TensorView> view = file.find(name);
-      if (view.ok()) return checked(id, *view, "--weights");
-      if (view.status().code() != ErrorCode::not_found) return view.status();
-    }
-    return {ErrorCode::not_found, fmt::format("--weights: no tensor '{}' for weight '{}'", name, tensor.name)};
+    Result<std::span<const std::byte>> stored = stored_weight(id);
+    if (!stored.ok()) return stored.status();
+    return std::vector<std::byte>(stored->begin(), stored->end());
   }
   if (tensor.kind == spec::TensorKind::state) {
     const auto count = spec::DenseTensor{shape(id), {}};

@@ -26,13 +26,17 @@ class RunData {
 
   /// The bytes of tensor `id`, contiguous, in its dtype.
   Result<std::vector<std::byte>> bytes(spec::TensorId id) const;
+  /// The bytes of weight `id` where --weights has it, as long as this lives; empty where no checkpoint was given.
+  Result<std::span<const std::byte>> stored_weight(spec::TensorId id) const;
+  /// Tensors of the checkpoints that no weight of the program is.
+  std::vector<std::string> unused_weights() const;
   bool given(const std::string& name) const { return inputs_.contains(name); }
   std::vector<std::int64_t> shape(spec::TensorId id) const;
   const std::vector<std::int64_t>& dims() const { return dims_; }
   const spec::Program& program() const { return *program_; }
 
  private:
-  Result<std::vector<std::byte>> checked(spec::TensorId id, const TensorView& view, const std::string& where) const;
+  Status check(spec::TensorId id, const TensorView& view, const std::string& where) const;
 
   const spec::Program* program_ = nullptr;  // must outlive this
   std::vector<std::int64_t> dims_;

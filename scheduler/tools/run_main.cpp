@@ -34,7 +34,12 @@ int main(int argc, char** argv) {
   catch_signals();
   const bool progress = !options.json && !options.quiet && isatty(STDERR_FILENO) == 1;
   ccks::run::Outcome outcome;
-  if (const ccks::run::Failure failure = ccks::run::run_session(options, interrupted, progress, outcome)) {
+  const auto on_token = [&](const ccks::GeneratedToken& token) {
+    if (options.quiet) return;
+    print(stdout, ccks::run::token_line(options, token));
+    std::fflush(stdout);
+  };
+  if (const ccks::run::Failure failure = ccks::run::run_session(options, interrupted, progress, outcome, on_token)) {
     print(stderr, "ccks-run: " + failure.message + (failure.message.ends_with('\n') ? "" : "\n"));
     return failure.exit_code;
   }

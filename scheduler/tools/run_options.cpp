@@ -55,6 +55,9 @@ void add_data_options(CLI::App& app, Options& options, RawPairs& raw) {
       ->type_name("FILE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--config", options.config,
+                 "Checkpoint: its config.json, which gives dims their values (default: beside the weights); --set goes first")
+      ->type_name("FILE");
   app.add_option("--output", raw.outputs, "Write an output to a .npy file")
       ->type_name("NAME=FILE")
       ->expected(1)
@@ -120,6 +123,27 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_flag("--quiet", options.quiet, "Print neither progress nor summary");
 }
 
+void add_generate_options(CLI::App& app, Options& options) {
+  CLI::Option* generate = app.add_option("--generate", options.generate,
+                                         "Tokens to generate, by a program with tokens [n] at pos, next and report token (llama.yaml).\n"
+                                         "They are printed as they come; --output stacks what each token's run put out")
+                              ->type_name("N")
+                              ->check(CLI::Range(1, 1 << 20));
+  CLI::Option* prompt = app.add_option("--prompt-ids", options.prompt_ids, "Generate: the prompt's token ids, a row of integers in a .npy file")
+                            ->type_name("FILE")
+                            ->needs(generate);
+  generate->needs(prompt);
+  app.add_option("--eos", options.eos, "Generate: ids that end it")->type_name("ID")->delimiter(',')->needs(generate);
+  app.add_option("--ahead", options.ahead, "Generate: runs sent before it is known whether they are wanted")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str()
+      ->needs(generate);
+  app.add_option("--prompt-chunk", options.prompt_chunk, "Generate: tokens of the prompt in one run; 0: as many as the program takes")
+      ->check(CLI::Range(0, 1 << 20))
+      ->needs(generate);
+  for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input"}) generate->excludes(app.get_option(other));
+}
+
 }  // namespace
 
 bool parse_options(int argc, char** argv, Options& options, int& exit_code) {
@@ -130,6 +154,7 @@ bool parse_options(int argc, char** argv, Options& options, int& exit_code) {
   add_data_options(app, options, raw);
   add_run_options(app, options);
   add_code_options(app, options);
+  add_generate_options(app, options);
   try {
     app.parse(argc, argv);
     for (const std::string& text : raw.dims) options.dims.push_back(split_dim(text));

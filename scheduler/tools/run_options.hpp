@@ -30,6 +30,7 @@ struct Options {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<NameAndPath> inputs;
   std::vector<std::string> weights;
+  std::string config;  // of the checkpoint; empty: config.json beside the weights, if it is there
   std::vector<NameAndPath> outputs;
   std::uint64_t seed = 1;
   std::uint32_t iterations = 1;
@@ -39,6 +40,11 @@ struct Options {
   std::uint32_t slots = 1;
   double task_deadline_s = 0;  // 0: the engine's default
   bool verify = false;
+  std::uint32_t generate = 0;      // tokens; 0: plain runs
+  std::string prompt_ids;
+  std::vector<std::int32_t> eos;
+  std::uint32_t ahead = 1;         // runs sent before it is known whether they are wanted
+  std::uint32_t prompt_chunk = 0;  // tokens of the prompt in one run; 0: as many as the program takes
   std::string trace;
   std::string record;
   std::string replay;

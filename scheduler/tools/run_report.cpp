@@ -44,10 +44,45 @@ std::string code_text(const CodeReport& code) {
   return out + "\n";
 }
 
+// What the times of tokens say: the first holds the prompt, and the first steps may wait for frames to be built.
+struct TokenTimes {
+  double first_us = 0, p50_us = 0, p99_us = 0;
+  std::vector<double> us;
+};
+TokenTimes token_times(const GenerateResult& generated) {
+  TokenTimes out;
+  for (const auto time : generated.times) out.us.push_back(static_cast<double>(time.count()) / 1e3);
+  if (out.us.empty()) return out;
+  out.first_us = out.us.front();
+  const std::vector<double> rest(out.us.begin() + 1, out.us.end());
+  out.p50_us = percentile(rest, 50);
+  out.p99_us = percentile(rest, 99);
+  return out;
+}
+
+nlohmann::ordered_json generated_json(const GenerateResult& generated) {
+  const TokenTimes times = token_times(generated);
+  return {{"tokens", generated.tokens}, {"stopped_by", stop_reason_name(generated.reason)}, {"position", generated.position},
+          {"dropped_runs", generated.dropped}, {"first_token_us", times.first_us},
+          {"token_us", {{"p50", times.p50_us}, {"p99", times.p99_us}}}, {"us", times.us}};
+}
+
+std::string generated_text(const GenerateResult& generated) {
+  const TokenTimes times = token_times(generated);
+  return fmt::format("\n{} tokens, stopped by {}: first after {:.1f} us, then p50 {:.1f} us, p99 {:.1f} us a token; {} run{} sent ahead and dropped\n",
+                     generated.tokens.size(), stop_reason_name(generated.reason), times.first_us, times.p50_us, times.p99_us,
+                     generated.dropped, generated.dropped == 1 ? "" : "s");
+}
+
 // Whether a policy on the host decides: other arms leave it to queues or to the order of launches.
 bool decides(const Options& options) { return options.arm == "copilot" || options.arm == "static"; }
 
 }  // namespace
+
+std::string token_line(const Options& options, const GeneratedToken& token) {
+  if (!options.json) return fmt::format("{} ", token.id);
+  return nlohmann::ordered_json{{"token", token.id}, {"index", token.index}, {"us", static_cast<double>(token.since.count()) / 1e3}}.dump() + "\n";
+}
 
 std::string to_json(const Options& options, const Outcome& outcome) {
   nlohmann::ordered_json out;
@@ -71,6 +106,8 @@ std::string to_json(const Options& options, const Outcome& outcome) {
         {"max_rel_err", std::isfinite(error) ? nlohmann::ordered_json(error) : nlohmann::ordered_json("inf")},
         {"passed", outcome.verification.passed}};
   }
+  if (!outcome.unused_weights.empty()) out["unused_weights"] = outcome.unused_weights;
+  if (outcome.generated) out["generated"] = generated_json(*outcome.generated);
   nlohmann::ordered_json reports = nlohmann::ordered_json::object();
   for (const auto& [name, values] : outcome.reports) reports[name] = values;
   out["reports"] = reports;
@@ -88,13 +125,19 @@ std::string to_json(const Options& options, const Outcome& outcome) {
 
 std::string to_text(const Options& options, const Outcome& outcome) {
   if (!options.jit_only.empty()) return outcome.program + ": " + code_text(outcome.code);
-  std::string out =
+  std::string out = outcome.generated ? generated_text(*outcome.generated) : "";
+  out +=
       fmt::format("{} on {} ({}, {} workers, {} transport), {}\n", outcome.program, outcome.device.name,
                   outcome.device.kind, outcome.device.workers, outcome.device.transport,
                   decides(options) ? "policy " + options.policy : "arm " + options.arm);
   if (!outcome.device.notice.empty()) out += fmt::format("no GPU is used: {}\n", outcome.device.notice);
   out += code_text(outcome.code);
-  out += fmt::format("{} iteration{} of {} tasks: {}p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),
+  if (!outcome.unused_weights.empty()) {
+    out += fmt::format("{} tensors of the checkpoint are not used: {}{}\n", outcome.unused_weights.size(), outcome.unused_weights.front(),
+                       outcome.unused_weights.size() > 1 ? ", ..." : "");
+  }
+  if (!outcome.generated)
+    out += fmt::format("{} iteration{} of {} tasks: {}p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),
                      outcome.us.size() == 1 ? "" : "s", outcome.tasks_per_iteration, outcome.device.kind == "sim" ? "predicted " : "", percentile(outcome.us, 50),
                      percentile(outcome.us, 99));
   for (const auto& [name, values] : outcome.reports) {

@@ -6,6 +6,8 @@
 #include <cstdio>
 
 #include "scheduler/record.hpp"
+#include "scheduler/tools/run_config.hpp"
+#include "scheduler/tools/run_generate.hpp"
 #include "scheduler/tools/run_sim.hpp"
 #include "spec/parse.hpp"
 
@@ -23,8 +25,8 @@ Failure device_failure(const Status& status) {
 
 class Session {
  public:
-  Session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome)
-      : options_(options), interrupted_(interrupted), progress_(progress), outcome_(outcome) {}
+  Session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome, const TokenSink& sink)
+      : options_(options), given_(options.dims), interrupted_(interrupted), progress_(progress), outcome_(outcome), sink_(sink) {}
 
   Failure run() {
     if (!options_.jit_only.empty()) {
@@ -32,15 +34,20 @@ class Session {
       return parsed ? parsed : compile_only();
     }
     if (options_.device == "sim") return simulate();
-    for (const auto step : {&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::iterate,
-                            &Session::collect, &Session::check, &Session::write}) {
+    if (options_.generate > 0) return run_steps({&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::generate, &Session::write});
+    return run_steps({&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::iterate,
+                      &Session::collect, &Session::check, &Session::write});
+  }
+
+ private:
+  Failure run_steps(std::initializer_list<Failure (Session::*)()> steps) {
+    for (const auto step : steps) {
       if (Failure failure = (this->*step)()) return failure;
       if (interrupted()) return {kInterrupted, "interrupted"};
     }
     return close();
   }
 
- private:
   // Relaxed: the flag carries no data.
   bool interrupted() const { return interrupted_.load(std::memory_order_relaxed); }
 
@@ -48,9 +55,20 @@ class Session {
     spec::ParseOptions parse;
     parse.allow_inline = options_.allow_inline;
     parse.constants = options_.dims;
-    spec::ParseResult parsed = spec::parse_file(options_.spec, parse);
-    if (!parsed.ok) return {kInputAtFault, spec::format_diagnostics(parsed)};
-    spec_ = std::move(parsed.program);
+    const std::string config = config_path(options_);
+    // What stands for an absent key may follow from other dims, so it takes a few rounds until nothing changes.
+    for (int round = 0; round < kConfigRounds; ++round) {
+      spec::ParseResult parsed = spec::parse_file(options_.spec, parse);
+      if (!parsed.ok) return {kInputAtFault, spec::format_diagnostics(parsed)};
+      spec_ = std::move(parsed.program);
+      if (config.empty() || spec_.config_dims.empty()) break;
+      Result<Constants> said = config_constants(spec_, config, given_);
+      if (!said.ok()) return input_fault(said.status());
+      Constants all = given_;
+      all.insert(all.end(), said->begin(), said->end());
+      if (all == parse.constants) break;
+      options_.dims = parse.constants = std::move(all);
+    }
     outcome_.program = spec_.name;
     return {};
   }
@@ -66,7 +84,11 @@ class Session {
       if (!id || spec_.tensor(*id).kind != spec::TensorKind::output)
         return {kInputAtFault, fmt::format("'{}' is not an output", name)};
     }
-    return read_inputs();
+    if (options_.generate == 0) return read_inputs();
+    Result<std::vector<std::int32_t>> prompt = read_prompt(options_, spec_);
+    if (!prompt.ok()) return input_fault(prompt.status());
+    prompt_ = std::move(*prompt);
+    return {};
   }
 
   // Before the device is opened: a bad file should not cost a launch.
@@ -100,7 +122,8 @@ class Session {
     engine.arm = options_.arm;
     engine.policy = options_.policy;
     engine.spine = options_.spine;
-    engine.slots = options_.slots;
+    engine.slots = options_.generate > 0 ? generate_slots(options_) : options_.slots;
+    engine.chain_states = options_.generate > 0;
     if (options_.task_deadline_s > 0)
       engine.task_deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(options_.task_deadline_s * 1e9));
     engine.trace_records = options_.trace.empty() ? 0 : 1u << 16;
@@ -117,6 +140,7 @@ class Session {
   }
 
   Failure simulate() {
+    if (options_.generate > 0) return {kUsage, "--device sim generates nothing"};
     if (Failure parsed = parse()) return parsed;
     if (Failure loaded = load_data()) return loaded;
     return run_simulated(options_, spec_, *data_, interrupted_, outcome_);
@@ -137,12 +161,19 @@ class Session {
     for (spec::TensorId id = 0; id < spec_.tensors.size() && !interrupted(); ++id) {
       const spec::Tensor& tensor = spec_.tensor(id);
       if (tensor.kind != spec::TensorKind::weight) continue;
-      Result<std::vector<std::byte>> bytes = data_->bytes(id);
-      if (!bytes.ok()) return input_fault(bytes.status());
-      const Status bound = engine_->bind_weight(tensor.name, *bytes);
+      Result<std::span<const std::byte>> stored = data_->stored_weight(id);  // not copied: a checkpoint may be large
+      if (!stored.ok()) return input_fault(stored.status());
+      std::vector<std::byte> seeded;
+      if (stored->empty()) {
+        Result<std::vector<std::byte>> bytes = data_->bytes(id);
+        if (!bytes.ok()) return input_fault(bytes.status());
+        seeded = std::move(*bytes);
+      }
+      const Status bound = engine_->bind_weight(tensor.name, stored->empty() ? std::span<const std::byte>(seeded) : *stored);
       // A generated module may leave out weights that no op reads.
       if (!bound.ok() && bound.code() != ErrorCode::not_found) return device_failure(bound);
     }
+    outcome_.unused_weights = data_->unused_weights();
     if (interrupted()) return {kInterrupted, "interrupted"};
     if (const Status started = engine_->start(); !started.ok()) return device_failure(started);
     for (std::size_t i = 0; i < spec_.symbols.size(); ++i) dims_.emplace_back(spec_.symbols[i].name, data_->dims()[i]);
@@ -177,6 +208,8 @@ class Session {
     end_progress();
     return {};
   }
+
+  Failure generate() { return generate_tokens(options_, *engine_, prompt_, interrupted_, sink_, outputs_, outcome_); }
 
   // So that an output nobody writes cannot pass for a result of an earlier iteration.
   void add_poison(RunRequest& request) {
@@ -230,7 +263,8 @@ class Session {
   Failure write() {
     for (const auto& [name, path] : options_.outputs) {
       const spec::TensorId id = *spec_.find_tensor(name);
-      const std::vector<std::int64_t> shape = data_->shape(id);
+      std::vector<std::int64_t> shape = data_->shape(id);
+      if (options_.generate > 0) shape.insert(shape.begin(), static_cast<std::int64_t>(outcome_.us.size()));  // a token each
       const Status written = write_npy(path, {spec_.tensor(id).dtype, shape, outputs_[name]});
       if (!written.ok()) return input_fault(written);
     }
@@ -263,10 +297,14 @@ class Session {
     if (progress_ && options_.iterations > 1) std::fprintf(stderr, "\r%40s\r", "");
   }
 
-  const Options& options_;
+  static constexpr int kConfigRounds = 4;
+  Options options_;  // its dims grow by what a checkpoint's config says
+  const Constants given_;
   const std::atomic<bool>& interrupted_;
   bool progress_;
   Outcome& outcome_;
+  const TokenSink& sink_;
+  std::vector<std::int32_t> prompt_;
   spec::Program spec_;
   std::optional<RunData> data_;
   std::map<std::string, std::vector<std::byte>> inputs_, states_, outputs_, poison_;
@@ -277,8 +315,9 @@ class Session {
 
 }  // namespace
 
-Failure run_session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome) {
-  return Session(options, interrupted, progress, outcome).run();
+Failure run_session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome,
+                    const std::function<void(const GeneratedToken&)>& on_token) {
+  return Session(options, interrupted, progress, outcome, on_token).run();
 }
 
 }  // namespace ccks::run

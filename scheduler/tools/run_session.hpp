@@ -2,11 +2,14 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ccks/engine.hpp"
+#include "ccks/generate.hpp"
 #include "scheduler/tools/run_code.hpp"
 #include "scheduler/tools/run_data.hpp"
 
@@ -28,6 +31,8 @@ struct Outcome {
   EngineStats stats;
   bool verified = false;
   Verification verification;
+  std::optional<GenerateResult> generated;
+  std::vector<std::string> unused_weights;  // tensors of the checkpoint that no weight is
 };
 
 /// What went wrong and how the program should end for it.
@@ -37,8 +42,10 @@ struct Failure {
   explicit operator bool() const { return exit_code != kDone; }
 };
 
-/// Runs everything; `interrupted` is set by a signal handler. Prints nothing but progress (to stderr, if `progress`).
-Failure run_session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome);
+/// Runs everything; `interrupted` is set by a signal handler. Prints nothing but progress (to stderr, if `progress`). `on_token`
+/// is told of each token generated.
+Failure run_session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome,
+                    const std::function<void(const GeneratedToken&)>& on_token = {});
 
 /// compare holds outputs against the reference interpreter, which sees the same inputs.
 Result<Verification> verify(const RunData& data, const std::map<std::string, std::vector<std::byte>>& outputs);

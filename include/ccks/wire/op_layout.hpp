@@ -17,7 +17,8 @@ enum class OpCode : u8 {
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
   matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors
   attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal; scalars: [0] scale. tile[3] = a whole number of heads
-  rope = 7,           // dims: [0] heads, [1] position of row 0, [2] has positions, [3] interleaved; scalars: [0] theta
+  rope = 7,           // dims: [0] heads, [1] position of row 0, [2] has positions, [3] interleaved, [4] original context, 0: no scaling;
+                      // scalars: [0] theta, [1] factor, [2] low, [3] high of spec::RopeScaling.
                       // tile[3] = a whole number of heads; input 1, if any, is positions as [1, 1, 1, n] i32
   gather = 8,         // table rank-aligned [1, 1, v, d] (inner dims flattened), index [1, 1, 1, t] flattened; tile space [1, 1, t, d]:
                       // both table rows and output rows must be contiguous; indices outside [0, v) are faults

@@ -196,21 +196,40 @@ CCKS_INLINE void rotate_heads(const View<In>& x, const View<Out>& out, const Box
   }
 }
 
+/// Llama 3.1's scaling of a frequency, see spec::RopeScaling: `waves` it makes in the original context say which part it keeps.
+struct RopeScaling {
+  double waves_per_rate = 0;  // 0: no scaling
+  double low = 1, range = 1, divided = 1;
+  CCKS_INLINE double operator()(double rate) const {
+    if (waves_per_rate == 0) return rate;
+    const double part = (rate * waves_per_rate - low) / range;
+    const double mix = part < 0 ? 0 : part > 1 ? 1 : part;
+    return rate * (mix + (1 - mix) * divided);
+  }
+  static CCKS_INLINE RopeScaling of(const wire::OpParams& op) {
+    if (op.dims[4] == 0) return {};
+    const double low = static_cast<double>(op.scalars[2]), high = static_cast<double>(op.scalars[3]);
+    return {static_cast<double>(op.dims[4]) / 6.283185307179586, low, high - low, 1 / static_cast<double>(op.scalars[1])};
+  }
+};
+
 /// theta^(-2j / head_dim) for all pairs, in scratch where it fits: the same for every row of a tile.
 template <class Lanes>
 class RopeFrequencies {
  public:
-  CCKS_INLINE RopeFrequencies(Lanes& lanes, double theta, u32 half) : rate_(-d_log(theta) / half) {
+  CCKS_INLINE RopeFrequencies(Lanes& lanes, double theta, u32 half, const RopeScaling& scaling)
+      : rate_(-d_log(theta) / half), scaling_(scaling) {
     Scratch scratch = scratch_of(lanes);
     table_ = scratch.take<double>(half);
     if (table_ == nullptr) return;
-    for (u32 j = lanes.lane(); j < half; j += lanes.lanes()) table_[j] = d_exp(rate_ * j);
+    for (u32 j = lanes.lane(); j < half; j += lanes.lanes()) table_[j] = scaling_(d_exp(rate_ * j));
     lanes.sync();
   }
-  CCKS_INLINE double operator()(u32 j) const { return table_ != nullptr ? table_[j] : d_exp(rate_ * j); }
+  CCKS_INLINE double operator()(u32 j) const { return table_ != nullptr ? table_[j] : scaling_(d_exp(rate_ * j)); }
 
  private:
   double rate_;
+  RopeScaling scaling_;
   double* table_;
 };
 
@@ -226,7 +245,7 @@ CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const T
   const i32 head_dim = x.dim[3] / most(call.op.dims[0], 1);
   const u32 half = static_cast<u32>(head_dim) / 2, per_row = ceil_div(half, W);
   const RopePair pair = call.op.dims[3] != 0 ? RopePair{0, 1, 2} : RopePair{0, static_cast<i64>(half), 1};
-  const RopeFrequencies<Lanes> frequency(lanes, static_cast<double>(call.op.scalars[0]), half);
+  const RopeFrequencies<Lanes> frequency(lanes, static_cast<double>(call.op.scalars[0]), half, RopeScaling::of(call.op));
   for (u32 unit = lanes.lane(); unit < box.rows() * per_row; unit += lanes.lanes()) {
     i32 c[4];
     box.row_start(unit / per_row, c);
