@@ -6,10 +6,10 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-// The host's own prefetcher follows a stream once it has begun: a few lines hide the first misses. A GPU has none; a
-// tile's share of a matrix in L2 is worth asking for whole.
+// The host's own prefetcher follows a stream once it has begun: a few lines hide the first misses. A GPU has none, and its
+// workers share an L2: 96 KiB of each is a quarter of an H200's, and what its memory brings while a dependency is waited for.
 #if defined(__CUDACC__)
-inline constexpr u32 kPrefetchLines = 4096;
+inline constexpr u32 kPrefetchLines = 768;
 #else
 inline constexpr u32 kPrefetchLines = 32;
 #endif
@@ -21,6 +21,15 @@ CCKS_INLINE void prefetch_window(u32 lane, u32 lanes, const u8* base, i64 row_st
   const bool turned = column_stride != 1 && row_stride == 1;
   const u32 along = turned ? rows : columns, across = turned ? columns : rows;
   const i64 stride = turned ? column_stride : row_stride;
+#if defined(__CUDACC__)
+  const u32 bytes = along * element_bytes;
+  if (((static_cast<u64>(stride) * element_bytes | bytes | reinterpret_cast<u64>(base)) & 15) == 0) {
+    constexpr u32 kMost = kPrefetchLines * wire::kCacheLineBytes;
+    const u32 runs = least(across, most(1u, kMost / bytes));
+    for (u32 i = lane; i < runs; i += lanes) prefetch_bytes(base + i * stride * element_bytes, least(bytes, kMost));
+    return;
+  }
+#endif
   const u32 per_row = ceil_div(along * element_bytes, wire::kCacheLineBytes);
   const u32 lines = least(per_row * across, kPrefetchLines);
   for (u32 i = lane; i < lines; i += lanes)

@@ -181,7 +181,7 @@ CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const 
   else if (body == ProductBody::head)
     run_product<BlockBody<1>>(lanes, call, tile, types, expr);
   else if (body == ProductBody::turned_row)
-    run_product<TurnedRows<1, 2, 8>>(lanes, call, tile, types, expr);
+    run_product<TurnedRows<1, 2, 4>>(lanes, call, tile, types, expr);
   else if (body == ProductBody::eight_rows)
     run_product<ThinRows<2>>(lanes, call, tile, types, expr);
   else if (body == ProductBody::four_rows)

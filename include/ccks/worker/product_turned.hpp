@@ -1,5 +1,5 @@
 // matmul of few rows where lanes run in warps and b lies in columns, as weights of checkpoints do: b is read once, 16 bytes a
-// lane along k, kSteps vectors of kColumns columns under way before the first is used. A warp has its columns to itself and
+// lane along k, kSteps vectors of kColumns columns under way while as many are multiplied. A warp has its columns to itself and
 // adds up over its lanes; a comes from the nearest cache, where all warps find it.
 #pragma once
 
@@ -65,63 +65,14 @@ struct TurnedRows {
   template <class Types, class Lanes, class Expr>
   static CCKS_INLINE void run(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
     const auto t = product_tile<Types>(call, tile);
-    const auto type_a = types.template type<0>();
-    const auto type_b = types.template type<1>();
-    using Vector = Packet<decltype(types.template type<1>())>;
-    constexpr u32 kCount = Vector::kCount, kWarp = Lanes::kWarp, kWarps = Lanes::kLanes / kWarp, kStride = kWarp * kCount;
-    const OperandParams &a = call.operands[0], &b = call.operands[1];
-    const u32 k = static_cast<u32>(a.dim[3]), first = lanes.lane() % kWarp * kCount;
-    const u32 column_bytes = static_cast<u32>(b.stride[3]) * bytes_of(type_b);
-    const u8* row = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row) + first} * bytes_of(type_a);
-    const u8* columns = operand_base(call.frame, b) + u64{row_offset(b, t.c0, t.c1, 0) + first} * bytes_of(type_b);
-    const u32 pitch = static_cast<u32>(a.stride[2]) * bytes_of(type_a);
-    float* sums = reinterpret_cast<float*>(lanes.scratch());  // [row][column]
     EpilogueValues<1, Types> values;
     u32 done = lanes.lane();  // of the results, row by row: the next that this lane finishes
     const auto load_next = [&] {
       if (done < t.m * t.n) values.load(call, types, t.c0, t.c1, t.row + done / t.n, t.column + done % t.n);
     };
     load_next();
-    CCKS_NO_UNROLL
-    for (u32 j = lanes.lane() / kWarp * kColumns; j < t.n; j += kWarps * kColumns) {
-      const u8* from = columns + u64{t.column + j} * column_bytes;
-      float acc[kRows * kColumns] = {};
-      CCKS_NO_UNROLL
-      for (u32 p = 0; p < k; p += kSteps * kStride) {
-        Vector v[kSteps][kColumns];
-        CCKS_UNROLL
-        for (u32 s = 0; s < kSteps; ++s) {
-          CCKS_UNROLL
-          for (u32 c = 0; c < kColumns; ++c)
-            if (p + first + s * kStride < k)
-              v[s][c].load(type_b, from + c * u64{column_bytes} + (p + s * kStride) * bytes_of(type_b));
-        }
-        CCKS_UNROLL
-        for (u32 s = 0; s < kSteps; ++s) {
-          if (p + first + s * kStride >= k) break;
-          float w[kColumns][kCount];
-          CCKS_UNROLL
-          for (u32 c = 0; c < kColumns; ++c) v[s][c].unpack(w[c]);
-          CCKS_UNROLL
-          for (u32 i = 0; i < kRows; ++i) {
-            float x[kCount];
-            load_values<kCount>(type_a, row + least(i, t.m - 1) * pitch + (p + s * kStride) * bytes_of(type_a), x);
-            CCKS_UNROLL
-            for (u32 c = 0; c < kColumns; ++c) {
-              CCKS_UNROLL
-              for (u32 e = 0; e < kCount; ++e) acc[i * kColumns + c] += x[e] * w[c][e];
-            }
-          }
-        }
-      }
-      scatter_sums<kRows * kColumns>(lanes, acc, 1, kWarp, 0, [&](u32 at, u32 count, const float* v) {
-        CCKS_UNROLL
-        for (u32 i = 0; i < count; ++i) {
-          const u32 r = (at + i) / kColumns;
-          if (r < t.m) sums[r * t.n + j + (at + i) % kColumns] = v[i];
-        }
-      });
-    }
+    float* sums = reinterpret_cast<float*>(lanes.scratch());  // [row][column]
+    Walk<Types, Lanes>(lanes, call, types, t, sums).run();
     lanes.sync();
     CCKS_NO_UNROLL
     while (done < t.m * t.n) {
@@ -130,6 +81,112 @@ struct TurnedRows {
       load_next();
     }
   }
+
+ private:
+  /// A warp's columns, kColumns at a time, each in strides of k. The next vectors are under way while these are multiplied.
+  template <class Types, class Lanes>
+  class Walk {
+   public:
+    using A = decltype(static_cast<const Types*>(nullptr)->template type<0>());
+    using B = decltype(static_cast<const Types*>(nullptr)->template type<1>());
+    using Vector = Packet<B>;
+    static constexpr u32 kCount = Vector::kCount, kWarp = Lanes::kWarp, kStride = kWarp * kCount;
+    static constexpr u32 kNext = Lanes::kLanes / kWarp * kColumns;
+    using Vectors = Vector[kSteps][kColumns];
+
+    CCKS_INLINE Walk(Lanes& lanes, const Call& call, const Types& types, const ProductTile<Types>& t, float* sums)
+        : lanes_(lanes), type_a_(types.template type<0>()), type_b_(types.template type<1>()), sums_(sums), m_(t.m), n_(t.n),
+          first_(lanes.lane() % kWarp * kCount) {
+      const OperandParams &a = call.operands[0], &b = call.operands[1];
+      k_ = static_cast<u32>(a.dim[3]);
+      pitch_ = static_cast<u32>(a.stride[2]) * bytes_of(type_a_);
+      column_bytes_ = static_cast<u32>(b.stride[3]) * bytes_of(type_b_);
+      row_ = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row) + first_} * bytes_of(type_a_);
+      columns_ = operand_base(call.frame, b) + u64{row_offset(b, t.c0, t.c1, 0) + first_} * bytes_of(type_b_) +
+                 u64{t.column} * column_bytes_;
+      loaded_.j = used_.j = lanes.lane() / kWarp * kColumns;
+    }
+
+    CCKS_INLINE void run() {
+      Vectors here, next;
+      load(here);
+      CCKS_NO_UNROLL
+      while (used_.j < n_) {
+        load(next);
+        use(here);
+        if (used_.j >= n_) break;
+        load(here);
+        use(next);
+      }
+    }
+
+   private:
+    struct Place {
+      u32 j = 0, p = 0;
+    };
+    /// True: the columns are at their end.
+    CCKS_INLINE bool advance(Place& place) const {
+      place.p += kSteps * kStride;
+      if (place.p < k_) return false;
+      place.p = 0;
+      place.j += kNext;
+      return true;
+    }
+
+    CCKS_INLINE void load(Vectors& v) {
+      if (loaded_.j >= n_) return;
+      const u8* from = columns_ + u64{loaded_.j} * column_bytes_ + loaded_.p * bytes_of(type_b_);
+      CCKS_UNROLL
+      for (u32 s = 0; s < kSteps; ++s) {
+        CCKS_UNROLL
+        for (u32 c = 0; c < kColumns; ++c)
+          if (loaded_.p + first_ + s * kStride < k_)
+            v[s][c].load(type_b_, from + c * u64{column_bytes_} + s * kStride * bytes_of(type_b_));
+      }
+      advance(loaded_);
+    }
+
+    CCKS_INLINE void use(const Vectors& v) {
+      CCKS_UNROLL
+      for (u32 s = 0; s < kSteps; ++s) {
+        if (used_.p + first_ + s * kStride >= k_) break;
+        float w[kColumns][kCount];
+        CCKS_UNROLL
+        for (u32 c = 0; c < kColumns; ++c) v[s][c].unpack(w[c]);
+        CCKS_UNROLL
+        for (u32 i = 0; i < kRows; ++i) {
+          float x[kCount];
+          load_values<kCount>(type_a_, row_ + least(i, m_ - 1) * pitch_ + (used_.p + s * kStride) * bytes_of(type_a_), x);
+          CCKS_UNROLL
+          for (u32 c = 0; c < kColumns; ++c) {
+            CCKS_UNROLL
+            for (u32 e = 0; e < kCount; ++e) acc_[i * kColumns + c] += x[e] * w[c][e];
+          }
+        }
+      }
+      const u32 j = used_.j;
+      if (!advance(used_)) return;
+      scatter_sums<kRows * kColumns>(lanes_, acc_, 1, kWarp, 0, [&](u32 at, u32 count, const float* sum) {
+        CCKS_UNROLL
+        for (u32 i = 0; i < count; ++i) {
+          const u32 r = (at + i) / kColumns;
+          if (r < m_) sums_[r * n_ + j + (at + i) % kColumns] = sum[i];
+        }
+      });
+      CCKS_UNROLL
+      for (u32 i = 0; i < kRows * kColumns; ++i) acc_[i] = 0;
+    }
+
+    Lanes& lanes_;
+    A type_a_;
+    B type_b_;
+    float* sums_;
+    u32 m_, n_, first_, k_, pitch_, column_bytes_;
+    const u8* row_;      // of a, from this lane's first element on
+    const u8* columns_;  // of b, the same
+    Place loaded_, used_;
+    float acc_[kRows * kColumns] = {};
+  };
 };
 
 }  // namespace CCKS_ISA
