@@ -15,6 +15,7 @@ CCKS_INLINE void scatter_sums(Lanes& lanes, const float* v, u32 bit, u32 end, u3
   if (bit >= end) return put(first, kCount, v);
   if constexpr (kCount == 1) {
     float all = v[0];
+    CCKS_UNROLL
     for (u32 step = bit; step < end; step *= 2) all += lanes.shuffle_xor(all, step);
     if ((lanes.lane() & (end - bit)) == 0) put(first, 1, &all);
   } else {

@@ -27,11 +27,7 @@ class CudaLanes {
   /// Scratch is the block's dynamic shared memory, of `bytes`.
   CCKS_INLINE CudaLanes(u8*, u32 bytes) : bytes_(bytes) {}
 
-  CCKS_INLINE u32 lane() const {
-    const u32 lane = threadIdx.x;
-    __builtin_assume(lane < kLanes);
-    return lane;
-  }
+  CCKS_INLINE u32 lane() const { return threadIdx.x & (kLanes - 1); }  // so that the compiler knows how large it may be
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() { ptx::barrier_sync(kBarrier, kLanes); }
   template <class T>

@@ -246,15 +246,20 @@ CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const T
   const u32 half = static_cast<u32>(head_dim) / 2, per_row = ceil_div(half, W);
   const RopePair pair = call.op.dims[3] != 0 ? RopePair{0, 1, 2} : RopePair{0, static_cast<i64>(half), 1};
   const RopeFrequencies<Lanes> frequency(lanes, static_cast<double>(call.op.scalars[0]), half, RopeScaling::of(call.op));
-  for (u32 unit = lanes.lane(); unit < box.rows() * per_row; unit += lanes.lanes()) {
+  // Where rows are few, heads are dealt out too: to work out an angle again costs less than to turn one head after the other.
+  const u32 pairs = box.rows() * per_row, heads = pairs * 2 <= lanes.lanes() ? static_cast<u32>(box.size[3] / head_dim) : 1;
+  for (u32 at = lanes.lane(); at < pairs * heads; at += lanes.lanes()) {
+    const u32 unit = at % pairs;
+    Box part = box;
+    if (heads > 1) part.lo[3] += static_cast<i32>(at / pairs) * head_dim, part.size[3] = head_dim;
     i32 c[4];
-    box.row_start(unit / per_row, c);
+    part.row_start(unit / per_row, c);
     const i64 position = call.op.dims[2] != 0 ? load_int(positions.type, positions.at(0, 0, 0, c[2]), 0)
                                               : static_cast<i64>(call.op.dims[1]) + c[2];
     const u32 j0 = unit % per_row * W, n = least(W, half - j0);
     float sine[W], cosine[W];
     for (u32 i = 0; i < n; ++i) sincos_reduced(static_cast<double>(position) * frequency(j0 + i), sine[i], cosine[i]);
-    rotate_heads<W>(x, out, box, c, head_dim, pair, j0, n, sine, cosine);
+    rotate_heads<W>(x, out, part, c, head_dim, pair, j0, n, sine, cosine);
   }
   return FaultCode::none;
 }

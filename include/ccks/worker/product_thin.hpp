@@ -68,6 +68,22 @@ CCKS_INLINE void walk_columns(ColumnStream<T> b, u32 p, u32 end, u32 slices, Bod
   }
 }
 
+/// The same from `slice` on where the compiler knows all but that: what is beyond the end then leaves no instructions.
+template <u32 kFlight, class T, class Body>
+CCKS_INLINE void walk_known_columns(ColumnStream<T> b, u32 slice, u32 end, u32 slices, Body&& body) {
+  CCKS_NO_UNROLL
+  for (u32 from = 0; from < end; from += kFlight * slices) {
+    float v[kFlight][kVector] = {};
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f)
+      if (from + slice + f * slices < end) b.load(f, v[f]);
+    b.skip(kFlight);
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f)
+      if (from + slice + f * slices < end) body(from + slice + f * slices, v[f]);
+  }
+}
+
 /// Sums of kRows x 128 results of every warp, a row after the other.
 template <u32 kRows, class Lanes>
 CCKS_INLINE void keep_sums(Lanes& lanes, float* sums, const float* acc, const ThinShare& s) {
@@ -93,12 +109,16 @@ struct ThinRow {
     EpilogueValues<1, Types> values;
     if (j < t.n) values.load(call, types, t.c0, t.c1, t.row, t.column + j);
     float acc[kVector] = {};
-    walk_columns<8>(stream_columns(call, types.template type<1>(), t, share), share.slice, share.mine ? k : 0, share.slices,
-                    [&](u32 p, const float* b) {
-                      const float x = load_float(type, row, p);
-                      CCKS_UNROLL
-                      for (u32 q = 0; q < kVector; ++q) acc[q] += x * b[q];
-                    });
+    const auto multiply = [&](u32 p, const float* b) {
+      const float x = load_float(type, row, p);
+      CCKS_UNROLL
+      for (u32 q = 0; q < kVector; ++q) acc[q] += x * b[q];
+    };
+    const auto columns = stream_columns(call, types.template type<1>(), t, share);
+    if constexpr (kShaped<Types>)
+      walk_known_columns<8>(columns, share.slice, share.mine ? k : 0, share.slices, multiply);
+    else
+      walk_columns<8>(columns, share.slice, share.mine ? k : 0, share.slices, multiply);
     float* sums = reinterpret_cast<float*>(lanes.scratch());
     keep_sums<1>(lanes, sums, acc, share);
     lanes.sync();
