@@ -14,8 +14,8 @@
 //   [R1] Atoms::store_slot_release: release   -> pairs with [R2]
 //        Atoms::store_slot_relaxed: for a slot that publishes nothing but itself
 //   [R2] Atoms::load_slot_acquire: acquire    -> pairs with [R1]
-//   [V1] Atoms::store_slot_release: release   -> pairs with [V2]: what the host knew when it decided
-//   [V2] Atoms::load_slot_acquire: acquire    -> pairs with [V1]
+//   [V1] Atoms::store_slot_release, of which only the flags are news            -> pairs with [V2]
+//   [V2] Atoms::link_load_relaxed of the upper half: flags publish nothing else -> pairs with [V1]
 //   [R3] Atoms::link_store_release            -> pairs with [R4]
 //   [R4] Atoms::link_load_acquire             -> pairs with [R3]
 //
