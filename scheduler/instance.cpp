@@ -36,6 +36,12 @@ Status too_large(const plan::OpDesc& op, std::string_view what) {
 
 }  // namespace
 
+wire::WaitAxis wait_axis(const plan::WaitAxisDesc& axis, std::span<const std::int64_t> dims) {
+  const auto value = [&](plan::DimId id) { return id == plan::kNone ? 0 : static_cast<std::int32_t>(dims[id]); };
+  return {axis.grid_axis,     value(axis.step),               value(axis.offset), value(axis.length),
+          value(axis.extent), std::max(value(axis.block), 1), value(axis.stride), 0};
+}
+
 // FNV-1a over the symbol values.
 std::uint64_t hash_symbols(std::span<const std::int64_t> symbols) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
@@ -172,12 +178,7 @@ void Instance::fill_waits(const PlanTables& tables) {
     to.event_first = signal.event_first;
     to.total = static_cast<std::uint32_t>(dim(signal.total));
     to.producer = from.producer;
-    for (int i = 0; i < 2; ++i) {
-      const plan::WaitAxisDesc& axis = from.axis[i];
-      to.axis[i] = {axis.grid_axis,     dim32(axis.step),  dim32(axis.offset), dim32(axis.length),
-                    dim32(axis.extent), dim32(axis.block), dim32(axis.stride), 0};
-      to.axis[i].block = std::max(to.axis[i].block, 1);
-    }
+    for (int i = 0; i < 2; ++i) to.axis[i] = wait_axis(from.axis[i], dims_);
     *out++ = to;
   }
   if (!tables.chained()) return;

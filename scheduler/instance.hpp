@@ -13,6 +13,9 @@
 
 namespace ccks::scheduler {
 
+/// An axis of a wait at `dims`.
+wire::WaitAxis wait_axis(const plan::WaitAxisDesc& axis, std::span<const std::int64_t> dims);
+
 /// Tells runs of different dims apart in record files.
 std::uint64_t hash_symbols(std::span<const std::int64_t> symbols);
 
@@ -139,8 +142,9 @@ class Instance {
   void fill_operands(const PlanTables& tables);
   void fill_operand(const PlanTables& tables, std::uint32_t index);
   void fill_waits(const PlanTables& tables);
-  void write_operand(const PlanTables& tables, std::uint32_t index);
   void move_input(const PlanTables& tables, std::uint32_t tensor, std::uint64_t address);
+  bool waits_stay(const PlanTables& tables, std::span<const std::int64_t> dims) const;
+  void update_waits(const PlanTables& tables, std::uint32_t op);
   Status update_op(const PlanTables& tables, std::uint32_t index);
   void changed(std::uint32_t first, std::size_t bytes);
   Status fill_signals(const plan::PlanView& plan);
@@ -168,6 +172,7 @@ class Instance {
   std::vector<std::int64_t> dims_;
   std::vector<Feed> feeds_;
   std::vector<FrameRange> changes_, taken_;
+  std::vector<std::uint32_t> moved_ops_, moved_waits_;  // while update() runs
   std::vector<OpInstance> ops_;
   std::vector<StretchInstance> stretches_;
   std::vector<std::uint32_t> list_fill_;  // per list, while lists are built

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ccks/wire/event.hpp"
 #include "scheduler/instance.hpp"
 #include "scheduler/tuning.hpp"
 
@@ -15,6 +16,26 @@ bool is_of_input(const PlanTables& tables, const plan::OperandDesc& operand, std
   return of.space == tensor.space && of.offset >= tensor.offset && of.offset < tensor.offset + tensor.max_bytes;
 }
 
+bool differ(std::span<const plan::DimId> ids, std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+  return std::any_of(ids.begin(), ids.end(), [&](plan::DimId id) { return a[id] != b[id]; });
+}
+
+bool same_span(const wire::WaitAxis& a, const wire::WaitAxis& b, std::int32_t coordinate) {
+  wire::TileCoord coord;
+  for (std::int32_t& c : coord.c) c = coordinate;
+  const wire::EventSpan x = wire::wait_span(a, coord), y = wire::wait_span(b, coord);
+  return x.lo == y.lo && x.hi == y.hi;
+}
+
+// Whether tiles wait for the same blocks along an axis of their op's grid.
+bool same_spans(const wire::WaitAxis& a, const wire::WaitAxis& b, const wire::OpParams& op) {
+  const std::int32_t tiles = a.grid_axis < 0 ? 1 : op.grid[a.grid_axis];
+  for (std::int32_t i = 0; i < tiles; ++i) {
+    if (!same_span(a, b, i)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<bool> Instance::update(const PlanTables& tables, std::span<const std::int64_t> symbols,
@@ -23,14 +44,52 @@ Result<bool> Instance::update(const PlanTables& tables, std::span<const std::int
   for (const plan::DimId id : tables.fixed_dims) {
     if (dims[id] != dims_[id]) return false;
   }
+  if (!waits_stay(tables, dims)) return false;
   feed(tables, {});
   built_ = false;
+  const auto touched = [&](const std::vector<VaryingOp>& from, std::vector<std::uint32_t>& to) {
+    to.clear();
+    for (const VaryingOp& op : from) {
+      if (differ(tables.dims_of(op), dims_, dims)) to.push_back(op.op);
+    }
+  };
+  touched(tables.varying_waits, moved_waits_);
+  touched(tables.varying_ops, moved_ops_);
   std::copy(symbols.begin(), symbols.end(), symbols_.begin());
   std::copy(dims.begin(), dims.end(), dims_.begin());
   dims_hash_ = hash_symbols(symbols);
-  for (const std::uint32_t op : tables.varying_ops) CCKS_RETURN_IF_ERROR(update_op(tables, op));
+  for (const std::uint32_t op : moved_waits_) update_waits(tables, op);
+  for (const std::uint32_t op : moved_ops_) CCKS_RETURN_IF_ERROR(update_op(tables, op));
   built_ = true;
   return true;
+}
+
+bool Instance::waits_stay(const PlanTables& tables, std::span<const std::int64_t> dims) const {
+  for (const VaryingOp& varying : tables.varying_waits) {
+    if (!differ(tables.dims_of(varying), dims_, dims)) continue;
+    const std::uint32_t index = varying.op;
+    const plan::OpDesc& desc = tables.plan.ops[index];
+    for (std::uint32_t w = desc.wait_first; w < desc.wait_first + desc.wait_count; ++w) {
+      for (int i = 0; i < 2; ++i) {
+        const wire::WaitAxis& now = waits()[w].axis[i];
+        if (!same_spans(now, wait_axis(tables.plan.waits[w].axis[i], dims), op(index))) return false;
+      }
+    }
+  }
+  return true;
+}
+
+// They name the events that they named before.
+void Instance::update_waits(const PlanTables& tables, std::uint32_t index) {
+  const plan::OpDesc& desc = tables.plan.ops[index];
+  for (std::uint32_t w = desc.wait_first; w < desc.wait_first + desc.wait_count; ++w) {
+    wire::WaitParams& wait = table<wire::WaitParams>(head().waits)[w];
+    for (int i = 0; i < 2; ++i) wait.axis[i] = wait_axis(tables.plan.waits[w].axis[i], dims_);
+  }
+  changed(head().waits + desc.wait_first * static_cast<std::uint32_t>(sizeof(wire::WaitParams)),
+          desc.wait_count * sizeof(wire::WaitParams));
+  fill_block(tables, index);
+  changed(tables.blocks[index].offset, tables.blocks[index].bytes);
 }
 
 // What an op costs and where its tiles go stays as it was when the lists were made.

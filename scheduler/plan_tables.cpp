@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "scheduler/stretches.hpp"
 #include "scheduler/tuning.hpp"
@@ -133,45 +134,81 @@ bool can_chain(const plan::PlanView& plan) {
   return true;
 }
 
-// Dims that follow from a symbol, and among them those that lists, events and reports are built on.
-void build_varying(PlanTables& tables) {
-  const plan::PlanView& plan = tables.plan;
-  std::vector<std::uint8_t> varies(plan.dims.size(), 0), fixed(plan.dims.size(), 0);
-  for (std::size_t i = 0; i < plan.dims.size(); ++i) {
-    const plan::DimNode& node = plan.dims[i];
-    const bool leaf = node.op == plan::DimOp::constant || node.op == plan::DimOp::symbol;
-    varies[i] = leaf ? node.op == plan::DimOp::symbol : varies[node.a] | varies[node.b];
+// Finds the dims that follow from a symbol, and among them those that lists, events and reports are built on.
+class Varying {
+ public:
+  explicit Varying(PlanTables& tables) : tables_(tables), plan_(tables.plan), varies_(plan_.dims.size(), 0), fixed_(plan_.dims.size(), 0) {
+    for (std::size_t i = 0; i < plan_.dims.size(); ++i) {
+      const plan::DimNode& node = plan_.dims[i];
+      const bool leaf = node.op == plan::DimOp::constant || node.op == plan::DimOp::symbol;
+      varies_[i] = leaf ? node.op == plan::DimOp::symbol : varies_[node.a] | varies_[node.b];
+    }
   }
-  const auto fix = [&](plan::DimId id) {
-    if (id != plan::kNone && varies[id] != 0) fixed[id] = 1;
-  };
-  const auto any = [&](std::span<const plan::DimId> ids) {
-    return std::any_of(ids.begin(), ids.end(), [&](plan::DimId id) { return id != plan::kNone && varies[id] != 0; });
-  };
-  for (const plan::WaitDesc& wait : plan.waits) {
-    for (const plan::WaitAxisDesc& axis : wait.axis)
-      for (const plan::DimId id : {axis.step, axis.offset, axis.length, axis.extent, axis.block, axis.stride}) fix(id);
+
+  void find() {
+    fix_events();
+    tables_.operand_op.assign(plan_.operands.size(), plan::kNone);
+    for (std::uint32_t i = 0; i < tables_.op_count(); ++i) {
+      add_op(i);
+      add_waits(i);
+    }
+    for (plan::DimId id = 0; id < fixed_.size(); ++id) {
+      if (fixed_[id] != 0) tables_.fixed_dims.push_back(id);
+    }
   }
-  for (const plan::SignalDesc& signal : plan.signals)
-    for (const plan::DimId id : {signal.event_count, signal.total, signal.stride[0], signal.stride[1]}) fix(id);
-  for (const plan::ReportDesc& report : plan.reports) fix(report.elements);
-  tables.operand_op.assign(plan.operands.size(), plan::kNone);
-  for (std::uint32_t i = 0; i < tables.op_count(); ++i) {
-    const plan::OpDesc& op = plan.ops[i];
+
+ private:
+  bool varies(plan::DimId id) const { return id != plan::kNone && varies_[id] != 0; }
+  void fix(plan::DimId id) {
+    if (varies(id)) fixed_[id] = 1;
+  }
+  void fix_events() {
+    for (const plan::WaitDesc& wait : plan_.waits) fix(wait.axis[0].stride), fix(wait.axis[1].stride);
+    for (const plan::SignalDesc& signal : plan_.signals)
+      for (const plan::DimId id : {signal.event_count, signal.total, signal.stride[0], signal.stride[1]}) fix(id);
+    for (const plan::ReportDesc& report : plan_.reports) fix(report.elements);
+  }
+  void add_op(std::uint32_t index) {
+    const plan::OpDesc& op = plan_.ops[index];
     for (const plan::DimId id : op.grid) fix(id);
     for (const plan::DimId id : op.tile) fix(id);
-    bool varying = any(op.dims);
+    begin();
+    take(op.dims);
     for (std::uint32_t o = op.operand_first; o < op.operand_first + op.input_count + op.output_count; ++o) {
-      const plan::OperandDesc& operand = plan.operands[o];
-      tables.operand_op[o] = i;
-      varying = varying || any({&operand.offset, 1}) || any(operand.dim) || any(operand.stride);
+      const plan::OperandDesc& operand = plan_.operands[o];
+      tables_.operand_op[o] = index;
+      take({&operand.offset, 1}), take(operand.dim), take(operand.stride);
     }
-    if (varying) tables.varying_ops.push_back(i);
+    end(index, tables_.varying_ops);
   }
-  for (plan::DimId id = 0; id < fixed.size(); ++id) {
-    if (fixed[id] != 0) tables.fixed_dims.push_back(id);
+  void add_waits(std::uint32_t index) {
+    const plan::OpDesc& op = plan_.ops[index];
+    begin();
+    for (const plan::WaitDesc& wait : plan_.waits.subspan(op.wait_first, op.wait_count)) {
+      for (const plan::WaitAxisDesc& axis : wait.axis) take(std::array{axis.step, axis.offset, axis.length, axis.extent, axis.block});
+    }
+    end(index, tables_.varying_waits);
   }
-}
+
+  void begin() { first_ = tables_.varying_dims.size(); }
+  void take(std::span<const plan::DimId> ids) {
+    for (const plan::DimId id : ids) {
+      if (varies(id)) tables_.varying_dims.push_back(id);
+    }
+  }
+  void end(std::uint32_t op, std::vector<VaryingOp>& to) {
+    std::vector<plan::DimId>& all = tables_.varying_dims;
+    std::sort(all.begin() + static_cast<std::ptrdiff_t>(first_), all.end());
+    all.erase(std::unique(all.begin() + static_cast<std::ptrdiff_t>(first_), all.end()), all.end());
+    const std::size_t count = all.size() - first_;
+    if (count > 0) to.push_back({op, static_cast<std::uint32_t>(first_), static_cast<std::uint32_t>(count)});
+  }
+
+  PlanTables& tables_;
+  const plan::PlanView& plan_;
+  std::vector<std::uint8_t> varies_, fixed_;
+  std::size_t first_ = 0;
+};
 
 // What wire::BlockRef says lies in a block; all parts are multiples of 16 bytes.
 std::uint32_t block_bytes(const plan::OpDesc& op, bool takes_turn) {
@@ -232,7 +269,7 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   build_stretches(tables);
   tables.event_count = plan.event_count;
   if (chain && can_chain(plan)) tables.turn_event = tables.event_count++;
-  build_varying(tables);
+  Varying(tables).find();
   if (records && tables.list_count() > 0) tables.record_capacity = record_capacity(plan);
   Result<FrameLayout> layout = build_layout(tables);
   if (!layout.ok()) return layout.status();

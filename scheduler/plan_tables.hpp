@@ -38,6 +38,11 @@ struct Stretch {
   std::uint32_t first_report, reports;    // into stretch_reports: reports that its ops publish
 };
 
+/// An op and those of its dims that follow from a symbol: `count` of PlanTables::varying_dims from `first` on.
+struct VaryingOp {
+  std::uint32_t op, first, count;
+};
+
 /// PlanTables is immutable after make_plan_tables and shared by all threads.
 struct PlanTables {
   plan::PlanView plan;
@@ -63,7 +68,9 @@ struct PlanTables {
   std::uint32_t event_count = 0;         // of a slot, with that one
   // What may change from run to run without a new frame: dims that no grid, event or report hangs on, and the ops that use some.
   std::vector<plan::DimId> fixed_dims;   // those that must not change
-  std::vector<std::uint32_t> varying_ops;
+  std::vector<VaryingOp> varying_ops;    // in what they compute
+  std::vector<VaryingOp> varying_waits;  // in their waits, which may name the same events all the same
+  std::vector<plan::DimId> varying_dims;
   std::uint32_t record_capacity = 0;     // wire::TileRecord that a frame has room for; 0: workers take tasks
   // Stretches; none with Spine::tiles.
   std::vector<Stretch> stretches;
@@ -75,6 +82,7 @@ struct PlanTables {
   std::uint32_t stretch_count() const { return static_cast<std::uint32_t>(stretches.size()); }
   /// Lists of a frame: list `worker` of stretch s is number s * workers + worker.
   std::uint32_t list_count() const { return stretch_count() * workers; }
+  std::span<const plan::DimId> dims_of(const VaryingOp& op) const { return std::span(varying_dims).subspan(op.first, op.count); }
   bool chained() const { return turn_event != plan::kNone; }
   /// Whether `op` begins a run: what all others wait for, directly or not.
   bool takes_turn(std::uint32_t op) const { return chained() && plan.ops[op].wait_count == 0; }

@@ -1,0 +1,306 @@
+// generate(): whatever is sent ahead, the tokens are those of one run after the other, and the state is what those leave behind.
+#include "ccks/generate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "codegen/plan_image.hpp"
+#include "scheduler/dims.hpp"
+#include "scheduler/instance.hpp"
+#include "scheduler/tools/run_data.hpp"
+#include "spec/parse.hpp"
+#include "spec/reference.hpp"
+
+namespace ccks::test {
+namespace {
+
+using Constants = std::vector<std::pair<std::string, std::int64_t>>;
+const Constants kTiny = {{"layers", 2}, {"d", 64}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 96}, {"vocab", 61}, {"context", 40}};
+const std::vector<std::int32_t> kPrompt = {5, 17, 60, 2, 2, 31};
+constexpr std::uint32_t kTokens = 12;
+
+const std::string& spec_path() {
+  static const std::string path = CCKS_SOURCE_DIR "/spec/examples/llama.yaml";
+  return path;
+}
+
+struct Way {
+  const char* name;
+  const char* arm;
+  const char* policy;
+  const char* spine;
+  bool chain;
+};
+
+Engine open_engine(const Way& way, std::uint32_t slots = 5, std::uint32_t states = 1) {
+  SpecOptions options;
+  options.constants = kTiny;
+  options.workers_hint = 3;
+  Result<Program> program = Program::from_spec_file(spec_path(), options);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  DeviceOptions device;
+  device.kind = "host";
+  device.workers = 3;
+  EngineOptions engine;
+  engine.arm = way.arm;
+  engine.policy = way.policy;
+  engine.spine = way.spine;
+  engine.chain_states = way.chain;
+  engine.slots = slots;
+  engine.states = states;
+  Result<Engine> out = Engine::create(open_device(device).value(), *program, engine);
+  EXPECT_TRUE(out.ok()) << out.status().message();
+  spec::ParseOptions parse;
+  parse.constants = kTiny;
+  const spec::ParseResult parsed = spec::parse_file(spec_path(), parse);
+  const std::vector<std::int64_t> dims = {1, 0};
+  for (spec::TensorId id = 0; id < parsed.program.tensors.size(); ++id) {
+    const spec::Tensor& tensor = parsed.program.tensor(id);
+    if (tensor.kind != spec::TensorKind::weight) continue;
+    const auto bytes = run::encode(tensor.dtype, spec::seeded_values(parsed.program, id, dims, 7).values);
+    EXPECT_TRUE(out->bind_weight(tensor.name, bytes).ok());
+  }
+  EXPECT_TRUE(out->start().ok());
+  return std::move(*out);
+}
+
+std::int32_t step(Engine& engine, std::span<const std::int32_t> tokens, std::int64_t position, std::uint32_t state) {
+  RunRequest request;
+  request.dims = {{"n", static_cast<std::int64_t>(tokens.size())}, {"pos", position}};
+  request.inputs = {{"tokens", std::as_bytes(tokens)}};
+  request.state = state;
+  Result<ccks::Run> run = engine.submit(std::move(request));
+  EXPECT_TRUE(run.ok() && run->wait().ok());
+  return static_cast<std::int32_t>(run->report("token").value().at(0));
+}
+
+/// One run after the other, each token by way of the host.
+std::vector<std::int32_t> plain(std::vector<std::int32_t> prompt, std::uint32_t count, std::uint32_t state = 0) {
+  static Engine engine = open_engine({"plain", "copilot", "lookahead", "auto", false}, 2, 4);
+  EXPECT_TRUE(engine.reset_state(state).ok());
+  std::vector<std::int32_t> out = {step(engine, prompt, 0, state)};
+  auto position = static_cast<std::int64_t>(prompt.size());
+  while (out.size() < count) {
+    const std::int32_t last = out.back();
+    out.push_back(step(engine, {&last, 1}, position++, state));
+  }
+  return out;
+}
+
+GenerateRequest request_of(std::span<const std::int32_t> prompt, std::uint32_t count, std::uint32_t ahead) {
+  GenerateRequest request;
+  request.prompt = prompt;
+  request.max_tokens = count;
+  request.ahead = ahead;
+  return request;
+}
+
+class Generate : public testing::TestWithParam<Way> {};
+
+TEST_P(Generate, TokensAreThoseOfOneRunAfterTheOther) {
+  const std::vector<std::int32_t> want = plain(kPrompt, kTokens);
+  Engine engine = open_engine(GetParam());
+  for (std::uint32_t ahead = 0; ahead <= 3; ++ahead) {
+    ASSERT_TRUE(engine.reset_state(0).ok());
+    const Result<GenerateResult> got = generate(engine, request_of(kPrompt, kTokens, ahead));
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_EQ(got->tokens, want) << "ahead " << ahead;
+    EXPECT_EQ(got->reason, StopReason::length);
+    EXPECT_EQ(got->dropped, 0u);
+    EXPECT_EQ(got->position, static_cast<std::int64_t>(kPrompt.size() + kTokens) - 1);
+  }
+}
+
+// Wherever it stops, what was sent ahead leaves nothing behind: going on from there gives the tokens that would have come.
+TEST_P(Generate, StopsAtEveryPlaceAndGoesOnFromThere) {
+  const std::vector<std::int32_t> want = plain(kPrompt, kTokens);
+  Engine engine = open_engine(GetParam());
+  for (std::size_t place = 0; place + 1 < want.size(); ++place) {
+    if (std::find(want.begin(), want.begin() + static_cast<std::ptrdiff_t>(place), want[place]) !=
+        want.begin() + static_cast<std::ptrdiff_t>(place)) continue;  // it would have stopped earlier
+    ASSERT_TRUE(engine.reset_state(0).ok());
+    GenerateRequest first = request_of(kPrompt, kTokens, 1 + static_cast<std::uint32_t>(place % 3));
+    first.stop = {&want[place], 1};
+    const Result<GenerateResult> head = generate(engine, first);
+    ASSERT_TRUE(head.ok()) << head.status().message();
+    EXPECT_EQ(head->reason, StopReason::token);
+    ASSERT_EQ(head->tokens, std::vector<std::int32_t>(want.begin(), want.begin() + static_cast<std::ptrdiff_t>(place) + 1));
+    GenerateRequest rest = request_of({&head->tokens.back(), 1}, kTokens - static_cast<std::uint32_t>(place) - 1, 2);
+    rest.position = head->position;
+    const Result<GenerateResult> tail = generate(engine, rest);
+    ASSERT_TRUE(tail.ok()) << tail.status().message();
+    EXPECT_EQ(tail->tokens, std::vector<std::int32_t>(want.begin() + static_cast<std::ptrdiff_t>(place) + 1, want.end())) << place;
+  }
+}
+
+TEST_P(Generate, PromptsInPartsAndUpToTheLastPosition) {
+  const std::vector<std::int32_t> want = plain(kPrompt, 35);
+  Engine engine = open_engine(GetParam());
+  GenerateRequest request = request_of(kPrompt, 100, 1);
+  request.prompt_chunk = 4;
+  const Result<GenerateResult> got = generate(engine, request);
+  ASSERT_TRUE(got.ok()) << got.status().message();
+  EXPECT_EQ(got->reason, StopReason::position);
+  EXPECT_EQ(got->tokens, want);
+}
+
+TEST_P(Generate, StatesBesideEachOther) {
+  Engine engine = open_engine(GetParam(), 9, 3);
+  std::vector<std::thread> clients;
+  for (std::uint32_t state = 0; state < 3; ++state) {
+    clients.emplace_back([&, state] {
+      std::vector<std::int32_t> prompt = kPrompt;
+      prompt.resize(2 + state);
+      GenerateRequest request = request_of(prompt, kTokens, 1);
+      request.state = state;
+      const Result<GenerateResult> got = generate(engine, request);
+      ASSERT_TRUE(got.ok()) << got.status().message();
+      static std::mutex one;
+      const std::lock_guard lock(one);
+      EXPECT_EQ(got->tokens, plain(prompt, kTokens)) << "state " << state;
+    });
+  }
+  for (std::thread& client : clients) client.join();
+}
+
+TEST_P(Generate, TheCallerMayStopAndRefusalsSayWhy) {
+  Engine engine = open_engine(GetParam());
+  GenerateRequest request = request_of(kPrompt, kTokens, 1);
+  request.on_token = [](const GeneratedToken& token) { return token.index < 2; };
+  const Result<GenerateResult> got = generate(engine, request);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->reason, StopReason::caller);
+  EXPECT_EQ(got->tokens.size(), 3u);
+  request.position = 36;
+  EXPECT_EQ(generate(engine, request).status().code(), ErrorCode::out_of_range);
+  request.position = 0;
+  request.names.token = "nothing";
+  EXPECT_FALSE(generate(engine, request).ok());
+  request.names = {};
+  request.names.next = "logits";
+  EXPECT_EQ(generate(engine, request).status().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(generate(engine, request_of({}, 3, 1)).status().code(), ErrorCode::invalid_argument);
+  ASSERT_TRUE(engine.drain(std::chrono::seconds(20)).ok());
+}
+
+TEST_P(Generate, FeedsThatCannotBe) {
+  Engine engine = open_engine(GetParam(), 5, 2);
+  const std::int32_t token = 3;
+  RunRequest first;
+  first.inputs = {{"tokens", std::as_bytes(std::span(&token, 1))}};
+  Result<ccks::Run> run = engine.submit(std::move(first));
+  ASSERT_TRUE(run.ok());
+  const auto refused = [&](std::string_view input, const ccks::Run* from, std::string_view output, std::uint32_t state, std::int64_t n) {
+    RunRequest next;
+    next.dims = {{"n", n}, {"pos", 1}};
+    next.state = state;
+    next.feeds = {{input, from, output}};
+    return engine.submit(std::move(next)).status().code() == ErrorCode::invalid_argument;
+  };
+  const ccks::Run none;
+  EXPECT_TRUE(refused("tokens", &*run, "logits", 0, 1));
+  EXPECT_TRUE(refused("tokens", &*run, "next", 1, 1));   // nothing keeps them in order
+  EXPECT_TRUE(refused("tokens", &*run, "next", 0, 2));   // two tokens of one
+  EXPECT_TRUE(refused("tokens", &none, "next", 0, 1));
+  EXPECT_TRUE(refused("next", &*run, "next", 0, 1));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, Generate,
+                         testing::Values(Way{"lookahead", "copilot", "lookahead", "auto", true},
+                                         Way{"tiles", "copilot", "lookahead", "tiles", true},
+                                         Way{"lists", "copilot", "lookahead", "lists", true},
+                                         Way{"fixed", "static", "static", "auto", true},
+                                         Way{"reactive", "copilot", "reactive", "auto", true},
+                                         Way{"unchained", "copilot", "lookahead", "auto", false},
+                                         Way{"gpu_queue", "gpu_queue", "lookahead", "auto", true},
+                                         Way{"stream", "stream", "lookahead", "auto", true}),
+                         [](const auto& way) { return std::string(way.param.name); });
+
+// ---- frames ----------------------------------------------------------------------------------------------------------
+
+class FrameUpdate : public testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    spec::ParseOptions parse;
+    parse.constants = kTiny;
+    program_ = spec::parse_file(spec_path(), parse).program;
+    codegen::PlanOptions options;
+    options.device = "cuda";
+    options.workers = 6;
+    plan_ = *codegen::make_plan(program_, options);
+    tables_ = scheduler::make_plan_tables(plan_->view(), 6, scheduler::Spine::whole, true, GetParam()).value();
+  }
+  void build(scheduler::Instance& instance, std::int64_t n, std::int64_t position) {
+    const std::vector<std::int64_t> symbols = {n, position};
+    instance.reserve(tables_);
+    ASSERT_TRUE(instance.rebuild(tables_, symbols, dims(symbols), {4096, 8192, 0, 0}, 512, 1024, 0).ok());
+  }
+  std::vector<std::int64_t> dims(const std::vector<std::int64_t>& symbols) {
+    std::vector<std::int64_t> out(tables_.plan.dims.size());
+    EXPECT_TRUE(scheduler::evaluate_plan(tables_.plan, symbols, out).ok());
+    return out;
+  }
+  std::vector<std::byte> copy(const scheduler::Instance& instance) {
+    return {instance.frame().begin(), instance.frame().end()};
+  }
+
+  spec::Program program_;
+  std::shared_ptr<const codegen::PlanImage> plan_;
+  scheduler::PlanTables tables_;
+};
+
+TEST_P(FrameUpdate, GivesTheFrameThatWouldBeBuiltAndSaysWhatChanged) {
+  scheduler::Instance instance, other;
+  build(instance, 1, 3);
+  build(other, 1, 29);
+  std::vector<std::byte> device = copy(instance);
+  const std::vector<std::int64_t> symbols = {1, 29};
+  ASSERT_TRUE(instance.update(tables_, symbols, dims(symbols)).value());
+  EXPECT_TRUE(instance.matches(symbols));
+  EXPECT_EQ(instance.dims_hash(), other.dims_hash());
+  const auto changes = instance.take_changes();
+  ASSERT_FALSE(changes.empty());
+  for (const scheduler::FrameRange& range : changes) {
+    ASSERT_LE(range.end, device.size());
+    std::memcpy(device.data() + range.first, instance.frame().data() + range.first, range.end - range.first);
+  }
+  EXPECT_EQ(device, copy(instance));
+  EXPECT_EQ(device, copy(other));
+  EXPECT_TRUE(instance.take_changes().empty());
+}
+
+TEST_P(FrameUpdate, LeavesWhatListsHangOnToARebuild) {
+  scheduler::Instance instance;
+  build(instance, 1, 3);
+  const std::vector<std::byte> before = copy(instance);
+  const std::vector<std::int64_t> symbols = {7, 3};
+  EXPECT_FALSE(instance.update(tables_, symbols, dims(symbols)).value());
+  EXPECT_EQ(copy(instance), before);
+}
+
+TEST_P(FrameUpdate, FedInputsComeAndGo) {
+  scheduler::Instance instance;
+  build(instance, 1, 3);
+  const std::vector<std::byte> before = copy(instance);
+  std::uint32_t tokens = 0;
+  while (std::string_view(tables_.plan.tensors[tokens].name) != "tokens") ++tokens;
+  const std::vector<scheduler::Feed> feeds = {{tokens, 777'216}};
+  instance.feed(tables_, feeds);
+  std::size_t moved = 0;
+  for (std::uint32_t op = 0; op < tables_.op_count(); ++op) {
+    const auto* operands = reinterpret_cast<const wire::OperandParams*>(instance.frame().data() + tables_.blocks[op].offset + sizeof(wire::OpParams));
+    for (std::uint32_t i = 0; i < instance.op(op).input_count; ++i) moved += operands[i].offset == 777'216;
+  }
+  EXPECT_EQ(moved, 1u);
+  instance.feed(tables_, {});
+  EXPECT_EQ(copy(instance), before);
+}
+
+INSTANTIATE_TEST_SUITE_P(Chained, FrameUpdate, testing::Bool());
+
+}  // namespace
+}  // namespace ccks::test
