@@ -3,7 +3,7 @@
 // Memory ordering (ring.hpp)
 //   inbox slots   written here [R1], read by the worker [R2]
 //   outbox slots  written by the worker [R1], read here [R2]
-//   verdicts      written here [V1], read by the worker [V2]
+//   verdicts      on drafts: relaxed, they publish nothing but themselves
 //   consumed      HostLine::outbox_consumed, stored here [R3], loaded by the worker [R4]
 #pragma once
 
@@ -69,7 +69,7 @@ class WorkerLinks {
   /// The verdict on the task that was sent to `worker` as a draft, at `position`: `task` says what becomes of it. It has not
   /// been answered.
   void send_verdict(std::uint32_t worker, const wire::Task& task, std::uint32_t position) {
-    workers_[worker].inbox.put_verdict_release(task, position);  // [V1]
+    workers_[worker].inbox.put_verdict_relaxed(task, position);
   }
 
   /// Fetches, to be written, what send() to `worker` writes: a GPU that polls an inbox leaves none of it in this core's cache,

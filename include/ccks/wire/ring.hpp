@@ -10,12 +10,11 @@
 //           HostLine::outbox_consumed; for an inbox it is implied by the done record of the task, itself a slot [R1, R2]
 //   Invariant  whatever the producer wrote before it published slot p (run frames, inputs, reports) is visible to a
 //              consumer that has seen seq p + 1; a slot is not written again before its consumer has read it.
-//   verdict on a task that was sent as a draft (task.hpp): rewrites the slot [V1] with other flags, read by the worker [V2]
+//   verdict on a task that was sent as a draft (task.hpp): the producer rewrites the slot with other flags, the consumer looks at its
+//           upper half. Relaxed on both sides: flags publish nothing but themselves
 //   [R1] Atoms::store_slot_release: release   -> pairs with [R2]
 //        Atoms::store_slot_relaxed: for a slot that publishes nothing but itself
 //   [R2] Atoms::load_slot_acquire: acquire    -> pairs with [R1]
-//   [V1] Atoms::store_slot_release, of which only the flags are news            -> pairs with [V2]
-//   [V2] Atoms::link_load_relaxed of the upper half: flags publish nothing else -> pairs with [V1]
 //   [R3] Atoms::link_store_release            -> pairs with [R4]
 //   [R4] Atoms::link_load_acquire             -> pairs with [R3]
 //
@@ -82,10 +81,10 @@ class RingWriter {
       rest += third_step;
     }
   }
-  /// Writes the item at `position` again, which its consumer still holds, with other flags. [V1] release.
-  CCKS_HD_ANY void put_verdict_release(T item, u32 position) {
+  /// Writes the item at `position` again, which its consumer still holds, with other flags. Relaxed: they publish nothing else.
+  CCKS_HD_ANY void put_verdict_relaxed(T item, u32 position) {
     item.seq = ring_seq(position);
-    atoms_.store_slot_release(&slots_[position & mask_], to_words(item));
+    atoms_.store_slot_relaxed(&slots_[position & mask_], to_words(item));
   }
   /// Relaxed is enough where the slot publishes nothing but its own 16 bytes.
   CCKS_HD_ANY void put_relaxed(T item) {

@@ -4,8 +4,8 @@
 // Memory ordering
 //   events   [E2] acquired here, released by the tile that signals [E1] (wire/event.hpp). Bodies run after a barrier that
 //            follows, so all lanes see what was acquired.
-//   verdict  [V2] read here, written by the host [V1] (wire/ring.hpp). Relaxed: it says only what it says. What the body reads
-//            of the host stands before the draft [R1], what it reads of other workers before its events
+//   verdict  relaxed (wire/ring.hpp): it says only what it says. What the body reads of the host stands before the draft [R1, R2],
+//            what it reads of other workers before its events
 #pragma once
 
 #include "ccks/worker/op_entry.hpp"
@@ -127,10 +127,11 @@ class EventWait {
   static constexpr u32 kLooks = Platform::kPipelined ? 3 : 1;
   static constexpr u64 kLookApartNs = 320;
 
-  /// One lane looks: the others have other things to do, or are of its warp. The upper half of the slot has the flags.
+  /// One lane looks: the others have other things to do, or are of its warp. The upper half of the slot has the flags. Relaxed: a
+  /// verdict publishes nothing else.
   CCKS_HD_ANY u64 look(const wire::Task* slot) const {
     if (!platform_.leader()) return 0;
-    return platform_.atoms().link_load_relaxed(reinterpret_cast<const u64*>(slot) + 1);  // [V2]
+    return platform_.atoms().link_load_relaxed(reinterpret_cast<const u64*>(slot) + 1);
   }
   CCKS_HD_ANY u32 flags_of(u64 look) const { return wire::from_words<wire::Task>({0, platform_.uniform(look)}).slot_flags; }
   CCKS_HD_ANY void rest_until(u64 ns) const {
