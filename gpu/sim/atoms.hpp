@@ -19,6 +19,8 @@ struct SimAtoms {
   wire::SlotWords load_slot_acquire(const void* slot) const { return load_slot(slot, Order::acquire); }
   /// [R1] pairs with [R2].
   void store_slot_release(void* slot, const wire::SlotWords& value) const { store_slot(slot, value, Order::release); }
+  /// [R5] pairs with [R2]. The simulated links know no scopes.
+  void store_slot_release_device(void* slot, const wire::SlotWords& value) const { store_slot_release(slot, value); }
   void store_slot_relaxed(void* slot, const wire::SlotWords& value) const {
     store_slot(slot, value, device() ? Order::relaxed : Order::release);
   }

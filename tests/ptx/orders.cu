@@ -24,6 +24,7 @@ namespace ptx = ccks::worker::ptx;
 
 PROBE_LOAD(load_slot_acquire, SlotWords)
 PROBE_STORE(store_slot_release, SlotWords)
+PROBE_STORE(store_slot_release_device, SlotWords)
 PROBE_STORE(store_slot_relaxed, SlotWords)
 PROBE_LOAD(link_load_acquire, u32)
 PROBE_LOAD(link_load_relaxed, u32)

@@ -80,6 +80,7 @@ struct MutantAtoms {
     return unchecked(atoms().look_at_slot(slot, read_order()), slot);
   }
   void store_slot_release(void* slot, const wire::SlotWords& value) const { store_slot(slot, value, Order::release); }
+  void store_slot_release_device(void* slot, const wire::SlotWords& value) const { store_slot_release(slot, value); }
   void store_slot_relaxed(void* slot, const wire::SlotWords& value) const {
     store_slot(slot, value, device() ? Order::relaxed : Order::release);
   }

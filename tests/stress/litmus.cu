@@ -30,6 +30,11 @@ struct UnorderedAtoms : CudaAtoms {
   __device__ static void event_add_release(u32* p, u32 v) { atomicAdd(p, v); }
 };
 
+/// What a worker's answers do: the slot crosses the link, what it announces stays on the GPU.
+struct AnswerAtoms : CudaAtoms {
+  __device__ static void store_slot_release(void* slot, const wire::SlotWords& w) { store_slot_release_device(slot, w); }  // [R5]
+};
+
 /// Ends a wait: true once nothing has happened for the deadline.
 struct Patience {
   u64 limit_ns;
@@ -204,6 +209,20 @@ extern "C" __global__ void litmus_consume_warp(const LitmusParams p) {
 
 extern "C" __global__ void litmus_blocks(const LitmusParams p) { between_blocks<CudaAtoms>(p); }
 extern "C" __global__ void litmus_blocks_unordered(const LitmusParams p) { between_blocks<UnorderedAtoms>(p); }
+/// Even blocks send over rings that the host reads, odd ones take the same tasks from rings that it writes, which lie behind the
+/// others. Payloads and credit do not leave the GPU.
+extern "C" __global__ void litmus_relay(const LitmusParams p) {
+  const u32 ring = blockIdx.x / 2 * blockDim.x + threadIdx.x;
+  if (ring >= p.rings) return;
+  LitmusParams mine = p;
+  if (blockIdx.x % 2 == 0) {
+    mine.counts += sizeof(LitmusCounts) * p.rings;
+    produce<AnswerAtoms>(mine, ring);
+  } else {
+    mine.slots += sizeof(wire::Task) * p.rings * p.capacity;
+    consume<CudaAtoms>(mine, ring);
+  }
+}
 extern "C" __global__ void litmus_events(const LitmusParams p) { events<CudaAtoms>(p); }
 extern "C" __global__ void litmus_events_unordered(const LitmusParams p) { events<UnorderedAtoms>(p); }
 

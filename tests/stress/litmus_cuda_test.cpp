@@ -215,6 +215,30 @@ LitmusCounts host_consumes(const LitmusParams& p) {
   });
 }
 
+/// The host passes on what one block tells it to another. Rings p.rings and up are those that it writes.
+LitmusCounts host_relays(const LitmusParams& p) {
+  struct Ring {
+    wire::RingConsumer<wire::Task, wire::HostAtoms> from;
+    wire::RingWriter<wire::Task, wire::HostAtoms> to;
+    u64 taken = 0;
+  };
+  std::vector<Ring> rings;
+  for (u32 r = 0; r < p.rings; ++r) {
+    rings.push_back({{slots_of(p, r), p.capacity, p.start}, {slots_of(p, p.rings + r), p.capacity, p.start}});
+  }
+  return serve_rings(p, [&](u32 r, LitmusCounts& counts) {
+    Ring& ring = rings[r];
+    wire::Task task;
+    u64 count = 0;
+    for (; ring.taken < p.trials && count < 32; ++count, ++ring.taken) {
+      if (!ring.from.poll(task)) break;  // [R2]
+      counts.wrong_slots += !is_litmus_task(task, r, ring.taken);
+      ring.to.put_release(task);  // [R1]
+    }
+    return count;
+  });
+}
+
 TEST_F(LitmusCuda, MessagesFromHostToGpu) { hand_over("litmus_consume_warp", host_produces, 4, kLanes, 256); }
 TEST_F(LitmusCuda, MessagesFromGpuToHost) { hand_over("litmus_produce", host_consumes, 32, 32, 32); }
 
@@ -234,6 +258,18 @@ TEST_F(LitmusCuda, MessagesBetweenBlocks) {
   LitmusParams p = make_rings(pairs * kLanes, 2, before_the_wrap(hand_overs() / (pairs * kLanes)), hand_overs(),
                               MemoryKind::device);
   launch("litmus_blocks", pairs * 2, kLanes, p);
+  expect_clean(gpu_counts(p, p.rings * 2), total_of(p) * 2);
+}
+
+TEST_F(LitmusCuda, WhatStaysOnTheGpuIsThereBeforeTheHostsWordOfIt) {
+  const u32 pairs = kernels_->processors() / 2;
+  LitmusParams p = make_rings(pairs * kLanes * 2, 2, 0, hand_overs(), MemoryKind::link);
+  p.rings /= 2;  // as many again lead back to the GPU
+  p.payload = allocate(u64{p.rings} * p.capacity * sizeof(u64), MemoryKind::device);
+  p.consumed = allocate(p.rings * sizeof(u32), MemoryKind::device);
+  ASSERT_TRUE(put(p.consumed, std::vector<u32>(p.rings, p.start), MemoryKind::device).ok());
+  launch("litmus_relay", pairs * 2, kLanes, p);
+  expect_clean(host_relays(p), total_of(p));
   expect_clean(gpu_counts(p, p.rings * 2), total_of(p) * 2);
 }
 

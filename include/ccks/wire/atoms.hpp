@@ -30,6 +30,8 @@ struct HostAtoms {
     ref(words).store(value.low, std::memory_order_relaxed);
     ref(words + 1).store(value.high, std::memory_order_release);
   }
+  /// [R5] release: pairs with [R2]. A CPU's memory is all of one kind.
+  static void store_slot_release_device(void* slot, const SlotWords& value) { store_slot_release(slot, value); }
   /// On the CPU a slot takes two stores, so even a slot that publishes only itself needs [R1].
   static void store_slot_relaxed(void* slot, const SlotWords& value) { store_slot_release(slot, value); }
 

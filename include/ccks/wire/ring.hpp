@@ -14,12 +14,15 @@
 //           upper half. Relaxed on both sides: flags publish nothing but themselves
 //   [R1] Atoms::store_slot_release: release   -> pairs with [R2]
 //        Atoms::store_slot_relaxed: for a slot that publishes nothing but itself
-//   [R2] Atoms::load_slot_acquire: acquire    -> pairs with [R1]
+//   [R5] Atoms::store_slot_release_device: release of what lies in the device's own memory -> pairs with [R2] of whoever reads
+//        that memory after the host has seen the slot: a worker that the host has told of it, a copy that it starts
+//   [R2] Atoms::load_slot_acquire: acquire    -> pairs with [R1], [R5]
 //   [R3] Atoms::link_store_release            -> pairs with [R4]
 //   [R4] Atoms::link_load_acquire             -> pairs with [R3]
 //
 // An Atoms type is a small copyable value (so a simulator may carry a pointer in it) with
-//   SlotWords load_slot_acquire(const void* slot), void store_slot_release(void*, SlotWords), store_slot_relaxed
+//   SlotWords load_slot_acquire(const void* slot), void store_slot_release(void*, SlotWords), store_slot_release_device,
+//   store_slot_relaxed
 //   u32 link_load_acquire(const u32*), link_load_relaxed(const u32*), u64 link_load_relaxed(const u64*)
 //   void link_store_release(u32*, u32), link_store_relaxed(u32*, u32), link_store_relaxed(u64*, u64)
 //   u32 event_load_acquire(const u32*), void event_add_release(u32*, u32)        [see event.hpp]
@@ -68,6 +71,11 @@ class RingWriter {
   CCKS_HD_ANY void put_release(T item) {
     item.seq = ring_seq(position_);
     atoms_.store_slot_release(&slots_[position_++ & mask_], to_words(item));
+  }
+  /// [R5] release: what this thread wrote into the device's memory is there before the slot; nothing is said of link memory.
+  CCKS_HD_ANY void put_release_device(T item) {
+    item.seq = ring_seq(position_);
+    atoms_.store_slot_release_device(&slots_[position_++ & mask_], to_words(item));
   }
   /// `count` items with one call, each with a first field `step` and a third field `third_step` higher than those of the one
   /// before. [R1] as put_release.

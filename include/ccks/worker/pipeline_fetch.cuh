@@ -38,6 +38,7 @@ class CudaFetch : CudaStage {
       } else if (word(memory_.leave) == 0 && source_.poll()) {
         continue;
       } else {
+        prefetch_next();
         platform_.idle(misses);
         if (misses++ % kPollsPerLook != kPollsPerLook - 1) continue;
         if (idle_since == 0) idle_since = platform_.now_ns();
@@ -52,10 +53,13 @@ class CudaFetch : CudaStage {
   static constexpr u32 kAhead = 2;         // groups opened before the oldest of them is handed on
   static constexpr u32 kRequested = 2;     // groups asked for before the oldest of them is opened
   static constexpr u32 kNoOp = 0xffffffffu;
+  // Tiles whose operands are asked for before they run. All workers share the L2 cache: more would drive out what is to come first.
+  static constexpr u32 kPrefetchedTiles = 2;
   static constexpr u32 kPollsPerLook = 8;  // one read in nine goes to the host's line
   static constexpr u32 kRefreshesPerClock = 4;
   // A busy worker looks at the host's line so often: reading it takes the fetching warp 1 us, and a handoff waits for it.
   static constexpr u64 kLookNs = 25'000;
+  static constexpr u64 kUrgentLookNs = 100'000;  // also where the gate is about to have nothing
 
   __device__ __forceinline__ bool gate_closed() const {
     return ptx::ld_acquire_cta_shared(&memory_.closing) != 0 || word(memory_.stop) != 0;  // [P10] pairs with [P9]
@@ -106,7 +110,7 @@ class CudaFetch : CudaStage {
     }
     __syncwarp();
   }
-  __device__ __forceinline__ bool overdue() const { return platform_.now_ns() - looked_at_ > kLookNs; }
+  __device__ __forceinline__ bool overdue(u64 limit_ns = kLookNs) const { return platform_.now_ns() - looked_at_ > limit_ns; }
 
   /// Waits until the queue has a task, is drained, or is given up. The worker takes one only once its last body has ended:
   /// others are there to run what it would hold. It neither leaves nor suspends in between, see WorkerLoop::await_queue.
@@ -137,13 +141,14 @@ class CudaFetch : CudaStage {
     const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
     const u32 posted = ptx::ld_acquire_cta_shared(&memory_.posted);        // [P8] pairs with [P7]
     done_ = static_cast<i32>(signalled - posted) < 0 ? signalled : posted;
-    if (++unlooked_ % kRefreshesPerClock == 0 && overdue()) look_at_host(0);
+    if (++unlooked_ % kRefreshesPerClock == 0 && overdue(opened_ - done_ < Memory::kOpened / 2 ? kUrgentLookNs : kLookNs)) look_at_host(0);
     return opened_ + tiles - done_ <= Memory::kOpened;
   }
   /// False: the worker leaves.
   __device__ __forceinline__ bool await_room(u32 tiles = 1) {
     for (u32 spins = 0; !has_room(tiles); ++spins) {
       if (gate_closed()) return false;
+      prefetch_next();
       rest(spins);
     }
     return true;
@@ -282,20 +287,27 @@ class CudaFetch : CudaStage {
       ptx::copy_wait<0>();
     }
     __syncwarp();
-    const u32 lane = platform_.control_lane(), part = lane % kLanesARecord, mine = lane / kLanesARecord, first = published_;
-    const u32 at = slot(first + mine);
+    const u32 lane = platform_.control_lane(), part = lane % kLanesARecord, mine = lane / kLanesARecord;
+    const u32 at = slot(published_ + mine);
     const Control control = memory_.controls[at];
     const u8 flags = memory_.records[at].flags;
     if (mine < count && (control.flags & Memory::kFresh) != 0) {
       finish_copy(control.block, list_state_, (flags & wire::kRecordState) != 0, part, kLanesARecord);
     }
-    const bool streams = mine < count && part == 0 && (flags & wire::kRecordStreamed) != 0 && control.kind == TileKind::body;
     publish_tiles(count);
-    for (u32 left = __ballot_sync(kFullWarp, streams); left != 0; left &= left - 1) {
-      prefetch(memory_.entries[slot(first + (static_cast<u32>(__ffs(static_cast<int>(left))) - 1) / kLanesARecord)]);
-    }
+    prefetch_next();
   }
 
+  /// Of the tiles handed on, those that run next: what they read that no tile before them writes.
+  __device__ __forceinline__ void prefetch_next() {
+    const u32 gated = platform_.uniform(word(memory_.gated));
+    if (static_cast<i32>(prefetched_ - gated) < 0) prefetched_ = gated;
+    for (; prefetched_ != published_ && prefetched_ - gated < kPrefetchedTiles; ++prefetched_) {
+      const u32 at = slot(prefetched_);
+      const bool streams = (memory_.records[at].flags & wire::kRecordStreamed) != 0;
+      if (streams && memory_.controls[at].kind == TileKind::body) prefetch(memory_.entries[at]);
+    }
+  }
   __device__ __forceinline__ void prefetch(const Memory::Entry& entry) const {
     prefetch_operands<Ops>(platform_.control_lane(), kWarpLanes, *entry.frame, *entry.op, entry.tile);
   }
@@ -443,7 +455,7 @@ class CudaFetch : CudaStage {
     }
     hand_on();
     if (op_tile && !queued && staging.signal_count > wire::kRecordSignals) emit_signals(parsed, staging, coord, tile);
-    if (kind == TileKind::body) prefetch(memory_.entries[at]);
+    prefetch_next();
   }
   __device__ __forceinline__ void set_control(u32 at, TileKind kind, u32 flags, const Parsed& parsed, u32 tile) {
     const OpenTask& task = parsed.task;
@@ -585,8 +597,8 @@ class CudaFetch : CudaStage {
 
   Source& source_;
   Watch& watch_;
-  // Tiles since the launch: done, handed on, opened, asked for.
-  u32 done_ = 0, published_ = 0, opened_ = 0, requested_ = 0;
+  // Tiles since the launch: done, operands asked for, handed on, opened, records asked for.
+  u32 done_ = 0, prefetched_ = 0, published_ = 0, opened_ = 0, requested_ = 0;
   u32 head_ = 0;
   u32 parsed_first_ = 0, parsed_count_ = 0;
   u32 finished_tiles_ = 0;  // of the first task, by an earlier launch

@@ -20,6 +20,7 @@ inline constexpr u32 kFullWarp = 0xffffffffu;
 struct CudaAtoms {
   __device__ static wire::SlotWords load_slot_acquire(const void* slot) { return ptx::ld_acquire_sys_b128(slot); }  // [R2]
   __device__ static void store_slot_release(void* slot, const wire::SlotWords& w) { ptx::st_release_sys_b128(slot, w); }  // [R1]
+  __device__ static void store_slot_release_device(void* slot, const wire::SlotWords& w) { ptx::st_release_gpu_to_sys_b128(slot, w); }  // [R5]
   __device__ static void store_slot_relaxed(void* slot, const wire::SlotWords& w) { ptx::st_relaxed_sys_b128(slot, w); }
   __device__ static u32 link_load_acquire(const u32* p) { return ptx::ld_acquire_sys(p); }  // [R4]
   __device__ static u32 link_load_relaxed(const u32* p) { return ptx::ld_relaxed_sys(p); }

@@ -25,6 +25,11 @@ __device__ __forceinline__ void st_release_sys_b128(void* p, const wire::SlotWor
   asm volatile("{ .reg .b128 slot; mov.b128 slot, {%1,%2}; st.release.sys.global.b128 [%0], slot; }"
                ::"l"(p), "l"(w.low), "l"(w.high) : "memory");
 }
+/// The store is of system scope, what it publishes of the GPU's: no one operation has two scopes, hence the fence.
+__device__ __forceinline__ void st_release_gpu_to_sys_b128(void* p, const wire::SlotWords& w) {
+  asm volatile("{ .reg .b128 slot; mov.b128 slot, {%1,%2}; fence.acq_rel.gpu; st.relaxed.sys.global.b128 [%0], slot; }"
+               ::"l"(p), "l"(w.low), "l"(w.high) : "memory");
+}
 __device__ __forceinline__ void st_relaxed_sys_b128(void* p, const wire::SlotWords& w) {
   asm volatile("{ .reg .b128 slot; mov.b128 slot, {%1,%2}; st.relaxed.sys.global.b128 [%0], slot; }"
                ::"l"(p), "l"(w.low), "l"(w.high) : "memory");

@@ -74,7 +74,7 @@ class WorkerPost {
     const u32 value = word ? *report_source(frame, op) : static_cast<u32>(op.report);
     const Record record{value, task.epoch, task.op, slot_kind, 0};
     if (!has_room() && !wait_for_room(record, stop)) return false;
-    put(record, !word);
+    put(record, word ? Publishes::itself : Publishes::all);
     return true;
   }
 
@@ -98,7 +98,7 @@ class WorkerPost {
   /// One done record for all inbox tasks finished since the last. The caller has looked at has_room().
   CCKS_HD_ANY void answer() {
     const u16 slot_kind = static_cast<u16>(answer_.slot() | static_cast<u32>(wire::RecordKind::done));
-    put({consumed_tasks_, answer_.epoch, answer_.op, slot_kind, 0}, owed_release_);
+    put({consumed_tasks_, answer_.epoch, answer_.op, slot_kind, 0}, !owed_release_ ? Publishes::itself : tracing() ? Publishes::all : Publishes::device_memory);
     answered_tasks_ = consumed_tasks_;
     owed_ = owed_release_ = false;
   }
@@ -178,12 +178,15 @@ class WorkerPost {
     owed_ = owed_release_ = true;
   }
 
-  CCKS_HD_ANY void put(const Record& record, bool release) {
+  /// What is visible to whoever has seen a record. Tasks leave everything in the device's memory; reports and traces lie elsewhere.
+  enum class Publishes { itself, device_memory, all };
+
+  CCKS_HD_ANY void put(const Record& record, Publishes what) {
     if (platform_.leader()) {
-      if (release) {
-        outbox_.put_release(record);  // [R1]
-      } else {
-        outbox_.put_relaxed(record);
+      switch (what) {
+        case Publishes::itself: outbox_.put_relaxed(record); break;
+        case Publishes::device_memory: outbox_.put_release_device(record); break;  // [R5]
+        case Publishes::all: outbox_.put_release(record); break;                   // [R1]
       }
     } else {
       outbox_.skip();
@@ -218,7 +221,7 @@ class WorkerPost {
       atoms_.link_store_relaxed(&line_->outbox_position, outbox_.position() + (room ? 1 : 0));
       atoms_.link_store_release(&line_->state, static_cast<u32>(state));  // [W1]
     }
-    if (room) put(record, true);
+    if (room) put(record, Publishes::all);
     platform_.posted();
   }
 

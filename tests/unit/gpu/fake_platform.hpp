@@ -30,6 +30,7 @@ struct CountingAtoms : wire::HostAtoms {
     ++counts->slot_stores;
     HostAtoms::store_slot_release(slot, w);
   }
+  void store_slot_release_device(void* slot, const wire::SlotWords& w) const { store_slot_release(slot, w); }
   void store_slot_relaxed(void* slot, const wire::SlotWords& w) const { store_slot_release(slot, w); }
   u32 event_load_acquire(const u32* event) const {
     ++counts->event_loads;
