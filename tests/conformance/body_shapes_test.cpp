@@ -31,12 +31,15 @@ tensors:
   gain: {shape: [2048], kind: weight}
   shift: {shape: [2048], kind: weight}
   w_uneven: {shape: [odd, d], kind: weight}
+  keys: {shape: [50, 2 * h], kind: input}
+  values: {shape: [50, 2 * h], kind: input}
   flat: {shape: [n, d], kind: output}
   rows: {shape: [n, d], kind: output}
   y_row: {shape: [1, d], kind: output}
   y_few: {shape: [3, d], kind: output}
   y_eight: {shape: [8, 4 * d], kind: output}
   t_row: {shape: [1, d], kind: output}
+  t_few: {shape: [3, d], kind: output}
   t_eight: {shape: [8, d], kind: output}
   head: {shape: [batch, heads, n, h], kind: output}
   block: {shape: [n, d], kind: output}
@@ -48,6 +51,10 @@ tensors:
   root: {shape: [2, 2048], kind: output}
   layer: {shape: [2, 2048], kind: output}
   plain_layer: {shape: [n, d], kind: output}
+  attended: {shape: [n, d], kind: output}
+  attended_row: {shape: [1, d], kind: output}
+  largest: {shape: [2], dtype: i32, kind: output}
+  turned: {shape: [1, d], kind: output}
 ops:
   - {op: map, expr: silu(x) * 1.5, out: flat}
   - {op: map, expr: x + b, out: rows}
@@ -55,6 +62,7 @@ ops:
   - {op: matmul, a: few, b: w, epilogue: acc + b, out: y_few}
   - {op: matmul, a: eight, b: tall, out: y_eight}
   - {op: matmul, a: row, b: w.T, epilogue: acc + b, out: t_row}
+  - {op: matmul, a: few, b: w.T, epilogue: acc * b, out: t_few}
   - {op: matmul, a: eight, b: w.T, out: t_eight}
   - {op: matmul, a: q, b: k, transpose_b: true, out: s}
   - {op: softmax, x: s, scale: 0.125, out: p}
@@ -68,6 +76,10 @@ ops:
   - {op: rmsnorm, x: wide, weight: gain, out: root}
   - {op: layernorm, x: wide, weight: gain, bias: shift, out: layer}
   - {op: layernorm, x: x, weight: b, out: plain_layer}
+  - {op: attention, q: x, k: keys, v: values, heads: heads, kv_heads: 2, causal: true, out: attended}
+  - {op: attention, q: row, k: keys, v: values, heads: heads, kv_heads: 2, causal: false, out: attended_row}
+  - {op: argmax, x: wide, out: largest}
+  - {op: rope, x: row, heads: heads, theta: 10000, position: 5, out: turned}
 )yaml";
 
 using Param = std::tuple<const char*, const char*, const char*>;  // device, code, dtype

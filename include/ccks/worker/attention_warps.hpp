@@ -28,14 +28,7 @@ struct Eight<Fixed<D>> {
   static constexpr u32 kCount = 8;
   Sixteen raw = {};
   CCKS_INLINE void load(Fixed<D>, const u8* from) { raw = *reinterpret_cast<const Sixteen*>(from); }
-  CCKS_INLINE void unpack(float (&to)[kCount]) const {
-    struct Values {
-      Storage<D> v[kCount];
-    };
-    const Values all = bit_cast<Values>(raw);
-    CCKS_UNROLL
-    for (u32 i = 0; i < kCount; ++i) to[i] = to_float<D>(all.v[i]);
-  }
+  CCKS_INLINE void unpack(float (&to)[kCount]) const { worker::unpack<D>(raw, to); }
 };
 
 /// Whether eights along the last dim begin at multiples of 16 bytes, wherever a multiple of eight begins.

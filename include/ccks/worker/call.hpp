@@ -90,6 +90,12 @@ struct ShapedTypes : FixedTypes<kTypes...> {
 template <class Types>
 inline constexpr bool kShaped = requires { Types::kShaped; };
 
+/// Fixed<...> or Runtime of an operand. `declared` is for decltype only.
+template <class T>
+CCKS_HD const T& declared();
+template <u32 kIndex, class Types>
+using TypeOf = decltype(declared<Types>().template type<kIndex>());
+
 /// Types as bodies get them, made anew from the call.
 template <class Types>
 CCKS_INLINE Types types_of(const Call& call) {

@@ -1,9 +1,10 @@
 // matmul in blocks of up to 64 x 64 results from scratch, 4 x 4 a lane, where lanes run in warps. Where a block has fewer
-// cells than there are lanes, lanes share a cell and take every n-th k: a head of 16 x 16 has all lanes at work.
+// cells than there are lanes, lanes share a cell and take every n-th k: a block of 16 x 16 has all lanes at work.
 #pragma once
 
 #include "ccks/worker/gemm_warps.hpp"
 #include "ccks/worker/marked.hpp"
+#include "ccks/worker/product_head.hpp"
 #include "ccks/worker/product_thin.hpp"
 #include "ccks/worker/product_turned.hpp"
 
@@ -29,11 +30,11 @@ struct PieceShape {
   CCKS_INLINE u32 pitch() const { return (1u << lines_log) + kPad; }
 };
 
-/// kFlight vectors of a piece a lane: 4, or 1 for heads, whose k is one piece.
-template <u32 kFlight, class Lanes, class Types, class Expr>
+template <class Lanes, class Types, class Expr>
 class BlockProduct {
  public:
   static constexpr u32 kLanes = Lanes::kLanes, kWarp = Lanes::kWarp, kDepth = 64;
+  static constexpr u32 kFlight = 4;  // vectors of a piece a lane
   using Values = float[kFlight][kVector];
 
   CCKS_INLINE BlockProduct(Lanes& lanes, const Call& call, const ProductTile<Types>& t, const Types& types)
@@ -49,13 +50,10 @@ class BlockProduct {
     const bool busy = cell >> cells_log == 0;
     float* a = reinterpret_cast<float*>(lanes_.scratch());
     float* b = a + least(kDepth, k_) * a_.pitch();
-    float* results = kFlight > 1 ? a : b + k_ * b_.pitch();  // a head leaves room for its own
-    EpilogueValues<kVector, Types> values;
-    const u32 i = lanes_.lane() >> wide_log, j = (lanes_.lane() & ((1u << wide_log) - 1)) * kVector;
-    if (kFlight == 1 && i < t_.m && j < t_.n) values.load(call_, types_, t_.c0, t_.c1, t_.row + i, t_.column + j);
+    float* results = a;
     float acc[kVector * kVector] = {};
     CCKS_NO_UNROLL
-    for (u32 k0 = 0; kFlight > 1 ? k0 < k_ : k0 == 0; k0 += kDepth) {
+    for (u32 k0 = 0; k0 < k_; k0 += kDepth) {
       const u32 depth = least(kDepth, k_ - k0);
       Values from_a, from_b;
       fetch(from_a, types_.template type<0>(), call_.operands[0], a_, t_.row, t_.m, k0, depth);
@@ -66,7 +64,7 @@ class BlockProduct {
       lanes_.sync();
       if (busy) multiply(acc, a + ci, b + cj, slice, slices_log, depth);
     }
-    if (kFlight > 1) lanes_.sync();
+    lanes_.sync();
     if (busy) {
       scatter_sums<kVector * kVector>(lanes_, acc, 1, slices, 0, [&](u32 first, u32 count, const float* v) {
         CCKS_UNROLL
@@ -75,10 +73,7 @@ class BlockProduct {
       });
     }
     lanes_.sync();
-    if (kFlight > 1)
-      finish(results, wide_log, expr);
-    else
-      finish_head(results, wide_log, expr, values, i, j);
+    finish(results, wide_log, expr);
   }
 
  private:
@@ -139,20 +134,6 @@ class BlockProduct {
       finish_marked<kVector>(call_, types_, expr, acc.v, values, t_.c0, t_.c1, t_.row + i, t_.column + j);
     }
   }
-  /// Vector (i, j) is this lane's; what its epilogue reads stands in `values`. Larger heads have more of them.
-  CCKS_INLINE void finish_head(const float* results, u32 wide_log, const Expr& expr, EpilogueValues<kVector, Types>& values,
-                               u32 i, u32 j) const {
-    CCKS_NO_UNROLL
-    for (const u32 step = kLanes >> wide_log;;) {
-      if (i < t_.m && j < t_.n) {
-        const Four<float> acc = *reinterpret_cast<const Four<float>*>(results + (i << b_.lines_log) + j);
-        finish_marked<kVector>(call_, types_, expr, acc.v, values, t_.c0, t_.c1, t_.row + i, t_.column + j);
-      }
-      if ((i += step) >= t_.m) return;
-      if (j < t_.n) values.load(call_, types_, t_.c0, t_.c1, t_.row + i, t_.column + j);
-    }
-  }
-
   Lanes& lanes_;
   const Call& call_;
   const ProductTile<Types>& t_;
@@ -161,12 +142,11 @@ class BlockProduct {
   PieceShape<Lanes> a_, b_;
 };
 
-template <u32 kFlight>
 struct BlockBody {
   template <class Lanes, class Types, class Expr>
   static CCKS_INLINE void run(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
     const auto t = product_tile<Types>(call, tile);
-    BlockProduct<kFlight, Lanes, Types, Expr>(lanes, call, t, types).run(expr);
+    BlockProduct<Lanes, Types, Expr>(lanes, call, t, types).run(expr);
   }
 };
 
@@ -179,7 +159,7 @@ CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const 
   if (body == ProductBody::row)  // comparisons: a jump through a table takes longer than most of them
     run_product<ThinRow>(lanes, call, tile, types, expr);
   else if (body == ProductBody::head)
-    run_product<BlockBody<1>>(lanes, call, tile, types, expr);
+    run_product<HeadBody>(lanes, call, tile, types, expr);
   else if (body == ProductBody::turned_row)
     run_product<TurnedRows<1, 2, 4>>(lanes, call, tile, types, expr);
   else if (body == ProductBody::eight_rows)
@@ -191,7 +171,7 @@ CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const 
   else if (body == ProductBody::turned_eight_rows)
     run_product<TurnedRows<8, 2, 4>>(lanes, call, tile, types, expr);
   else
-    run_product<BlockBody<4>>(lanes, call, tile, types, expr);
+    run_product<BlockBody>(lanes, call, tile, types, expr);
   return true;
 }
 

@@ -1,6 +1,6 @@
 // matmul of few rows where lanes run in warps and b lies in columns, as weights of checkpoints do: b is read once, 16 bytes a
 // lane along k, kSteps vectors of kColumns columns under way while as many are multiplied. A warp has its columns to itself and
-// adds up over its lanes; a comes from the nearest cache, where all warps find it.
+// adds up over its lanes; a stands in scratch as floats where it fits, fetched while the first of b is under way.
 #pragma once
 
 #include "ccks/worker/gemm_warps.hpp"
@@ -17,14 +17,7 @@ struct Packet<Fixed<D>> {
   static constexpr u32 kCount = 16 / sizeof(Storage<D>);
   Sixteen raw = {};
   CCKS_INLINE void load(Fixed<D>, const u8* from) { raw = load_once(from); }
-  CCKS_INLINE void unpack(float (&to)[kCount]) const {
-    struct Values {
-      Storage<D> v[kCount];
-    };
-    const Values all = bit_cast<Values>(raw);
-    CCKS_UNROLL
-    for (u32 i = 0; i < kCount; ++i) to[i] = to_float<D>(all.v[i]);
-  }
+  CCKS_INLINE void unpack(float (&to)[kCount]) const { worker::unpack<D>(raw, to); }
 };
 template <>
 struct Packet<Runtime> {
@@ -43,13 +36,6 @@ struct Packet<Runtime> {
 /// kCount values of a row of a.
 template <u32 kCount, class T>
 CCKS_INLINE void load_values(T type, const u8* from, float (&to)[kCount]) {
-  if constexpr (kCount * sizeof(float) > 16 && requires { Packet<T>::kCount; }) {
-    if constexpr (Packet<T>::kCount == kCount) {
-      Packet<T> all;
-      all.load(type, from);
-      return all.unpack(to);
-    }
-  }
   if constexpr (kCount % kVector == 0) {
     CCKS_UNROLL
     for (u32 i = 0; i < kCount; i += kVector) load_four(type, from + i * bytes_of(type), to + i);
@@ -58,6 +44,8 @@ CCKS_INLINE void load_values(T type, const u8* from, float (&to)[kCount]) {
     for (u32 i = 0; i < kCount; ++i) load_value(type, from + i * bytes_of(type), to + i);
   }
 }
+
+inline constexpr u32 kTurnedColumns = 256;  // of a tile, at most
 
 /// Up to kRows rows. Each lane's results are one of a column's: all are put in order in scratch, and finished from there.
 template <u32 kRows, u32 kColumns, u32 kSteps>
@@ -71,8 +59,9 @@ struct TurnedRows {
       if (done < t.m * t.n) values.load(call, types, t.c0, t.c1, t.row + done / t.n, t.column + done % t.n);
     };
     load_next();
-    float* sums = reinterpret_cast<float*>(lanes.scratch());  // [row][column]
-    Walk<Types, Lanes>(lanes, call, types, t, sums).run();
+    Scratch scratch = scratch_of(lanes);
+    float* sums = scratch.take<float>(kRows * kTurnedColumns);  // [row][column]
+    Walk<Types, Lanes>(lanes, call, types, t, sums, scratch).run();
     lanes.sync();
     CCKS_NO_UNROLL
     while (done < t.m * t.n) {
@@ -87,14 +76,15 @@ struct TurnedRows {
   template <class Types, class Lanes>
   class Walk {
    public:
-    using A = decltype(static_cast<const Types*>(nullptr)->template type<0>());
-    using B = decltype(static_cast<const Types*>(nullptr)->template type<1>());
+    using A = TypeOf<0, Types>;
+    using B = TypeOf<1, Types>;
     using Vector = Packet<B>;
     static constexpr u32 kCount = Vector::kCount, kWarp = Lanes::kWarp, kStride = kWarp * kCount;
     static constexpr u32 kNext = Lanes::kLanes / kWarp * kColumns;
     using Vectors = Vector[kSteps][kColumns];
+    static constexpr bool kMayStage = kCount % kVector == 0;
 
-    CCKS_INLINE Walk(Lanes& lanes, const Call& call, const Types& types, const ProductTile<Types>& t, float* sums)
+    CCKS_INLINE Walk(Lanes& lanes, const Call& call, const Types& types, const ProductTile<Types>& t, float* sums, Scratch scratch)
         : lanes_(lanes), type_a_(types.template type<0>()), type_b_(types.template type<1>()), sums_(sums), m_(t.m), n_(t.n),
           first_(lanes.lane() % kWarp * kCount) {
       const OperandParams &a = call.operands[0], &b = call.operands[1];
@@ -105,11 +95,15 @@ struct TurnedRows {
       columns_ = operand_base(call.frame, b) + u64{row_offset(b, t.c0, t.c1, 0) + first_} * bytes_of(type_b_) +
                  u64{t.column} * column_bytes_;
       loaded_.j = used_.j = lanes.lane() / kWarp * kColumns;
+      if constexpr (kMayStage) staged_ = scratch.take<float>(m_ * k_);
     }
 
     CCKS_INLINE void run() {
       Vectors here, next;
       load(here);
+      if constexpr (kMayStage) {
+        if (staged_ != nullptr) stage();
+      }
       CCKS_NO_UNROLL
       while (used_.j < n_) {
         load(next);
@@ -146,6 +140,45 @@ struct TurnedRows {
       advance(loaded_);
     }
 
+    /// a as floats: [row][four of a packet][packet][4], so that neighbouring lanes read neighbouring fours.
+    CCKS_INLINE void stage() {
+      const u32 packets = k_ / kCount;
+      const u8* rows = row_ - first_ * bytes_of(type_a_);
+      CCKS_NO_UNROLL
+      for (u32 i = 0; i < m_; ++i) {
+        CCKS_NO_UNROLL
+        for (u32 at = lanes_.lane(); at < packets; at += Lanes::kLanes) {
+          float x[kCount];
+          load_values<kCount>(type_a_, rows + i * pitch_ + at * kCount * bytes_of(type_a_), x);
+          CCKS_UNROLL
+          for (u32 q = 0; q < kCount / kVector; ++q) {
+            const float* from = x + q * kVector;
+            *reinterpret_cast<Four<float>*>(staged_at(i, q, at)) = {{from[0], from[1], from[2], from[3]}};
+          }
+        }
+      }
+      lanes_.sync();
+    }
+    CCKS_INLINE float* staged_at(u32 row, u32 four, u32 packet) const {
+      const u32 packets = k_ / kCount;
+      return staged_ + ((row * (kCount / kVector) + four) * packets + packet) * kVector;
+    }
+    /// Of row `row`, kCount values from this lane's place at k = p on.
+    CCKS_INLINE void values_of(u32 row, u32 p, float (&x)[kCount]) const {
+      if constexpr (kMayStage) {
+        if (staged_ != nullptr) {
+          CCKS_UNROLL
+          for (u32 q = 0; q < kCount / kVector; ++q) {
+            const Four<float> four = *reinterpret_cast<const Four<float>*>(staged_at(row, q, (p + first_) / kCount));
+            CCKS_UNROLL
+            for (u32 e = 0; e < kVector; ++e) x[q * kVector + e] = four.v[e];
+          }
+          return;
+        }
+      }
+      load_values<kCount>(type_a_, row_ + row * pitch_ + p * bytes_of(type_a_), x);
+    }
+
     CCKS_INLINE void use(const Vectors& v) {
       CCKS_UNROLL
       for (u32 s = 0; s < kSteps; ++s) {
@@ -156,7 +189,7 @@ struct TurnedRows {
         CCKS_UNROLL
         for (u32 i = 0; i < kRows; ++i) {
           float x[kCount];
-          load_values<kCount>(type_a_, row_ + least(i, m_ - 1) * pitch_ + (used_.p + s * kStride) * bytes_of(type_a_), x);
+          values_of(least(i, m_ - 1), used_.p + s * kStride, x);
           CCKS_UNROLL
           for (u32 c = 0; c < kColumns; ++c) {
             CCKS_UNROLL
@@ -181,6 +214,7 @@ struct TurnedRows {
     A type_a_;
     B type_b_;
     float* sums_;
+    float* staged_ = nullptr;
     u32 m_, n_, first_, k_, pitch_, column_bytes_;
     const u8* row_;      // of a, from this lane's first element on
     const u8* columns_;  // of b, the same

@@ -69,6 +69,26 @@ CCKS_OUTLINE void store_four(Runtime t, u8* to, const Value* from) {
   visit(t, FourStore<Value>{to, from});
 }
 
+/// The elements that 16 bytes hold.
+template <Dtype D>
+CCKS_INLINE void unpack(const Sixteen& raw, float (&to)[16 / sizeof(Storage<D>)]) {
+  constexpr u32 kCount = 16 / sizeof(Storage<D>);
+  if constexpr (D == Dtype::bf16) {  // an instruction each, which compilers do not see in halves of words
+    CCKS_UNROLL
+    for (u32 i = 0; i < kCount / 2; ++i) {
+      to[2 * i] = bit_cast<float>(raw.word[i] << 16);
+      to[2 * i + 1] = bit_cast<float>(raw.word[i] & 0xffff0000u);
+    }
+  } else {
+    struct Values {
+      Storage<D> v[kCount];
+    };
+    const Values all = bit_cast<Values>(raw);
+    CCKS_UNROLL
+    for (u32 i = 0; i < kCount; ++i) to[i] = to_float<D>(all.v[i]);
+  }
+}
+
 /// One element.
 template <class T>
 CCKS_INLINE void load_value(T type, const u8* from, float* to) {
