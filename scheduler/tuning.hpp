@@ -75,6 +75,9 @@ inline constexpr std::uint64_t kCudaIdleLimitNs = 1'000'000'000;
 /// How often somebody who waits for workers to leave looks whether he still should.
 inline constexpr std::uint64_t kKeeperPatienceNs = 100'000'000;
 
+/// How long whoever hands over code keeps its core awake before the workers are asked to leave.
+inline constexpr std::uint64_t kAwakeNs = 1'000'000;
+
 /// Of the time between two ticks no more than this counts as time that workers had: a process that was stopped must
 /// not believe that they stood still.
 inline constexpr std::uint64_t kLongestTickNs = 50'000'000;
