@@ -37,7 +37,7 @@ CCKS_INLINE bool in_eights(const V& view) {
   const u32 bytes = bytes_of(view.type);
   i64 steps = 0;
   CCKS_UNROLL
-  for (u32 i = 0; i < 3; ++i) steps |= view.stride[i];
+  for (u32 i = 0; i < 3; ++i) steps |= view.dim[i] > 1 ? view.stride[i] : 0;
   return view.stride[3] == 1 && (steps * bytes) % 16 == 0 && reinterpret_cast<u64>(view.data) % 16 == 0 && bytes >= 2;
 }
 

@@ -222,6 +222,7 @@ TEST(Argmax, RowsInVectors) {
       const Tensor x = b.tensor(d, shape, true);
       b.fill(x, -2, 2);
       for (int i = 0; i < 5; ++i) b.set(x, {0, 0, 0, b.pick(0, width - 1)}, i < 2 ? NAN : 2.5);
+      if (d == Dtype::f32) b.set(x, {0, 0, 0, width - 1}, 3);  // behind the last whole vector
       if (width == 8) Bench::each(shape, [&](const Index& c) { b.set(x, c, c[3] % 2 == 0 ? NAN : -INFINITY); });
       b.operands = {x, b.tensor(Dtype::i32, {1, 1, 1, 1})};
       b.grid({1, 1, 1, 1});
