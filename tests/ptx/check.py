@@ -11,6 +11,7 @@ usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|sass|weakened
 
 Exit 77 (a skip) without nvcc, and `sass` without a disassembler.
 """
+import os
 import pathlib
 import re
 import shutil
@@ -144,7 +145,7 @@ def check_resources(nvcc, include, work, ptx, wrong, options):
 
 def disassembler(nvcc):
     beside = pathlib.Path(nvcc).parent / "nvdisasm"
-    return str(beside) if beside.exists() else shutil.which("nvdisasm")
+    return str(beside) if beside.exists() else shutil.which("nvdisasm") or os.environ.get("CCKS_NVDISASM") or None
 
 
 def sass_of(nvdisasm, cubin):
