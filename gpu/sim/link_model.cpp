@@ -20,6 +20,7 @@ constexpr Field kFields[] = {
     {"write_ns", &LinkModel::write_ns},
     {"issue_ns", &LinkModel::issue_ns},
     {"release_ns", &LinkModel::release_ns},
+    {"link_release_ns", &LinkModel::link_release_ns},
     {"event_read_ns", &LinkModel::event_read_ns},
     {"event_write_ns", &LinkModel::event_write_ns},
     {"reorder_ns", &LinkModel::reorder_ns},
@@ -35,6 +36,7 @@ LinkModel coherent_model() {
   model.read_ns = 320;
   model.write_ns = 200;
   model.host_miss_ns = 160;
+  model.link_release_ns = 320;
   return model;
 }
 

@@ -17,6 +17,7 @@ struct MachineOptions {
   LinkModel link;
   std::uint32_t retry_one_in = 0;  // a store in so many is lost on its way and sent again, by the link itself
   Nanos retry_ns = 0;              // how long that takes at most
+  bool posts_aside = false;        // the device stores to link memory by a hand of its own: as a warp that only posts
 };
 
 /// One line of a timeline.
@@ -63,9 +64,15 @@ class Machine {
     put_link(address, bytes, value, order, link_delay(order));
   }
   void begin_link_store(Order order) {
-    explorer_.advance(on_host() ? link().host_ns : link().issue_ns + (order == Order::release ? link().release_ns : 0));
+    explorer_.advance(on_host() ? link().host_ns : options_.posts_aside ? 0 : issue(order));
   }
-  Nanos link_delay(Order order) { return delay(on_host() ? link().host_ns : link().write_ns, order); }
+  Nanos link_delay(Order order) {
+    if (on_host()) return delay(link().host_ns + link().host_miss_ns, order);
+    if (options_.posts_aside) post_for(issue(order));
+    return (options_.posts_aside ? posting_until() - now() : 0) + delay(link().write_ns + link().host_miss_ns, order);
+  }
+  /// The hand that posts for this agent is busy for `ns` more; only with posts_aside.
+  void post_for(Nanos ns) { posting_until() = (posting_until() > now() ? posting_until() : now()) + ns; }
   void put_link(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay) {
     if (trace_) tell("store", address, value, order);
     memory_.store(address, bytes, value, order, delay);
@@ -111,11 +118,18 @@ class Machine {
     watched_[self] = address;
   }
   Nanos delay(Nanos ns, Order order);
+  Nanos issue(Order order) const { return link().issue_ns + (order == Order::release ? link().link_release_ns : 0); }
+  Nanos& posting_until() {
+    const Explorer::Agent self = explorer_.self();
+    if (self >= posting_.size()) posting_.resize(self + 1);
+    return posting_[self];
+  }
 
   MachineOptions options_;
   Memory memory_;
   Explorer explorer_;
   std::vector<const void*> watched_ = std::vector<const void*>(16);  // per agent: what it has read last
+  std::vector<Nanos> posting_;
   Nanos jump_[2] = {0, 0};
   bool trace_ = false;
   std::vector<Moment> moments_;

@@ -104,6 +104,11 @@ void Memory::write(void* address, std::uint32_t bytes, std::uint64_t value) {
   put(address, bytes, value);
 }
 
+Nanos Memory::changed_at(const void* address) {
+  const Cell& known = cell(address);
+  return known.address == address ? known.changed : 0;
+}
+
 Nanos Memory::settled(Explorer::Agent agent) const { return agent < agents_.size() ? agents_[agent].latest : 0; }
 
 void Memory::renew(Explorer::Agent agent) { state(agent).floor = explorer_->now(); }

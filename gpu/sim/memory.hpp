@@ -37,6 +37,8 @@ class Memory final : public Upcoming {
   std::uint32_t exchange_add(std::uint32_t* address, std::uint32_t amount, Order order);
   /// At once, as a copy that has ended: seen by all who acquire something that comes after it.
   void write(void* address, std::uint32_t bytes, std::uint64_t value);
+  /// When the word was last changed; 0 if that was long ago.
+  Nanos changed_at(const void* address);
   /// When all that `agent` has stored so far can be seen.
   Nanos settled(Explorer::Agent agent) const;
   /// Ends the buffers of an agent that has left: its stores are all visible, its next launch sees everything.

@@ -4,18 +4,9 @@
 #include "ccks/worker/platform_host.hpp"
 #include "ccks/worker/worker_loop.hpp"
 #include "gpu/sim/atoms.hpp"
+#include "gpu/sim/costs.hpp"
 
 namespace ccks::gpu::sim {
-
-/// What a worker spends besides its accesses, in nanoseconds.
-struct StageCosts {
-  // Of a pipelined worker: its slowest stage takes so long for each tile, while earlier ones wait and run.
-  Nanos tile_ns = 0;
-  Nanos wait_ns = 0;       // on top, for a tile that waits for events
-  Nanos poll_ns = 100;     // between two looks at an empty inbox
-  Nanos spin_ns = 50;      // between two looks at an event
-  Nanos longest_ns = 0;    // waits look again only when something changes, or after so long; 0: always look again
-};
 
 /// Sees the bodies of all workers, and says how long they take. Called by the worker.
 class BodyWatch {
@@ -45,18 +36,25 @@ class SimLanes : public worker::HostLanes {
   Machine& machine() const { return *context_.machine; }
   BodyWatch* watch() const { return context_.watch; }
   u32 worker() const { return index_; }
-  /// The inbox was empty: the pipeline has run dry.
-  void run_dry() { dry_ = true; }
-  /// Before the body of a tile: not before the slowest stage is through with it.
-  void pace(const wire::OpParams& op) {
-    const Nanos cost = context_.costs.tile_ns + (op.wait_count > 0 ? context_.costs.wait_ns : 0);
-    if (cost == 0) return;
+  /// The inbox has tasks, the first of which came into sight at `since`: they were fetched from then on, whatever ran meanwhile.
+  void found_tasks(Nanos since) {
+    const Nanos ready = since + context_.costs.contact_ns;
+    if (staged_at_ < ready) staged_at_ = ready;
+  }
+  /// Before the body of a tile whose events have been seen: not before the slowest stage is through with it.
+  void pace() {
+    const StageCosts& costs = context_.costs;
+    staged_at_ += costs.stage_ns;
     const Nanos now = machine().now();
-    staged_at_ = (dry_ ? now : staged_at_) + cost;
-    dry_ = false;
-    if (staged_at_ > now) machine().work(staged_at_ - now);
     // A wait of its own keeps the pipeline full, not ahead of itself.
-    if (staged_at_ + kAhead * cost < machine().now()) staged_at_ = machine().now() - kAhead * cost;
+    if (staged_at_ + kAhead * costs.stage_ns < now) staged_at_ = now - kAhead * costs.stage_ns;
+    const Nanos ready = (staged_at_ > now ? staged_at_ - now : 0) + costs.begin_ns;
+    if (ready > 0) machine().work(ready);
+  }
+  /// After a body.
+  void wind_up(const wire::OpParams& op) {
+    if (context_.costs.end_ns > 0) machine().work(context_.costs.end_ns);
+    if (context_.costs.report_ns > 0 && op.report >= 0) machine().post_for(context_.costs.report_ns);
   }
 
  private:
@@ -65,7 +63,6 @@ class SimLanes : public worker::HostLanes {
   const SimWorker& context_;
   u32 index_;
   Nanos staged_at_ = 0;
-  bool dry_ = true;
 };
 
 template <class AtomsType>
@@ -92,12 +89,13 @@ class SimPlatform : public worker::OneControlLane {
       if (wire::slot_seq(words) != wire::ring_seq(position + count)) break;
       shared_.staged[count++] = wire::from_words<wire::Task>(words);
     }
+    const u64* first = reinterpret_cast<const u64*>(inbox + (position & mask));
+    if (count > 0) lanes_.found_tasks(context_.machine->memory().changed_at(first + 1));
     return count;
   }
 
   void relax(u32 spins) const { wait(context_.costs.spin_ns, spins); }
   bool idle(u32 misses) {
-    lanes_.run_dry();
     wait(context_.costs.poll_ns, misses);
     return context_.costs.longest_ns != 0 && misses > kNapsFrom;
   }
@@ -129,13 +127,14 @@ template <class Bodies>
 struct TimedOps {
   static wire::FaultCode run(SimLanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, u32 tile) {
     BodyWatch* watch = lanes.watch();
-    lanes.pace(op);
+    lanes.pace();
     if (watch != nullptr) lanes.machine().work(watch->begin(lanes.worker(), frame, op, tile));
     auto fault = static_cast<wire::FaultCode>(worker::run_op_body<Bodies>(lanes, frame, op, tile));
     if (watch != nullptr) {
       const u32 injected = watch->end(lanes.worker(), frame, op, tile);
       if (fault == wire::FaultCode::none) fault = static_cast<wire::FaultCode>(injected);
     }
+    lanes.wind_up(op);
     return fault;
   }
 };

@@ -85,7 +85,7 @@ class Simulation final : public SimRuns {
              const gpu::sim::LinkModel& link, bool values, Outcome& outcome)
       : options_(options), spec_(spec), data_(data), program_(program), outcome_(outcome), values_(values),
         machine_(machine_options(link)), bodies_(machine_, costs, !options.trace.empty()),
-        device_(machine_, device_options(costs)), engine_(machine_, device_, engine_options(), *this),
+        device_(machine_, device_options(costs)), engine_(machine_, device_, engine_options(costs), *this),
         decisions_(options.trace.empty() ? 1 : kMostDecisions) {}
 
   Failure run(const std::atomic<bool>& interrupted) {
@@ -116,6 +116,7 @@ class Simulation final : public SimRuns {
   static gpu::sim::MachineOptions machine_options(const gpu::sim::LinkModel& link) {
     gpu::sim::MachineOptions out;
     out.link = link;
+    out.posts_aside = true;
     return out;
   }
   gpu::sim::SimDeviceOptions device_options(const SimCosts& costs) {
@@ -124,11 +125,12 @@ class Simulation final : public SimRuns {
     out.entry = values_ ? &gpu::sim::sim_worker_main<gpu::sim::SimAtoms, worker::GenericOps>
                         : &gpu::sim::sim_worker_main<gpu::sim::SimAtoms, NoBodies>;
     out.watch = &bodies_;
-    out.costs = costs.stages;
+    out.costs = costs.machine.stages;
     return out;
   }
-  SimEngineOptions engine_options() const {
+  SimEngineOptions engine_options(const SimCosts& costs) const {
     SimEngineOptions out;
+    out.costs = costs.machine.scheduler;
     out.policy = options_.arm == "static" ? PolicyKind::fixed : parse_policy(options_.policy).value();
     out.spine = parse_spine(options_.spine).value();
     out.slots = options_.slots;
@@ -280,9 +282,7 @@ Result<SimCosts> sim_costs(const std::string& gpu, std::uint32_t workers) {
   SimCosts out;
   out.bytes_per_ns = figures->bytes_per_s / 1e9 / workers;
   out.operations_per_ns = figures->operations_per_s / 1e9 / workers;
-  // What the stages of the pipelined worker take on an H200: see gpu/README.md.
-  out.stages.tile_ns = 880;
-  out.stages.wait_ns = 1280;
+  out.machine = gpu::sim::h200_costs();  // whichever GPU it is: no other has been measured
   return out;
 }
 

@@ -7,12 +7,12 @@
 
 namespace ccks::run {
 
-/// How long bodies and workers take.
+/// How long bodies, workers and the scheduler take.
 struct SimCosts {
   double bytes_per_ns = 0;       // of one worker: device memory
   double operations_per_ns = 0;  // of one worker: matrix products
   std::uint64_t body_ns = 0;     // every body, on top
-  gpu::sim::StageCosts stages;
+  gpu::sim::Costs machine;
 };
 
 /// Costs of a GPU of `workers` workers, by its name in codegen/explain_gpu.hpp.

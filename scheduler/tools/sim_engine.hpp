@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gpu/sim/sim_device.hpp"
@@ -31,10 +32,27 @@ struct SimEngineOptions {
   std::uint64_t task_deadline_ns = 20'000'000'000;
   std::uint32_t first_position = 0;  // of the rings
   std::uint32_t first_epoch = 0;     // of the slots
-  std::uint64_t step_ns = 10;        // what one step of the co-pilot takes besides its accesses
+  gpu::sim::SchedulerCosts costs;    // of the co-pilot, besides its accesses
   std::uint64_t longest_nap_ns = 0;  // between two steps that find nothing; 0: none
   std::uint32_t scratch_bytes = 0;   // of a worker, at least
   std::uint64_t patience_ns = 100'000'000;  // of the keeper
+};
+
+/// Counts what the co-pilot decides, so that a step takes its time.
+class DecisionCount final : public DecisionSink {
+ public:
+  explicit DecisionCount(const gpu::sim::SchedulerCosts& costs) : costs_(costs) {}
+  void on_run_start(const RunSlot&) override { last_worker_ = ~0u; }
+  void on_decision(const RunSlot&, const Decision& task, std::uint64_t) override {
+    due_ns_ += costs_.message_ns + (task.worker == last_worker_ ? 0 : costs_.decision_ns);
+    last_worker_ = task.worker;
+  }
+  std::uint64_t take_due_ns() { return std::exchange(due_ns_, 0); }
+
+ private:
+  gpu::sim::SchedulerCosts costs_;
+  std::uint32_t last_worker_ = ~0u;
+  std::uint64_t due_ns_ = 0;
 };
 
 /// What an engine tells about its runs, by the scheduler's agent.
@@ -53,7 +71,7 @@ class SimEngine final : public RunEvents {
 
   /// All borrowed.
   SimEngine(gpu::sim::Machine& machine, gpu::sim::SimDevice& device, const SimEngineOptions& options, SimRuns& runs)
-      : machine_(machine), device_(device), options_(options), runs_(runs), submissions_(options.slots) {}
+      : machine_(machine), device_(device), options_(options), runs_(runs), submissions_(options.slots), count_(options.costs) {}
 
   Status set_up(const plan::PlanView& plan) {
     Result<PlanTables> tables = make_plan_tables(plan, device_.info().workers, spine_of(options_.policy, options_.spine));
@@ -258,6 +276,7 @@ class SimEngine final : public RunEvents {
     setup.task_deadline_ns = options_.task_deadline_ns;
     setup.first_position = options_.first_position;
     setup.sinks[0] = sink_;
+    if (options_.costs.message_ns + options_.costs.decision_ns > 0) setup.sinks[1] = &count_;
     copilot_ = std::make_unique<Copilot<Atoms, gpu::sim::SimClock>>(setup, Atoms{&machine_}, gpu::sim::SimClock{&machine_});
   }
 
@@ -268,9 +287,9 @@ class SimEngine final : public RunEvents {
       const bool worked = copilot_->step();
       idle = worked ? 0 : idle + 1;
       if (worked || options_.longest_nap_ns == 0) {
-        machine_.work(options_.step_ns);
+        machine_.work(options_.costs.step_ns + count_.take_due_ns());
       } else {
-        device_.scheduler_wait(std::min(options_.longest_nap_ns, (options_.step_ns + 100) << std::min(idle, 16u)));
+        device_.scheduler_wait(std::min(options_.longest_nap_ns, (options_.costs.step_ns + 100) << std::min(idle, 16u)));
       }
     }
   }
@@ -338,6 +357,7 @@ class SimEngine final : public RunEvents {
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<Copilot<Atoms, gpu::sim::SimClock>> copilot_;
   DecisionSink* sink_ = nullptr;
+  DecisionCount count_;
   std::vector<std::uint32_t> free_;
   Explorer::Agent scheduler_ = Explorer::kNobody;
   Explorer::Agent keeper_ = Explorer::kNobody;

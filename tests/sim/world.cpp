@@ -45,7 +45,7 @@ run::SimEngineOptions engine_options(const SimCase& c) {
   out.task_deadline_ns = 2'000'000'000;
   out.longest_nap_ns = 1'000'000;
   out.patience_ns = 2'000'000;
-  out.step_ns = 50;
+  out.costs.step_ns = 50;
   if (c.has(Fault::inbox_full)) out.inbox_slots = 4, out.outbox_slots = 4;
   if (c.has(Fault::wrap)) out.first_position = 0u - 40, out.first_epoch = 0u - 3;
   if (c.has(Fault::worker_hang)) out.task_deadline_ns = 100'000'000, out.spin_deadline_ns = 300'000'000;

@@ -1,0 +1,27 @@
+#include "gpu/sim/costs.hpp"
+
+namespace ccks::gpu::sim {
+namespace {
+
+// Cycles of an SM's clock, as its stages stamp them.
+constexpr std::uint64_t cycles(std::uint64_t count) { return count * 1000 / 1980; }
+
+}  // namespace
+
+// F: bench/results/2026-11-21.6183e72321.intel-r-xeon-r-processor-16c.jsonl, arms by name.
+// C: stamps of one worker in a chain, R: stages of a reaction, P: a probe of fences (bench/README.md, gpu/README.md).
+Costs h200_costs() {
+  Costs out;
+  out.stages.stage_ns = 132 * 1000 / 322;         // F: "independent, static, ops of four tasks a worker"; which stage that is no stamp says
+  out.stages.contact_ns = 5000;                   // R: 6 us from a decision to the gate, less the task's way there
+  out.stages.begin_ns = cycles(140);              // C
+  out.stages.end_ns = cycles(36) + cycles(250);   // C: an empty body, and from its end to the add
+  out.stages.report_ns = 1850;                    // fitted to F: "lookahead, another worker"; 900 of it are three reads of the L2
+  out.stages.spin_ns = 0;                         // C: a look takes 480 cycles in all, as the link model's read of an event
+  // F: scheduler_busy_ns_per_message of "tiles": 69 to 79 where each decision is one task, 21.7 where it is four; less what steps take.
+  out.scheduler.decision_ns = 65;
+  out.scheduler.message_ns = 3;
+  return out;
+}
+
+}  // namespace ccks::gpu::sim
