@@ -23,6 +23,7 @@ using SubmissionQueue = BoundedQueue<Submission>;
 struct StateFence {
   std::uint32_t state = 0;
   WaitWord reached;  // 1: the state is the client's
+  enum Phase : std::uint32_t { idle, asked, lost } phase = idle;  // under EngineCore's gate: lost with a scheduler
 };
 
 /// Called on the scheduler thread; must not block or allocate.

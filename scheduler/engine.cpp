@@ -121,6 +121,9 @@ Status Engine::drain(std::chrono::nanoseconds timeout) { return impl_->core->dra
 Result<HandoffTimes> Engine::handoff(const Program& program, std::chrono::nanoseconds timeout) {
   return impl_->core->handoff(program, timeout_of(timeout));
 }
+Result<RestartOutcome> Engine::restart_scheduler(std::chrono::nanoseconds grace, std::chrono::nanoseconds timeout) {
+  return impl_->core->restart_scheduler(timeout_of(grace), timeout_of(timeout));
+}
 EngineStats Engine::stats() const { return impl_->core->stats(); }
 DeviceInfo Engine::device_info() const { return impl_->core->device().info(); }
 const plan::PlanView& Engine::plan() const { return impl_->core->plan(); }

@@ -200,6 +200,15 @@ Status EngineCore::start() {
     }
   }
   CCKS_RETURN_IF_ERROR(start_device());
+  if (options_.scheduler_limit.count() > 0 && thread_ != nullptr) {
+    supervisor_ = std::make_unique<Supervisor>(
+        static_cast<std::uint64_t>(options_.scheduler_limit.count()),
+        [this] {
+          const std::unique_lock steady(restart_mutex_, std::try_to_lock);
+          return steady.owns_lock() ? thread_->beats() : 0;
+        },
+        [this] { (void)restart_scheduler(0, kRestartPatienceNs); });  // a failure is the engine's, and clients hear of it
+  }
   started_.store(true, std::memory_order_release);  // [C3] release: pairs with [C4]
   return {};
 }
@@ -218,6 +227,7 @@ Status EngineCore::start_device() {
 
 void EngineCore::shut_down() {
   if (thread_ == nullptr && launcher_ == nullptr) return;
+  supervisor_.reset();
   stopping_.store(true, std::memory_order_relaxed);  // relaxed: submit() may race with it either way
   for (RunSlot& run : slots_) {
     if (run.state.peek() == static_cast<std::uint32_t>(RunState::queued))
@@ -279,7 +289,9 @@ EngineStats EngineCore::stats() const {
   EngineStats out;
   out.runs_submitted = runs_submitted_.load(std::memory_order_relaxed);  // relaxed: a counter
   out.runs_done = stats_.runs_done.get();
-  out.runs_failed = stats_.runs_failed.get();
+  out.runs_lost = runs_lost_.load(std::memory_order_relaxed);            // relaxed: as above
+  out.scheduler_restarts = restarts_.load(std::memory_order_relaxed);    // relaxed: as above
+  out.runs_failed = stats_.runs_failed.get() + out.runs_lost;
   out.runs_cancelled = stats_.runs_cancelled.get();
   out.tasks_sent = stats_.tasks_sent.get();
   out.decisions = stats_.decisions.get();

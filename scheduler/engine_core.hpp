@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 
@@ -15,6 +16,7 @@
 #include "scheduler/memory_map.hpp"
 #include "scheduler/queue_memory.hpp"
 #include "scheduler/scheduler_thread.hpp"
+#include "scheduler/supervisor.hpp"
 
 namespace ccks::scheduler {
 
@@ -40,6 +42,7 @@ class EngineCore final : public RunEvents {
   Status reset_state(std::uint32_t state);
   Status drain(std::uint64_t timeout_ns);
   Result<HandoffTimes> handoff(const Program& program, std::uint64_t timeout_ns);
+  Result<RestartOutcome> restart_scheduler(std::uint64_t grace_ns, std::uint64_t timeout_ns);
   /// Cancels what waits, drains, ends the thread, parks the workers. Handles may live on.
   void shut_down();
   EngineStats stats() const;
@@ -56,6 +59,7 @@ class EngineCore final : public RunEvents {
   Status read_output(const RunSlot& run, std::string_view name, std::span<std::byte> bytes) const;
   Result<std::uint64_t> bytes_of(const RunSlot& run, std::string_view name) const;
   Result<std::vector<double>> report(const RunSlot& run, std::string_view name) const;
+  /// The handle lets go.
   void release(RunSlot& run);
 
   /// The engine and each handle hold the core.
@@ -81,6 +85,17 @@ class EngineCore final : public RunEvents {
   Status start_device();
   void set_up_slots();
   Status start_thread();
+  bool hand_over(RunSlot& run);
+  void let_go(RunSlot& run, Holder who);
+  // engine_restart.cpp
+  struct Lost;
+  Status can_restart() const;
+  Status replace_scheduler(std::uint64_t timeout_ns, Lost& lost, std::uint64_t grace_ns);
+  Status take_stock(std::uint64_t timeout_ns, bool workers_left, Lost& lost);
+  void sort_runs(const std::vector<Submission>& waiting, Lost& lost);
+  void sort_fences(const std::vector<Submission>& waiting);
+  void refill_queues(const std::vector<Submission>& waiting, const Lost& lost);
+  void report_lost(const Lost& lost);
   Status check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims) const;
   Result<RunSlot*> acquire_slot();
   Status check_feeds(const RunRequest& request, std::span<const std::int64_t> dims) const;
@@ -122,12 +137,17 @@ class EngineCore final : public RunEvents {
   std::unique_ptr<DecisionTrace> decision_trace_;
   std::unique_ptr<Keeper> keeper_;  // before the thread that calls it
   std::unique_ptr<SchedulerThread> thread_;   // of arms with workers
+  std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<LauncherThread> launcher_;  // of the others
   std::unique_ptr<OpSequence> loaded_;        // keeps their code on the device
   SchedulerStats stats_;
   std::atomic<std::uint64_t> runs_submitted_{0};
 
   mutable std::mutex setup_mutex_;  // weights and start
+  std::mutex restart_mutex_;        // thread_, from start() on
+  std::shared_mutex gate_;          // clients share the queues; who restarts the scheduler has them alone
+  bool attended_ = true;            // under gate_: there is a scheduler that will end what is submitted
+  std::atomic<std::uint64_t> restarts_{0}, runs_lost_{0};  // relaxed: counters
   std::vector<bool> weight_bound_;
   std::atomic<bool> started_{false};
   std::atomic<bool> stopping_{false};

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+#include <utility>
 
 #include "scheduler/engine_core.hpp"
 #include "scheduler/record_file.hpp"
@@ -47,7 +49,13 @@ Result<RunSlot*> EngineCore::acquire_slot() {
   for (;;) {
     const std::uint32_t releases = slot_freed_.load();
     std::uint32_t index = 0;
-    if (free_slots_->pop(index)) return &slots_[index];
+    {
+      const std::shared_lock lock(gate_);
+      if (free_slots_->pop(index)) {
+        slots_[index].holders.store(kHeldByClient, std::memory_order_relaxed);  // relaxed: the slot is this client's
+        return &slots_[index];
+      }
+    }
     CCKS_RETURN_IF_ERROR(ready_to_run());
     slot_freed_.wait([releases](std::uint32_t now) { return now != releases; }, kIdleSleepNs);
     if (unfinished_.peek() != 0) {
@@ -117,7 +125,7 @@ Status EngineCore::place_feeds(RunSlot& run, const RunRequest& request) {
     const plan::TensorDesc* output = find_tensor(feed.output).value();
     RunSlot& from = const_cast<RunSlot&>(*slot_of(*feed.run));
     feeds.push_back({static_cast<std::uint32_t>(input - tables_.plan.tensors.data()), from.memory.arena + output->offset});
-    from.holders.fetch_add(1, std::memory_order_relaxed);  // relaxed: the caller's handle holds it already
+    from.holders.fetch_add(kHeldByFeed, std::memory_order_relaxed);  // relaxed: the caller's handle holds it already
     run.fed_by.push_back(&from);
   }
   run.instance.feed(tables_, feeds);
@@ -125,7 +133,7 @@ Status EngineCore::place_feeds(RunSlot& run, const RunRequest& request) {
 }
 
 void EngineCore::let_go_of_feeds(RunSlot& run) {
-  for (RunSlot* from : run.fed_by) release(*from);
+  for (RunSlot* from : run.fed_by) let_go(*from, kHeldByFeed);
   run.fed_by.clear();
 }
 
@@ -151,9 +159,11 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   if (!slot.ok()) return slot.status();
   RunSlot& run = **slot;
   if (const Status status = prepare_slot(run, request, symbols, dims); !status.ok()) {
-    let_go_of_feeds(run);
-    free_slots_->push(run.index);
-    slot_freed_.add(1);
+    {
+      const std::shared_lock lock(gate_);
+      let_go_of_feeds(run);
+    }
+    release(run);
     return status;
   }
   run.state_id = request.state;
@@ -166,12 +176,28 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   // Relaxed, all three: the queue orders them before the scheduler's look.
   run.cancel.store(false, std::memory_order_relaxed);
   run.state.reset(static_cast<std::uint32_t>(RunState::queued));
-  run.holders.store(2, std::memory_order_relaxed);
-  unfinished_.add(1);
-  runs_submitted_.fetch_add(1, std::memory_order_relaxed);
-  push({Submission::Kind::run, run.index});
+  run.told = false;
+  if (!hand_over(run)) {
+    {
+      const std::shared_lock lock(gate_);
+      let_go_of_feeds(run);
+    }
+    release(run);
+    return failure();
+  }
   if (record_ != nullptr) (void)record_->flush();  // a failure stays, and drain() reports it
   return &run;
+}
+
+/// False: there is no scheduler any more that could take it.
+bool EngineCore::hand_over(RunSlot& run) {
+  const std::shared_lock lock(gate_);
+  if (!attended_) return false;
+  run.holders.store(kHeldByClient | kHeldByScheduler, std::memory_order_relaxed);  // relaxed: the queue orders it, as above
+  unfinished_.add(1);
+  runs_submitted_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a counter
+  push({Submission::Kind::run, run.index});
+  return true;
 }
 
 void EngineCore::push(Submission submission) {
@@ -185,18 +211,33 @@ void EngineCore::run_ended(RunSlot& run) {
   const bool ok = run.code == ErrorCode::ok;
   // First the state: the callback may read outputs. The scheduler's hold keeps the slot until it returns.
   run.state.store(static_cast<std::uint32_t>(ok ? RunState::done : RunState::failed));
-  if (run.on_done) run.on_done(ok ? Status() : Status(run.code, run.message));
+  if (std::exchange(run.told, true)) return;
+  if (!run.on_done) return;
+  std::optional<Status> end;
+  {
+    const Shield allocates;
+    end.emplace(ok ? ErrorCode::ok : run.code, ok ? "" : run.message);
+  }
+  run.on_done(*end);
+  const Shield frees;
+  end.reset();
 }
 
 void EngineCore::run_released(RunSlot& run) {
+  const Shield whole;  // slots are let go, or they are not
   let_go_of_feeds(run);
-  release(run);
+  let_go(run, kHeldByScheduler);
   unfinished_.add(~std::uint32_t{0});
 }
 
 void EngineCore::release(RunSlot& run) {
-  // acq_rel: whoever frees the slot has seen what the other side did with it.
-  if (run.holders.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const std::shared_lock lock(gate_);
+  let_go(run, kHeldByClient);
+}
+
+void EngineCore::let_go(RunSlot& run, Holder who) {
+  // acq_rel: whoever frees the slot has seen what the other holders did with it.
+  if (run.holders.fetch_sub(who, std::memory_order_acq_rel) != who) return;
   run.on_done = nullptr;
   free_slots_->push(run.index);
   slot_freed_.add(1);
@@ -289,11 +330,19 @@ Status EngineCore::with_state(std::uint32_t state, const std::function<Status(st
   StateFence& fence = fences_[index];
   fence.state = state;
   fence.reached.reset(0);
-  push({Submission::Kind::fence, index});
+  {
+    const std::shared_lock lock(gate_);
+    if (!attended_) return free_fences_->push(index), failure();
+    fence.phase = StateFence::asked;
+    push({Submission::Kind::fence, index});
+  }
   fence.reached.wait([](std::uint32_t reached) { return reached != 0; }, kForever);
-  const Status failed = failure();
-  const Status status = failed.ok() ? use(memory_.state(state)) : failed;
-  push({Submission::Kind::fence_end, state});
+  const std::shared_lock lock(gate_);
+  const bool lost = std::exchange(fence.phase, StateFence::idle) == StateFence::lost;
+  Status status = failure();
+  if (status.ok() && lost) status = {ErrorCode::internal, "the scheduler was lost while it had this request"};
+  if (status.ok()) status = use(memory_.state(state));
+  if (!lost) push({Submission::Kind::fence_end, state});
   free_fences_->push(index);
   return status;
 }

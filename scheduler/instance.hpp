@@ -69,6 +69,8 @@ class Instance {
  public:
   void reserve(const PlanTables& tables);
 
+  /// Whether tiles add to the events of this signal; those of others stand still.
+  bool sends(std::uint32_t signal) const { return signal_sent_[signal] != 0; }
   /// True if the instance was built for these symbols, so that its frame can be used again as it stands.
   bool matches(std::span<const std::int64_t> symbols) const;
   /// update brings an instance that has been built to other symbols where only operands and parameters of ops depend on them

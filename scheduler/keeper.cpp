@@ -64,13 +64,17 @@ bool Keeper::somebody_is_away() const {
   return false;
 }
 
-/// Returns when all have left.
-Status Keeper::suspend(std::uint64_t timeout_ns) {
+void Keeper::ask_all(wire::ParkRequest request) {
   auto* lines = reinterpret_cast<wire::HostLine*>(params_.host_lines);
   for (std::uint32_t w = 0; w < params_.workers; ++w) {
-    wire::HostAtoms::link_store_relaxed(&lines[w].park, wire::u32{wire::kParkSuspend});  // relaxed: a lone word
+    wire::HostAtoms::link_store_relaxed(&lines[w].park, wire::u32{request});  // relaxed: a lone word
     device_.doorbell(w);
   }
+}
+
+/// Returns when all have left.
+Status Keeper::suspend(std::uint64_t timeout_ns) {
+  ask_all(wire::kParkSuspend);
   const std::uint64_t since = now_ns();
   for (;;) {
     const Status left = device_.join(kKeeperPatienceNs);
@@ -89,6 +93,23 @@ Status Keeper::relaunch(const Program& program) {
   CCKS_RETURN_IF_ERROR(device_.launch(program.worker(), params_));
   relaunches_.add(1);
   return {};
+}
+
+Status Keeper::begin_anew(std::uint64_t timeout_ns, const std::function<Status()>& between) {
+  // Who waits for workers to leave must not go on doing so: they may wait for a scheduler.
+  giving_up_.store(true, std::memory_order_relaxed);  // relaxed: a lone word
+  const std::lock_guard lock(mutex_);
+  const std::uint64_t since = now_ns();
+  Status left;
+  do {
+    ask_all(wire::kParkAbandon);
+    left = device_.join(kKeeperPatienceNs);
+  } while (left.code() == ErrorCode::deadline_exceeded && now_ns() - since < timeout_ns);
+  CCKS_RETURN_IF_ERROR(left);
+  CCKS_RETURN_IF_ERROR(between());
+  CCKS_RETURN_IF_ERROR(device_.health());
+  giving_up_.store(false, std::memory_order_relaxed);  // relaxed: as above
+  return relaunch(program_);
 }
 
 Result<HandoffTimes> Keeper::handoff(const Program& program, std::uint64_t timeout_ns) {

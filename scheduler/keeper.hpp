@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <thread>
 
@@ -32,6 +33,9 @@ class Keeper {
   Status launch(const Program& program);
   /// Suspends, loads, launches. On a failure the code that ran before goes on. The workers have `timeout_ns` to leave.
   Result<HandoffTimes> handoff(const Program& program, std::uint64_t timeout_ns);
+  /// After the scheduler was lost: all workers leave at once, out of whatever they wait for, `between` is done while nobody runs,
+  /// and they begin anew. deadline_exceeded if they have not left within `timeout_ns`.
+  Status begin_anew(std::uint64_t timeout_ns, const std::function<Status()>& between);
   /// Ends the thread: from here on nobody is brought back.
   void stop();
 
@@ -51,6 +55,7 @@ class Keeper {
  private:
   void main();
   bool somebody_is_away() const;
+  void ask_all(wire::ParkRequest request);
   Status suspend(std::uint64_t timeout_ns);
   Status bring_back();
   Status relaunch(const Program& program);

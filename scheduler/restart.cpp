@@ -29,6 +29,7 @@ Status spend_run(Device& device, RunSlot& run) {
   const auto count = (frame.guards - frame.signals) / static_cast<std::uint32_t>(sizeof(wire::SignalParams));
   std::vector<std::uint32_t> values;
   for (std::uint32_t s = 0; s < count; ++s) {
+    if (!run.instance.sends(s)) continue;
     const wire::SignalParams& signal = signals[s];
     values.resize(signal.event_count);
     for (std::uint32_t e = 0; e < signal.event_count; ++e) {

@@ -22,6 +22,9 @@ struct Draft {
   std::uint16_t worker = 0;
 };
 
+/// Who holds a slot.
+enum Holder : std::uint32_t { kHeldByClient = 1, kHeldByScheduler = 2, kHeldByFeed = 4 };  // a feed: as often as there are runs that it feeds
+
 /// Roles
 ///   setup    written by the client that owns the slot, before it queues the run; then read by the scheduler
 ///   running  scheduler thread only
@@ -63,7 +66,8 @@ struct RunSlot {
 
   // shared
   WaitWord state;                         // RunState
-  std::atomic<std::uint32_t> holders{0};  // scheduler and handle
+  std::atomic<std::uint32_t> holders{0};  // Holder bits; a slot without any is free
+  bool told = false;                      // on_done has been called, or there is none
   std::atomic<bool> cancel{false};
 };
 

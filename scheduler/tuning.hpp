@@ -86,6 +86,8 @@ inline constexpr std::uint64_t kLongestTickNs = 50'000'000;
 inline constexpr std::uint64_t kStandstillLookNs = 100'000'000;
 
 /// What workers may take to leave an engine that has failed: one of them may be in an op that never ends.
+// What a supervisor gives workers to leave after their scheduler was lost: more than any tile takes.
+inline constexpr std::uint64_t kRestartPatienceNs = 10'000'000'000;
 inline constexpr std::uint64_t kFailedPatienceNs = 1'000'000'000;
 
 /// Empty steps before the scheduler thread sleeps where workers sleep too (few cores), and where they never do.

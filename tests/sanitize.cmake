@@ -23,7 +23,7 @@ function(ccks_add_sanitized name sanitizers)
   endforeach()
 endfunction()
 
-set(runtime unit_wire unit_gpu unit_scheduler conformance stress_litmus)
+set(runtime unit_wire unit_gpu unit_scheduler conformance faults stress_litmus)
 ccks_add_sanitized(tsan thread ${runtime})
 # The tile ops have no threads of their own, but many addresses.
 ccks_add_sanitized(asan address,undefined ${runtime} unit_worker)

@@ -47,6 +47,9 @@ struct EngineOptions {
   /// A task that takes longer, though all it waits for is there, is an op that never ends: the engine fails. Shorter than
   /// spin_deadline, so that the op is named and not those that wait for it. 0: never.
   std::chrono::nanoseconds task_deadline = std::chrono::seconds(20);
+  /// A scheduler thread that has stood still for so long is lost, and another takes its place: see Engine::restart_scheduler. Time in
+  /// which the process was stopped does not count. Longer than any RunRequest::on_done takes. 0: nobody watches it.
+  std::chrono::nanoseconds scheduler_limit{0};
   /// Simulates a slower link: tasks, and what workers answer, are held back for so long each way. For measurements.
   std::chrono::nanoseconds link_delay{0};
   std::uint32_t trace_records = 0;      // per worker; 0: no trace
@@ -131,6 +134,8 @@ struct EngineStats {
   std::uint64_t queue_atomics = 0;     // read-modify-writes in device memory
   std::uint64_t queue_polls = 0;       // looks at places of the queue that were still empty
   std::uint64_t queue_ns = 0;          // time of all workers spent adding to events and pushing what is ready
+  std::uint64_t scheduler_restarts = 0;
+  std::uint64_t runs_lost = 0;         // of runs_failed: with a scheduler
   std::uint64_t relaunches = 0;        // times that workers came back: after they had left, or with new code
 };
 
@@ -138,6 +143,13 @@ struct EngineStats {
 struct TraceEvent {
   std::uint32_t worker, op, slot, epoch, first_tile, tiles;
   std::uint64_t start_ns, wait_ns, run_ns;   // steady_clock
+};
+
+/// What a restart of the scheduler has cost.
+struct RestartOutcome {
+  std::uint64_t runs_lost = 0;       // they have failed with ErrorCode::internal
+  std::uint64_t runs_kept = 0;       // submitted, not yet taken by the lost scheduler: they go on
+  std::chrono::nanoseconds took{0};
 };
 
 /// How long the workers stood still for a handoff.
@@ -178,6 +190,16 @@ class Engine {
   /// where they stand, the code is loaded, they go on. Nothing is lost or run twice. On a failure the old code goes on:
   /// deadline_exceeded if the workers did not leave within `timeout`, else the loader's words. After start().
   Result<HandoffTimes> handoff(const Program& program, std::chrono::nanoseconds timeout = std::chrono::seconds(10));
+  /// restart_scheduler puts another scheduler thread into the place of one that is stuck or lost, wherever it stands: for a supervisor of
+  /// the caller's own; EngineOptions::scheduler_limit is one that comes with the engine. What was under way cannot be told apart from
+  /// what was not, so runs that the lost thread had taken fail, each once; those that waited for it go on, and so do clients; but where a run with a state was lost,
+  /// what its state instance holds is not known, so those that waited behind it fail too. Tiles of
+  /// lost runs have run at most once. The thread may leave between two steps within `grace`; then a signal (SIGURG, whose handler is
+  /// installed by the first call) stops it for good: it, its stack, and whatever a callback of the caller's held stay with the
+  /// process. unsupported for arms without workers, gpu_queue, recording and replay. If workers do not leave either within `timeout`
+  /// the engine fails. After start(); any thread but the scheduler's.
+  Result<RestartOutcome> restart_scheduler(std::chrono::nanoseconds grace = std::chrono::milliseconds(10),
+                                           std::chrono::nanoseconds timeout = std::chrono::seconds(10));
   EngineStats stats() const;
   DeviceInfo device_info() const;
   const plan::PlanView& plan() const;
