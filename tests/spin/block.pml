@@ -108,8 +108,6 @@ inline write_place(t) {
 #define CLOSED (closing || stop)
 #ifdef BUG_ROOM_WITHOUT_POSTED
 #define ROOM(t) ((t) < signalled + PLACES)
-#elif defined(BUG_ROOM_WITHOUT_SIGNALLED)
-#define ROOM(t) ((t) < posted + PLACES)
 #elif defined(BUG_ONE_PLACE_MORE)
 #define ROOM(t) ((t) < posted + PLACES + 1 && (t) < signalled + PLACES + 1)
 #else
@@ -359,18 +357,9 @@ active proctype signaller() {
     :: k == BODY -> synced = b
     :: else
     fi
-#ifdef BUG_GATED_BEFORE_CLOSING
-  :: gated == t -> if
-    :: fetched > t
-    :: closing || stop -> break
-    fi
-#else
   :: (closing || stop) && gated == t -> break
-#endif
   od;
-#ifndef BUG_SYNCED_STAYS
   synced = b + LAST;
-#endif
   ended++
 }
 
