@@ -1,6 +1,8 @@
 // The prediction against what was measured on an H200, within 15 %. A file that is gone, or lacks an arm, is a skip.
 #include <gtest/gtest.h>
 
+#include <cctype>
+
 #include "tests/sim/figures.hpp"
 
 namespace ccks::test::sim {
@@ -15,7 +17,6 @@ TEST_P(SimFigures, ArePredictedWithin15Percent) {
   const Figure& figure = figures()[GetParam()];
   const double measured = recorded(kResults, figure);
   if (measured == 0) GTEST_SKIP() << "no '" << figure.arm << "' in " << kResults;
-  if (!figure.held) GTEST_SKIP() << "'" << figure.arm << "' is shown by sim_figures, and not held";
   const double predicted = figure.predict(Simulated());
   RecordProperty("predicted", std::to_string(predicted));
   EXPECT_NEAR(predicted / measured, 1, 0.15) << figure.arm << ": " << predicted << " predicted, " << measured << " measured";
@@ -27,7 +28,16 @@ std::string name_of(const testing::TestParamInfo<std::size_t>& info) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Sim, SimFigures, testing::Range(std::size_t{0}, figures().size()), name_of);
+/// The others are shown by sim_figures.
+std::vector<std::size_t> held() {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < figures().size(); ++i) {
+    if (figures()[i].held) out.push_back(i);
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(Sim, SimFigures, testing::ValuesIn(held()), name_of);
 
 // With workers that take no time what is left of a layer is the hop: a release, an add, and a look that finds it. A probe of one
 // release, one relaxed poll loop and 132 blocks took 813 ns a layer (gpu/README.md).
