@@ -164,7 +164,9 @@ active proctype gate() {
   do
   :: stop -> break
   :: leave && OPENS(t) -> close = true; break     /* between inbox tasks */
+#ifdef ENDS
   :: fetched > t && suspend && kind[PLACE(t)] != FAULT -> close = true; break
+#endif
   :: fetched > t ->
     d_step {
       p = PLACE(t);
