@@ -31,7 +31,7 @@ def series(points):
     return delays, arms, level
 
 
-def panel(points, x0, y0, most, title):
+def panel(points, x0, y0, most, title, first):
     delays, arms, level = series(points)
     last = max(delays) or 1
 
@@ -52,11 +52,15 @@ def panel(points, x0, y0, most, title):
         way = " ".join(f"{x(d):.1f},{y(r):.1f}" for d, r in sorted(values.items()))
         dash = ' stroke-dasharray="5 3"' if arm in level else ""
         out.append(f'<polyline points="{way}" fill="none" stroke="{COLOURS.get(arm, "#000")}" stroke-width="2"{dash}/>')
-    out.append(text(x0 - 5, y0 + HEIGHT + 43, "fastest", 10, "end"))
-    for delay in delays:
+    if first:
+        out.append(text(x0 - 12, y0 + HEIGHT + 43, "fastest", 10, "end"))
+    named, edge = None, -1e9  # an arm is named where it takes over, if there is room
+    for delay in sorted(delays):
         best = min((values[delay], arm) for arm, values in arms.items() if delay in values)[1]
         out.append(f'<circle cx="{x(delay):.1f}" cy="{y0 + HEIGHT + 40}" r="5" fill="{COLOURS.get(best, "#000")}"/>')
-        out.append(text(x(delay), y0 + HEIGHT + 55, best, 8, "middle"))
+        if best != named and x(delay) - 5 >= edge:
+            out.append(text(x(delay) - 5, y0 + HEIGHT + 57, best, 8))
+            named, edge = best, x(delay) + 5 * len(best)
     return out
 
 
@@ -78,7 +82,8 @@ def draw(lines):
         for column, length in enumerate(lengths):
             points = [l for l in lines if l["program"] == program and l["task_us"] == length]
             if points:
-                out += panel(points, LEFT + column * (WIDTH + GAP_X), TOP + row * (HEIGHT + GAP_Y), most, f"{program}, tasks of {length:g} us")
+                out += panel(points, LEFT + column * (WIDTH + GAP_X), TOP + row * (HEIGHT + GAP_Y), most, f"{program}, tasks of {length:g} us",
+                             column == 0)
     return "\n".join(out + ["</svg>"]) + "\n"
 
 

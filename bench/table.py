@@ -131,7 +131,7 @@ def scheduling(lines):
     head = [f"tasks of {length:g} us, a run", "us", "atomics in GPU memory", "GPU us outside bodies, all workers", "scheduler thread us",
             "tasks sent or launches", "records"]
     out = markdown(head, rows)
-    writes = sorted(of(lines, "link_writes"), key=lambda l: l["decisions_a_publication"])
+    writes = [l for _, l in sorted({l["decisions_a_publication"]: l for l in of(lines, "link_writes")}.items())]
     if writes:
         cells = [f"{l['lines_a_decision']:.3g}" for l in writes]
         out += "\n\n" + markdown(["decisions of a publication to one worker", *(f"{l['decisions_a_publication']:g}" for l in writes)],
