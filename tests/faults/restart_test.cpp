@@ -153,7 +153,10 @@ TEST_P(Restart, AShortStallIsNoLoss) {
 
 TEST_P(Restart, AClientWaitingForAStateIsToldAndTheStateLives) {
   std::vector<GraphOp> ops = busy_graph(0);
-  ops.back().state = true;
+  GraphOp keeps;  // one tile: several would race for the word
+  keeps.state = true;
+  keeps.edges = {{static_cast<std::uint32_t>(ops.size() - 1), Reads::all}};
+  ops.push_back(keeps);
   const GraphPlan plan(ops);
   Engine engine = open(plan, options(4));
   const std::uint64_t word = 5;
