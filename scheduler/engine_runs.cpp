@@ -211,11 +211,11 @@ void EngineCore::run_ended(RunSlot& run) {
   const bool ok = run.code == ErrorCode::ok;
   // First the state: the callback may read outputs. The scheduler's hold keeps the slot until it returns.
   run.state.store(static_cast<std::uint32_t>(ok ? RunState::done : RunState::failed));
-  if (std::exchange(run.told, true)) return;
-  if (!run.on_done) return;
   std::optional<Status> end;
   {
-    const Shield allocates;
+    // It counts as told once it is sure to be: behind a shield there is time to begin.
+    const Shield whole;
+    if (std::exchange(run.told, true) || !run.on_done) return;
     end.emplace(ok ? ErrorCode::ok : run.code, ok ? "" : run.message);
   }
   run.on_done(*end);

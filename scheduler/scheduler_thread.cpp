@@ -57,6 +57,8 @@ namespace {
 thread_local std::atomic<std::uint32_t>* stop_here = nullptr;
 thread_local std::atomic<std::uint32_t>* parked_here = nullptr;
 thread_local std::atomic<std::uint32_t> shields{0};  // relaxed throughout: of one thread and its signal handler
+thread_local std::atomic<std::uint32_t> grace{0};    // signals that pass: time to begin with what a shield was before; relaxed as above
+constexpr std::uint32_t kGrace = 2;
 struct sigaction before_ours;
 
 // A scheduler's thread that is lost stays in here. Everything else is for whoever had the signal before.
@@ -64,6 +66,8 @@ void on_signal(int number, siginfo_t* info, void* context) {
   const bool open = shields.load(std::memory_order_relaxed) == 0;                // relaxed: see there
   if (stop_here != nullptr && stop_here->load(std::memory_order_relaxed) == kLost) {  // relaxed: see State
     if (!open) return;  // it is asked again
+    const std::uint32_t passing = grace.load(std::memory_order_relaxed);  // relaxed, both: see there
+    if (passing > 0) return grace.store(passing - 1, std::memory_order_relaxed);
     // [T1] release: all that the thread has done is seen by whoever finds it parked in [T2].
     parked_here->store(1, std::memory_order_release);
     for (;;) pause();
@@ -102,7 +106,10 @@ void SchedulerThread::stop(bool abandon) {
 
 // relaxed, both: see there.
 Shield::Shield() { shields.fetch_add(1, std::memory_order_relaxed); }
-Shield::~Shield() { shields.fetch_sub(1, std::memory_order_relaxed); }
+Shield::~Shield() {
+  grace.store(kGrace, std::memory_order_relaxed);
+  shields.fetch_sub(1, std::memory_order_relaxed);
+}
 
 std::uint64_t SchedulerThread::beats() const { return state_->beats.load(std::memory_order_relaxed); }  // relaxed: a counter
 
