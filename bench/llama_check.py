@@ -4,7 +4,7 @@
 Makes a checkpoint with random weights (or takes one with --checkpoint), generates with `ccks-run --generate`, and runs
 transformers over the tokens that came out, so that every position is compared whatever happened before it: in float32, which
 is taken for the truth, and in bf16, whose error sets the tolerance: twice that. Passes if all logits agree with the truth to that
-tolerance, and each token is the one that the truth would take, or one whose logit is within two tolerances of it.
+tolerance, and each token is the one that the truth would take, or one whose logit is within that tolerance of it.
 Exits 77 where PyTorch or transformers are missing.
 usage: bench/llama_check.py [--size tiny|1b|3b|8b] [--checkpoint DIR] [--device host|cuda] [--tokens N] [--prompt N] [-- ccks-run options]
 """
@@ -88,7 +88,7 @@ def unlike(truth, tokens, tolerance):
     """The positions whose token is not that of the truth, and those of them where it is not as good either."""
     gaps = (truth.max(axis=1) - truth[numpy.arange(len(tokens)), tokens]) / numpy.abs(truth).max(axis=1)
     other = [i for i, token in enumerate(tokens) if token != truth[i].argmax()]
-    return other, [i for i in other if gaps[i] > 2 * tolerance]
+    return other, [i for i in other if gaps[i] > tolerance]
 
 
 def main():
