@@ -8,39 +8,6 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-/// Eight neighbouring elements in registers: 16 bytes as they are where that is what they take, else floats.
-template <class T>
-struct Eight {
-  static constexpr u32 kCount = 8;
-  float v[kCount] = {};
-  CCKS_INLINE void load(T type, const u8* from) {
-    load_four(type, from, v);
-    load_four(type, from + kVector * bytes_of(type), v + kVector);
-  }
-  CCKS_INLINE void unpack(float (&to)[kCount]) const {
-    CCKS_UNROLL
-    for (u32 i = 0; i < kCount; ++i) to[i] = v[i];
-  }
-};
-template <Dtype D>
-  requires(sizeof(Storage<D>) == 2)
-struct Eight<Fixed<D>> {
-  static constexpr u32 kCount = 8;
-  Sixteen raw = {};
-  CCKS_INLINE void load(Fixed<D>, const u8* from) { raw = *reinterpret_cast<const Sixteen*>(from); }
-  CCKS_INLINE void unpack(float (&to)[kCount]) const { worker::unpack<D>(raw, to); }
-};
-
-/// Whether eights along the last dim begin at multiples of 16 bytes, wherever a multiple of eight begins.
-template <class V>
-CCKS_INLINE bool in_eights(const V& view) {
-  const u32 bytes = bytes_of(view.type);
-  i64 steps = 0;
-  CCKS_UNROLL
-  for (u32 i = 0; i < 3; ++i) steps |= view.dim[i] > 1 ? view.stride[i] : 0;
-  return view.stride[3] == 1 && (steps * bytes) % 16 == 0 && reinterpret_cast<u64>(view.data) % 16 == 0 && bytes >= 2;
-}
-
 template <u32 kQueries, class Lanes, class Task>
 class WarpAttention {
  public:

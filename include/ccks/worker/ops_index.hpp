@@ -1,8 +1,8 @@
 // Ops that find or use indices: gather, argmax, topk. And rope, which is arithmetic on positions.
 #pragma once
 
-#include "ccks/worker/attention_warps.hpp"
 #include "ccks/worker/ops_map.hpp"
+#include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {

@@ -177,8 +177,9 @@ class CudaPipeline : CudaStage {
       if (end.code == WaitEnd::suspend) return TileKind::suspend;
       if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
     }
+    const bool guarded = (control.flags & kTileGuarded) != 0 && control.kind == TileKind::body;
     bool drops = false;  // it is of a draft that the host has dropped
-    if ((control.flags & kTileDraft) != 0 && control.kind == TileKind::body) {
+    if (guarded && (control.flags & kTileDraft) != 0) {
       const WaitEnd end = wait.wait_verdict(head_of(control).inbox, (control.flags & kTileOpensInbox) != 0, stop);
       if (end.code == WaitEnd::suspend) return TileKind::suspend;
       if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
@@ -188,8 +189,7 @@ class CudaPipeline : CudaStage {
       memory_.times[place].start_ns = start_ns;
       memory_.times[place].wait_ns = wait.waited_ns();
     }
-    const bool guarded = (control.flags & kTileGuarded) != 0 && control.kind == TileKind::body;
-    return drops || (guarded && !guards_hold(place, control)) ? mark(place, TileKind::skip) : control.kind;
+    return guarded && (drops || !guards_hold(place, control)) ? mark(place, TileKind::skip) : control.kind;
   }
 
   __device__ __forceinline__ bool guards_hold(u32 place, const Control& control) const {

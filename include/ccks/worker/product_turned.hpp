@@ -11,26 +11,12 @@ inline namespace CCKS_ISA {
 
 /// What a lane loads at once of a column of b: 16 bytes as they are, or, where only the frame knows the dtype, eight floats.
 template <class T>
-struct Packet;
-template <Dtype D>
-struct Packet<Fixed<D>> {
-  static constexpr u32 kCount = 16 / sizeof(Storage<D>);
-  Sixteen raw = {};
-  CCKS_INLINE void load(Fixed<D>, const u8* from) { raw = load_once(from); }
-  CCKS_INLINE void unpack(float (&to)[kCount]) const { worker::unpack<D>(raw, to); }
+struct PacketOf {
+  using Type = FloatPacket<T>;
 };
-template <>
-struct Packet<Runtime> {
-  static constexpr u32 kCount = 8;
-  float v[kCount] = {};
-  CCKS_INLINE void load(Runtime type, const u8* from) {
-    load_four(type, from, v);
-    load_four(type, from + kVector * bytes_of(type), v + kVector);
-  }
-  CCKS_INLINE void unpack(float (&to)[kCount]) const {
-    CCKS_UNROLL
-    for (u32 i = 0; i < kCount; ++i) to[i] = v[i];
-  }
+template <Dtype D>
+struct PacketOf<Fixed<D>> {
+  using Type = RawPacket<D, true>;
 };
 
 /// kCount values of a row of a.
@@ -78,7 +64,7 @@ struct TurnedRows {
    public:
     using A = TypeOf<0, Types>;
     using B = TypeOf<1, Types>;
-    using Vector = Packet<B>;
+    using Vector = typename PacketOf<B>::Type;
     static constexpr u32 kCount = Vector::kCount, kWarp = Lanes::kWarp, kStride = kWarp * kCount;
     static constexpr u32 kNext = Lanes::kLanes / kWarp * kColumns;
     using Vectors = Vector[kSteps][kColumns];

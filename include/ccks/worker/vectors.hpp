@@ -89,6 +89,52 @@ CCKS_INLINE void unpack(const Sixteen& raw, float (&to)[16 / sizeof(Storage<D>)]
   }
 }
 
+/// Neighbouring elements in registers: 16 bytes as they lie in memory, which kOnce says nobody reads again.
+template <Dtype D, bool kOnce>
+struct RawPacket {
+  static constexpr u32 kCount = 16 / sizeof(Storage<D>);
+  Sixteen raw = {};
+  CCKS_INLINE void load(Fixed<D>, const u8* from) { raw = kOnce ? load_once(from) : *reinterpret_cast<const Sixteen*>(from); }
+  CCKS_INLINE void unpack(float (&to)[kCount]) const { worker::unpack<D>(raw, to); }
+};
+/// The same as eight floats.
+template <class T>
+struct FloatPacket {
+  static constexpr u32 kCount = 8;
+  float v[kCount] = {};
+  CCKS_INLINE void load(T type, const u8* from) {
+    load_four(type, from, v);
+    load_four(type, from + kVector * bytes_of(type), v + kVector);
+  }
+  CCKS_INLINE void unpack(float (&to)[kCount]) const {
+    CCKS_UNROLL
+    for (u32 i = 0; i < kCount; ++i) to[i] = v[i];
+  }
+};
+
+/// Eight elements: as they are where they take 16 bytes.
+template <class T>
+struct EightOf {
+  using Type = FloatPacket<T>;
+};
+template <Dtype D>
+  requires(sizeof(Storage<D>) == 2)
+struct EightOf<Fixed<D>> {
+  using Type = RawPacket<D, false>;
+};
+template <class T>
+using Eight = typename EightOf<T>::Type;
+
+/// Whether eights along the last dim begin at multiples of 16 bytes, wherever a multiple of eight begins.
+template <class V>
+CCKS_INLINE bool in_eights(const V& view) {
+  const u32 bytes = bytes_of(view.type);
+  i64 steps = 0;
+  CCKS_UNROLL
+  for (u32 i = 0; i < 3; ++i) steps |= view.dim[i] > 1 ? view.stride[i] : 0;
+  return view.stride[3] == 1 && (steps * bytes) % 16 == 0 && reinterpret_cast<u64>(view.data) % 16 == 0 && bytes >= 2;
+}
+
 /// One element.
 template <class T>
 CCKS_INLINE void load_value(T type, const u8* from, float* to) {

@@ -38,21 +38,13 @@ Tensor spread(Bench& b, Dtype d, Index shape, bool along) {
   t.flags = 0;
   return t;
 }
-void tiles(Bench& b, Index space, Index tile) {
-  b.op.tile_count = 1;
-  for (int i = 0; i < 4; ++i) {
-    b.op.tile[i] = tile[i];
-    b.op.grid[i] = (space[i] + tile[i] - 1) / tile[i];
-    b.op.tile_count *= static_cast<std::uint32_t>(b.op.grid[i]);
-  }
-}
 
 void check_flat(std::uint32_t seed, Index shape, Index tile) {
   Bench b(seed);
   const Tensor x = filled(b, any_float(b), shape), y = filled(b, Dtype::i32, shape, -9, 9);
   b.operands = {x, y, b.tensor(any_float(b), shape, true)};
   b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::mul_f, 0, 0, 1)};
-  tiles(b, shape, tile);
+  b.tiles(shape, tile);
   EXPECT_MARK(b, OpCode::map, 2, wire::kOpFlat);
   b.check(OpCode::map, 2, [&](std::size_t, const Index& c) { return b.get(x, c) * b.get(y, c); });
 }
@@ -69,9 +61,9 @@ TEST(MarkedMap, TilesThatAreNotRangesAreNotFlat) {
   Bench b(6);
   const Index shape{1, 1, 8, 16};
   b.operands = {filled(b, Dtype::f32, shape), b.tensor(Dtype::f32, shape, true)};
-  tiles(b, shape, {1, 1, 8, 8});
+  b.tiles(shape, {1, 1, 8, 8});
   EXPECT_EQ(marks(b, OpCode::map, 1) & wire::kOpFlat, 0);
-  tiles(b, {1, 3, 5, 16}, {1, 1, 2, 16});  // five rows in tiles of two: the third tile is short
+  b.tiles({1, 3, 5, 16}, {1, 1, 2, 16});  // five rows in tiles of two: the third tile is short
   b.operands[0].dim = b.operands[1].dim = {1, 3, 5, 16};
   EXPECT_EQ(marks(b, OpCode::map, 1) & wire::kOpFlat, 0);
 }
@@ -81,7 +73,7 @@ TEST(MarkedMap, FlatIdentityAndIntegers) {
   const Index shape{1, 1, 6, 24};
   const Tensor x = filled(b, Dtype::i64, shape, -1e9, 1e9);
   b.operands = {x, b.tensor(Dtype::i64, shape, true)};
-  tiles(b, shape, {1, 1, 4, 24});
+  b.tiles(shape, {1, 1, 4, 24});
   EXPECT_MARK(b, OpCode::map, 1, wire::kOpFlat);
   b.check(OpCode::map, 1, [&](std::size_t, const Index& c) { return b.get(x, c); });
   b.code = {ins(ExprOp::arg_i, 0), ins(ExprOp::const_i, 1, 0, 0, 3), ins(ExprOp::mul_i, 0, 0, 1)};
@@ -93,7 +85,7 @@ void check_rows_of_map(std::uint32_t seed, Index shape, Index tile, bool along) 
   const Tensor x = filled(b, any_float(b), shape), y = spread(b, any_float(b), shape, along);
   b.operands = {x, y, b.tensor(any_float(b), shape, true)};
   b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
-  tiles(b, shape, tile);
+  b.tiles(shape, tile);
   EXPECT_MARK(b, OpCode::map, 2, wire::kOpVectors);
   EXPECT_EQ(marks(b, OpCode::map, 2) & wire::kOpFlat, 0);
   b.check(OpCode::map, 2, [&](std::size_t, const Index& c) { return b.get(x, c) + b.get(y, c); });
@@ -126,7 +118,7 @@ void check_product(std::uint32_t seed, const Product& p, Dtype dtype, wire::Prod
   b.operands = {x, y, other, b.tensor(dtype, shape, true)};
   b.op.dims[wire::kEpilogueDim] = 2;
   b.code = {ins(ExprOp::arg_f, 3), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 3, 3, 1), ins(ExprOp::relu_f, 3, 3)};
-  tiles(b, shape, {1, tile_batch, p.tile_m, p.tile_n});
+  b.tiles(shape, {1, tile_batch, p.tile_m, p.tile_n});
   const bool marked = body != wire::ProductBody::none;
   EXPECT_EQ((marks(b, OpCode::matmul, 3) & wire::kOpVectors) != 0, marked) << b.describe();
   if (marked) {
@@ -200,7 +192,7 @@ void check_softmax(std::uint32_t seed, Index shape, Index tile) {
   const Tensor x = filled(b, any_float(b), shape, -5, 5);
   b.operands = {x, b.tensor(any_float(b), shape, true)};
   b.op.scalars[0] = 0.7f;
-  tiles(b, shape, tile);
+  b.tiles(shape, tile);
   EXPECT_MARK(b, OpCode::softmax, 1, wire::kOpVectors);
   b.check(OpCode::softmax, 1, [&](std::size_t, const Index& c) {
     double sum = 0;
@@ -229,7 +221,7 @@ void check_norm(std::uint32_t seed, OpCode kind, bool with_bias, int rows, int w
   b.operands.push_back(b.tensor(any_float(b), shape, true));
   b.op.scalars[0] = 1e-3f;
   b.op.dims[0] = with_bias;
-  tiles(b, shape, {1, 1, std::min(rows, 4), width});
+  b.tiles(shape, {1, 1, std::min(rows, 4), width});
   const std::size_t inputs = with_bias ? 3 : 2;
   EXPECT_MARK(b, kind, inputs, wire::kOpVectors);
   b.check(kind, inputs, [&](std::size_t, const Index& c) {

@@ -143,6 +143,15 @@ class Bench {
         return put(p, static_cast<std::uint8_t>(v != 0));
     }
   }
+  /// Cuts `space` into tiles.
+  void tiles(Index space, Index tile) {
+    op.tile_count = 1;
+    for (int i = 0; i < 4; ++i) {
+      op.tile[i] = tile[i];
+      op.grid[i] = (space[i] + tile[i] - 1) / tile[i];
+      op.tile_count *= static_cast<std::uint32_t>(op.grid[i]);
+    }
+  }
   void fill(const Tensor& t, double lo, double hi) {
     each(t.dim, [&](const Index& c) {
       set(t, c, wire::dtype_is_float(t.dtype) ? uniform(lo, hi) : std::floor(uniform(lo, hi + 1)));

@@ -68,14 +68,6 @@ Tensor filled(Bench& b, Dtype d, Index shape) {
   b.fill(t, -2, 2);
   return t;
 }
-void tiles(Bench& b, Index space, Index tile) {
-  b.op.tile_count = 1;
-  for (int i = 0; i < 4; ++i) {
-    b.op.tile[i] = tile[i];
-    b.op.grid[i] = (space[i] + tile[i] - 1) / tile[i];
-    b.op.tile_count *= static_cast<std::uint32_t>(b.op.grid[i]);
-  }
-}
 template <i32 kD0, i32 kD1, i32 kD2, i32 kD3>
 using Rows = Window<kD0, kD1, kD2, kD3, i64{kD1} * kD2 * kD3, i64{kD2} * kD3, kD3, 1, wire::kOperandContiguous>;
 /// [.., n, k] seen as [.., k, n].
@@ -95,7 +87,7 @@ void check_map(std::uint32_t seed) {
   const Index shape{1, kD1, kM, kN};
   b.operands = {filled(b, D, shape), filled(b, Dtype::f32, shape), b.tensor(D, shape, true)};
   b.code = kDouble;
-  tiles(b, shape, {1, kT1, kTm, kTn});
+  b.tiles(shape, {1, kT1, kTm, kTn});
   compare<TypedOp<OpCode::map, Double, D, Dtype::f32, D>, ShapedOp<OpCode::map, Double, T, Windows<W, W, W>, D, Dtype::f32, D>>(
       b, OpCode::map, 2);
 }
@@ -128,7 +120,7 @@ void check_product(std::uint32_t seed, wire::ProductBody body) {
   b.operands = {filled(b, D, {1, kBatch, kM, kK}), right, bias, b.tensor(D, shape, true)};
   b.op.dims[wire::kEpilogueDim] = 2;
   b.code = kDouble;
-  tiles(b, shape, {1, 1, kTm, kTn});
+  b.tiles(shape, {1, 1, kTm, kTn});
   compare<TypedOp<OpCode::matmul, Double, D, D, D, D>, Shaped>(b, OpCode::matmul, 3);
 }
 
@@ -153,7 +145,7 @@ TEST(ShapedOp, RowsOfTheLastDim) {
   const Index shape{2, 3, 16, 16};
   b.operands = {filled(b, Dtype::f32, shape), b.tensor(Dtype::f32, shape, true)};
   b.op.scalars[0] = 0.125f;
-  tiles(b, shape, {1, 1, 16, 16});
+  b.tiles(shape, {1, 1, 16, 16});
   compare<TypedOp<OpCode::softmax, Code<>, Dtype::f32, Dtype::f32>,
           ShapedOp<OpCode::softmax, Code<>, T, Windows<W, W>, Dtype::f32, Dtype::f32>>(b, OpCode::softmax, 1);
 }
@@ -170,7 +162,7 @@ void check_norm(std::uint32_t seed) {
   b.operands.push_back(b.tensor(Dtype::bf16, shape, true));
   b.op.scalars[0] = 1e-3f;
   b.op.dims[0] = kBias;
-  tiles(b, shape, {1, 1, 4, 260});
+  b.tiles(shape, {1, 1, 4, 260});
   constexpr Dtype kD = Dtype::bf16;
   if constexpr (kBias)
     compare<TypedOp<kKind, Code<>, kD, kD, kD, kD>, ShapedOp<kKind, Code<>, T, Windows<X, Line, Line, X>, kD, kD, kD, kD>>(b, kKind, 3);
