@@ -5,7 +5,6 @@
 // the grid is alive, while there is one, and leaves its answer for health() to read.
 //
 // While workers are resident no module is loaded or unloaded and nothing is freed: all of that would wait for them to leave.
-// So modules that are no longer wanted wait in `retired_` until workers are out and there are enough of them.
 //
 // Memory ordering
 //   failure_     written once under its lock before `failed_` [C1], read after it [C2]
@@ -65,7 +64,7 @@ class CudaDevice final : public Device {
 
   Status load_kernel(const void* image, const char* name, Kernel& kernel);
   Status load_worker(const WorkerImage& image);
-  void unload_retired();
+  void unload(Kernel& kernel);
   Status fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes);
   Status load_and_start(const WorkerImage& image);
   Status start_grid(unsigned shared_bytes);
@@ -105,7 +104,6 @@ class CudaDevice final : public Device {
 
   std::mutex launch_mutex_;  // guards launch, join and what follows against each other
   Kernel worker_, clock_;
-  std::vector<CUmodule> retired_;
   Block clock_box_;
   wire::WorkerParams params_{};
   bool resident_ = false;

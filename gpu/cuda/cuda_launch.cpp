@@ -20,9 +20,6 @@ constexpr std::chrono::milliseconds kWatchPeriod{5};
 constexpr std::chrono::microseconds kQueryPeriod{200};  // device threads need not start while the host only spins
 constexpr wire::u32 kClockRounds = 16;
 constexpr std::uint64_t kEagerJoinNs = 1'000'000;  // whoever hands over code waits without sleeping for so long
-// Modules that wait for their unloading, some 200 KB of GPU memory each. Beyond that each handoff unloads one, for which
-// workers stand still: 18 us in the middle on an H200, 50 at p90, 500 now and then.
-constexpr std::size_t kRetiredModules = 64;
 
 std::uint64_t steady_ns() {
   return static_cast<std::uint64_t>(
@@ -43,28 +40,21 @@ Status CudaDevice::load_kernel(const void* image, const char* name, Kernel& kern
   return {};
 }
 
-/// `worker_` stays what it was if the image cannot be loaded.
+/// Other code takes the place of what is there, in the driver's memory for code, too: kept modules fill it, and the load that
+/// needs the next piece of it waits 200 us longer. If the image cannot be loaded there is no worker until the next launch, which loads
+/// its own.
 Status CudaDevice::load_worker(const WorkerImage& image) {
   const void* bytes = image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker;
   if (worker_.function != nullptr && worker_.image == bytes) return {};
-  if (retired_.size() >= kRetiredModules) {
-    (void)driver_.cuModuleUnload(retired_.front());  // nothing to be done if it fails
-    retired_.erase(retired_.begin());
-  }
-  Kernel kernel;
-  const Status loaded = load_kernel(bytes, "ccks_worker", kernel);
-  if (!loaded.ok()) {
-    if (kernel.module != nullptr) retired_.push_back(kernel.module);
-    return loaded;
-  }
-  if (worker_.module != nullptr) retired_.push_back(worker_.module);
-  worker_ = kernel;
-  return {};
+  unload(worker_);
+  const Status loaded = load_kernel(bytes, "ccks_worker", worker_);
+  if (!loaded.ok()) unload(worker_);
+  return loaded;
 }
 
-void CudaDevice::unload_retired() {
-  for (const CUmodule module : retired_) (void)driver_.cuModuleUnload(module);  // nothing to be done if it fails
-  retired_.clear();
+void CudaDevice::unload(Kernel& kernel) {
+  if (kernel.module != nullptr) (void)driver_.cuModuleUnload(kernel.module);  // nothing to be done if it fails
+  kernel = {};
 }
 
 Status CudaDevice::load(const WorkerImage& image) {
