@@ -33,8 +33,7 @@ std::string code_type(std::span<const wire::ExprInstr> code) {
   return text + ">";
 }
 
-std::string typed_op(const PlanImage& image, const plan::OpDesc& op, BodyShapes shapes) {
-  const std::string shape = shapes == BodyShapes::fixed ? shape_of_op(image, op) : "";
+std::string typed_op(const PlanImage& image, const plan::OpDesc& op, const std::string& shape) {
   std::string text = fmt::format("{}<OpCode::{}, {}", shape.empty() ? "TypedOp" : "ShapedOp",
                                  spec::op_kind_name(static_cast<spec::OpKind>(op.kind)),
                                  code_type(std::span(image.code).subspan(op.code_first, op.code_count)));
@@ -80,36 +79,54 @@ Result<std::string> custom_struct(const spec::CustomAttrs& attrs, const PlanImag
                                                        {"OUTPUT", fmt::format("{}", op.input_count)}});
 }
 
+/// Collects bodies, equal ones once.
+class BodyList {
+ public:
+  Result<std::uint16_t> add(const std::string& type, std::string custom, const char* op) {
+    const auto [at, fresh] = known_.try_emplace(type, static_cast<std::uint16_t>(bodies.count));
+    if (!fresh) return at->second;
+    if (bodies.count == 0xffff) return Status(ErrorCode::unsupported, "a program has at most 65535 different ops");
+    bodies.aliases += fmt::format("using Op{} = {};  // {}\n", bodies.count, type, comment_text(op));
+    bodies.cases +=
+        fmt::format("      case {}: return Op{}::run(lanes, frame, op, tile);\n", bodies.count, bodies.count);
+    bodies.list.push_back({type, std::move(custom)});
+    ++bodies.count;
+    return at->second;
+  }
+
+  Bodies bodies;
+
+ private:
+  std::map<std::string, std::uint16_t> known_;
+};
+
 }  // namespace
 
 Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline, BodyShapes shapes) {
-  Bodies bodies;
-  std::map<std::string, std::size_t> known;
+  BodyList all;
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
     const auto* custom = std::get_if<spec::CustomAttrs>(&program.ops[image.spec_ops[i]].attrs);
-    Bodies::Body body;
-    body.type = custom ? fmt::format("Custom{}", bodies.count) : typed_op(image, op, shapes);
+    const OpShape shape = shapes == BodyShapes::fixed && !custom ? shape_of_op(image, op) : OpShape{};
+    std::string type = custom ? fmt::format("Custom{}", all.bodies.count) : typed_op(image, op, shape.typical ? "" : shape.text);
+    std::string code;
     if (custom) {
       if (!allow_inline)
         return Status(ErrorCode::invalid_argument,
                       fmt::format("op '{}' carries code, which is refused by default", op.name));
-      Result<std::string> text = custom_struct(*custom, image, op, bodies.count);
+      Result<std::string> text = custom_struct(*custom, image, op, all.bodies.count);
       if (!text) return text.status();
-      bodies.custom += *text;
-      body.custom = std::move(*text);
+      all.bodies.custom += *text;
+      code = std::move(*text);
     }
-    const auto [at, fresh] = known.try_emplace(body.type, bodies.count);
-    bodies.of_op.push_back(static_cast<std::uint16_t>(at->second));
-    if (!fresh) continue;
-    if (bodies.count == 0xffff) return Status(ErrorCode::unsupported, "a program has at most 65535 different ops");
-    bodies.aliases += fmt::format("using Op{} = {};  // {}\n", bodies.count, at->first, comment_text(op.name));
-    bodies.cases +=
-        fmt::format("      case {}: return Op{}::run(lanes, frame, op, tile);\n", bodies.count, bodies.count);
-    bodies.list.push_back(std::move(body));
-    ++bodies.count;
+    const Result<std::uint16_t> any = all.add(type, std::move(code), op.name);
+    if (!any) return any.status();
+    const Result<std::uint16_t> typical = shape.typical ? all.add(typed_op(image, op, shape.text), "", op.name) : any;
+    if (!typical) return typical.status();
+    all.bodies.of_op.push_back(*any);
+    all.bodies.typical_of_op.push_back(*typical);
   }
-  return bodies;
+  return std::move(all.bodies);
 }
 
 }  // namespace ccks::codegen

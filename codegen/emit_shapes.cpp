@@ -1,19 +1,21 @@
-// shaped_op: the type of a body made for one shape (ccks/worker/shaped_ops.hpp).
+// shape_of_op: what a body is made for that knows one shape (ccks/worker/shaped_ops.hpp).
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "ccks/plan_eval.hpp"
 #include "ccks/wire/op_shape.hpp"
 #include "codegen/emit_sources.hpp"
 
 namespace ccks::codegen {
 namespace {
 
-/// The op's frame entries, as far as they tell its shape; nothing where some dim of the program changes them.
+/// The op's frame entries, as far as they tell its shape, at the program's typical sizes.
 class Shape {
  public:
-  Shape(const PlanImage& image, const plan::OpDesc& op) : image_(image) {
+  Shape(const PlanImage& image, const plan::OpDesc& op) : image_(image), dims_(image.dims.size()) {
+    known_ = plan::evaluate_dims(image.dims, plan::typical_symbols(image.symbols), dims_);
     params.kind = static_cast<std::uint8_t>(op.kind);
     params.input_count = op.input_count;
     params.output_count = op.output_count;
@@ -26,6 +28,8 @@ class Shape {
   }
 
   bool known() const { return known_; }
+  /// Whether some dim of the program changes it.
+  bool varies() const { return varies_; }
   /// Whether bodies for marked ops take it.
   bool marked() const {
     wire::OpParams op = params;
@@ -38,9 +42,9 @@ class Shape {
 
  private:
   std::int64_t value(plan::DimId id) {
-    const plan::DimNode& node = image_.dims[id];
-    known_ = known_ && node.op == plan::DimOp::constant;
-    return node.value;
+    if (id == plan::kNone) return 1;
+    varies_ = varies_ || image_.dims[id].op != plan::DimOp::constant;
+    return dims_[id];
   }
   std::int32_t small(plan::DimId id) {
     const std::int64_t v = value(id);
@@ -60,7 +64,8 @@ class Shape {
   }
 
   const PlanImage& image_;
-  bool known_ = true;
+  std::vector<std::int64_t> dims_;
+  bool known_ = true, varies_ = false;
 };
 
 bool may_be_shaped(const PlanImage& image, const plan::OpDesc& op) {
@@ -75,16 +80,17 @@ bool may_be_shaped(const PlanImage& image, const plan::OpDesc& op) {
 
 }  // namespace
 
-std::string shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
-  if (!may_be_shaped(image, op)) return "";
+OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
+  if (!may_be_shaped(image, op)) return {};
   const Shape shape(image, op);
-  if (!shape.known() || !shape.marked()) return "";
+  if (!shape.known() || !shape.marked()) return {};
   std::string windows;
   for (const wire::OperandParams& o : shape.operands) {
     windows += fmt::format("{}Window<{}, {}, {}u>", windows.empty() ? "" : ", ", fmt::join(o.dim, ", "),
                            fmt::join(o.stride, ", "), o.flags);
   }
-  return fmt::format("Tiles<{}, {}>, Windows<{}>", fmt::join(shape.params.tile, ", "), fmt::join(shape.params.grid, ", "), windows);
+  return {fmt::format("Tiles<{}, {}>, Windows<{}>", fmt::join(shape.params.tile, ", "), fmt::join(shape.params.grid, ", "), windows),
+          shape.varies()};
 }
 
 }  // namespace ccks::codegen

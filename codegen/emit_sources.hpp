@@ -27,6 +27,7 @@ struct GeneratedFile {
 /// Which instantiation each op runs, and their text.
 struct Bodies {
   std::vector<std::uint16_t> of_op;
+  std::vector<std::uint16_t> typical_of_op;  // where the op has its typical shape
   std::string aliases;  // using Op0 = ...;
   std::string cases;    // of the switch over bodies
   std::string custom;   // structs with inline code
@@ -51,13 +52,18 @@ const char* generator_version();
 // ---- parts, for emit_sources.cpp and tests
 // ----------------------------------------------------------------------------
 
-/// Whether bodies read shapes from the frame, or are made for one shape each, where no dim changes it: code for lanes in warps,
-/// which is then short.
+/// Whether bodies read shapes from the frame, or are made for one shape each: code for lanes in warps, which is then short. Where a
+/// dim of the program changes an op's shape, it has two: one for any, and one for its typical shape.
 enum class BodyShapes { read, fixed };
 Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline,
                            BodyShapes shapes = BodyShapes::read);
-/// The template arguments of a ShapedOp that are its shape; empty where a dim of the program changes it, or no body takes it.
-std::string shape_of_op(const PlanImage& image, const plan::OpDesc& op);
+/// The template arguments of a ShapedOp that are an op's shape; `typical` where dims of the program change it. Empty where no
+/// body takes it.
+struct OpShape {
+  std::string text;
+  bool typical = false;
+};
+OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op);
 /// The tables of scheduler.cpp by template hole.
 std::map<std::string, std::string> emit_tables(const PlanImage& image, const Bodies& bodies);
 std::string emit_manifest(const PlanImage& image, const EmitOptions& options, const std::vector<GeneratedFile>& files);

@@ -76,7 +76,7 @@ void add(TableHash& h, const plan::ReportDesc& r) {
 }
 void add(TableHash& h, const plan::OpDesc& o) {
   h.text(o.name);
-  h.numbers(o.kind, o.flags, o.body);
+  h.numbers(o.kind, o.flags, o.body, o.typical_body);
   h.array(o.grid);
   h.array(o.tile);
   h.array(o.dims);

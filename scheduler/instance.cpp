@@ -249,12 +249,23 @@ Status Instance::fill_report(const plan::PlanView& plan, const plan::OpDesc& fro
   return to.report_bytes > report.max_bytes ? too_large(from, "a report larger than was reserved") : Status();
 }
 
+// What a body that is made for one shape takes for granted.
+bool Instance::has_typical_shape(const PlanTables& tables, const plan::OpDesc& op) const {
+  if (op.typical_body == op.body || tables.typical_dims.empty()) return false;
+  const auto same = [&](plan::DimId id) { return id == plan::kNone || dims_[id] == tables.typical_dims[id]; };
+  if (!std::all_of(op.grid, op.grid + 4, same) || !std::all_of(op.tile, op.tile + 4, same)) return false;
+  const auto operands = tables.plan.operands.subspan(op.operand_first, std::size_t{op.input_count} + op.output_count);
+  return std::all_of(operands.begin(), operands.end(), [&](const plan::OperandDesc& o) {
+    return dim(o.offset) % 16 == 0 && std::all_of(o.dim, o.dim + 4, same) && std::all_of(o.stride, o.stride + 4, same);
+  });
+}
+
 Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   const plan::OpDesc& from = tables.plan.ops[index];
   wire::OpParams to{};
   to.kind = static_cast<std::uint8_t>(from.kind);
   to.flags = static_cast<std::uint8_t>(from.flags | (tables.op_silent[index] != 0 ? wire::kOpSilent : 0));
-  to.body = from.body;
+  to.body = has_typical_shape(tables, from) ? from.typical_body : from.body;
   CCKS_RETURN_IF_ERROR(fill_grid(from, to));
   to.operand_first = from.operand_first;
   to.input_count = from.input_count;

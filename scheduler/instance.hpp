@@ -151,6 +151,7 @@ class Instance {
   void changed(std::uint32_t first, std::size_t bytes);
   Status fill_signals(const plan::PlanView& plan);
   void fill_guards(const plan::PlanView& plan);
+  bool has_typical_shape(const PlanTables& tables, const plan::OpDesc& op) const;
   Status fill_op(const PlanTables& tables, std::uint32_t index);
   Status fill_grid(const plan::OpDesc& from, wire::OpParams& to) const;
   Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "ccks/plan_eval.hpp"
 #include "scheduler/stretches.hpp"
 #include "scheduler/tuning.hpp"
 
@@ -270,6 +271,8 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   tables.event_count = plan.event_count;
   if (chain && can_chain(plan)) tables.turn_event = tables.event_count++;
   Varying(tables).find();
+  tables.typical_dims.resize(plan.dims.size());
+  if (!plan::evaluate_dims(plan.dims, plan::typical_symbols(plan.symbols), tables.typical_dims)) tables.typical_dims.clear();
   if (records && tables.list_count() > 0) tables.record_capacity = record_capacity(plan);
   Result<FrameLayout> layout = build_layout(tables);
   if (!layout.ok()) return layout.status();

@@ -71,6 +71,7 @@ struct PlanTables {
   std::vector<VaryingOp> varying_ops;    // in what they compute
   std::vector<VaryingOp> varying_waits;  // in their waits, which may name the same events all the same
   std::vector<plan::DimId> varying_dims;
+  std::vector<std::int64_t> typical_dims; // at the program's typical sizes; empty where there is no value
   std::uint32_t record_capacity = 0;     // wire::TileRecord that a frame has room for; 0: workers take tasks
   // Stretches; none with Spine::tiles.
   std::vector<Stretch> stretches;

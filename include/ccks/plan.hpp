@@ -100,6 +100,7 @@ struct OpDesc {
   wire::OpCode kind;
   std::uint8_t flags;           // wire::OpFlags
   std::uint16_t body;
+  std::uint16_t typical_body;   // where its shape is that of typical_symbols (plan_eval.hpp); else `body`, which takes any
   DimId grid[4], tile[4], dims[8];
   float scalars[4];
   std::uint32_t operand_first;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 #include "ccks/plan.hpp"
 
@@ -73,6 +74,13 @@ inline bool evaluate_dims(std::span<const DimNode> nodes, std::span<const std::i
     }
   }
   return true;
+}
+
+/// The values that a program is tuned for, one per symbol: presets, and upper bounds where there is none.
+inline std::vector<std::int64_t> typical_symbols(std::span<const SymbolDesc> symbols) {
+  std::vector<std::int64_t> values;
+  for (const SymbolDesc& s : symbols) values.push_back(s.has_preset ? s.preset : s.hi);
+  return values;
 }
 
 }  // namespace ccks::plan

@@ -72,7 +72,10 @@ Result<Program> jit_program(const Options& options, const spec::Program& program
   if (!image.ok()) return image.status();
   fill(report, *image, target.architecture);
   auto compiled = std::make_shared<Compiled>(Compiled{**plan, std::move(image->image)});
-  for (std::size_t i = 0; i < compiled->plan.ops.size(); ++i) compiled->plan.ops[i].body = bodies->of_op[i];
+  for (std::size_t i = 0; i < compiled->plan.ops.size(); ++i) {
+    compiled->plan.ops[i].body = bodies->of_op[i];
+    compiled->plan.ops[i].typical_body = bodies->typical_of_op[i];
+  }
   const WorkerImage worker{.cuda_image = compiled->cubin.data(), .cuda_image_bytes = compiled->cubin.size()};
   const plan::PlanView view = compiled->plan.view();
   return Program(std::move(compiled), view, worker);

@@ -126,24 +126,37 @@ struct TurnedRows {
       advance(loaded_);
     }
 
-    /// a as floats: [row][four of a packet][packet][4], so that neighbouring lanes read neighbouring fours.
+    /// a as floats: [row][four of a packet][packet][4], so that neighbouring lanes read neighbouring fours. Packets of a lane are
+    /// all under way before the first is stored: a comes from another worker, through the L2.
     CCKS_INLINE void stage() {
+      constexpr u32 kFlight = 4;
       const u32 packets = k_ / kCount;
       const u8* rows = row_ - first_ * bytes_of(type_a_);
       CCKS_NO_UNROLL
       for (u32 i = 0; i < m_; ++i) {
         CCKS_NO_UNROLL
-        for (u32 at = lanes_.lane(); at < packets; at += Lanes::kLanes) {
-          float x[kCount];
-          load_values<kCount>(type_a_, rows + i * pitch_ + at * kCount * bytes_of(type_a_), x);
+        for (u32 from = lanes_.lane(); from < packets; from += kFlight * Lanes::kLanes) {
+          float x[kFlight][kCount];
           CCKS_UNROLL
-          for (u32 q = 0; q < kCount / kVector; ++q) {
-            const float* from = x + q * kVector;
-            *reinterpret_cast<Four<float>*>(staged_at(i, q, at)) = {{from[0], from[1], from[2], from[3]}};
+          for (u32 f = 0; f < kFlight; ++f) {
+            const u32 at = from + f * Lanes::kLanes;
+            if (at < packets) load_values<kCount>(type_a_, rows + i * pitch_ + at * kCount * bytes_of(type_a_), x[f]);
+          }
+          CCKS_UNROLL
+          for (u32 f = 0; f < kFlight; ++f) {
+            const u32 at = from + f * Lanes::kLanes;
+            if (at < packets) keep(i, at, x[f]);
           }
         }
       }
       lanes_.sync();
+    }
+    CCKS_INLINE void keep(u32 row, u32 packet, const float (&x)[kCount]) {
+      CCKS_UNROLL
+      for (u32 q = 0; q < kCount / kVector; ++q) {
+        const float* from = x + q * kVector;
+        *reinterpret_cast<Four<float>*>(staged_at(row, q, packet)) = {{from[0], from[1], from[2], from[3]}};
+      }
     }
     CCKS_INLINE float* staged_at(u32 row, u32 four, u32 packet) const {
       const u32 packets = k_ / kCount;

@@ -1,4 +1,4 @@
-// Bodies made for one shape: only of ops that no dim changes, and only where asked for.
+// Bodies made for one shape: that of ops that no dim changes, or the typical one beside the body for all; only where asked for.
 #include <gtest/gtest.h>
 
 #include "codegen/emit_sources.hpp"
@@ -8,7 +8,11 @@
 namespace ccks::codegen {
 namespace {
 
-std::vector<std::string> types_of(const std::string& n, BodyShapes shapes) {
+struct Types {
+  std::vector<std::string> any, typical;  // by op
+};
+
+Types types_of(const std::string& n, BodyShapes shapes) {
   const std::string text = "ccks: 1\nprogram: p\ndtype: f32\ndims: {n: " + n + R"(}
 tensors:
   x: {shape: [n, 64], kind: input}
@@ -27,27 +31,38 @@ ops:
   EXPECT_TRUE(image.ok()) << image.status().to_string();
   const auto bodies = emit_bodies(parsed.program, **image, false, shapes);
   EXPECT_TRUE(bodies.ok());
-  std::vector<std::string> types;
-  for (const std::uint16_t body : bodies->of_op) types.push_back(bodies->list[body].type);
+  Types types;
+  for (const std::uint16_t body : bodies->of_op) types.any.push_back(bodies->list[body].type);
+  for (const std::uint16_t body : bodies->typical_of_op) types.typical.push_back(bodies->list[body].type);
   return types;
 }
 
 TEST(EmitShapes, OpsThatNoDimChanges) {
-  const auto types = types_of("16", BodyShapes::fixed);
+  const Types both = types_of("16", BodyShapes::fixed);
+  const auto& types = both.any;
   ASSERT_EQ(types.size(), 3u);
+  EXPECT_EQ(both.typical, types) << "they have no other shape";
   EXPECT_NE(types[0].find("ShapedOp<OpCode::map, Code<"), std::string::npos) << types[0];
   EXPECT_NE(types[0].find("Tiles<1, 1, 4, 64, 1, 1, 4, 1>, Windows<Window<1, 1, 16, 64, 0, 0, 64, 1, 1u>"), std::string::npos) << types[0];
   EXPECT_NE(types[1].find("Window<1, 1, 64, 64, 0, 0, 1, 64, 0u>"), std::string::npos) << types[1];
   EXPECT_EQ(types[2].find("ShapedOp"), std::string::npos) << "bodies that are marked know no indices: " << types[2];
 }
 
-TEST(EmitShapes, ADimThatVariesLeavesShapesToTheFrame) {
-  for (const std::string& type : types_of("{range: [1, 64], default: 16}", BodyShapes::fixed))
-    EXPECT_EQ(type.find("ShapedOp"), std::string::npos) << type;
+TEST(EmitShapes, ADimThatVariesHasABodyForAllAndOneForThePreset) {
+  const Types types = types_of("{range: [1, 64], default: 4}", BodyShapes::fixed);
+  for (const std::string& type : types.any) EXPECT_EQ(type.find("ShapedOp"), std::string::npos) << type;
+  ASSERT_EQ(types.typical.size(), 3u);
+  EXPECT_NE(types.typical[0].find("Window<1, 1, 4, 64, 0, 0, 64, 1, 1u>"), std::string::npos) << types.typical[0];
+  EXPECT_NE(types.typical[1].find("ShapedOp<OpCode::matmul, "), std::string::npos) << types.typical[1];
+  EXPECT_EQ(types.typical[2], types.any[2]) << "bodies that are marked know no indices";
 }
 
 TEST(EmitShapes, OnlyWhereAskedFor) {
-  for (const std::string& type : types_of("16", BodyShapes::read)) EXPECT_EQ(type.find("ShapedOp"), std::string::npos) << type;
+  for (const std::string& n : {"16", "{range: [1, 64], default: 16}"}) {
+    const Types types = types_of(n, BodyShapes::read);
+    EXPECT_EQ(types.typical, types.any);
+    for (const std::string& type : types.any) EXPECT_EQ(type.find("ShapedOp"), std::string::npos) << type;
+  }
 }
 
 }  // namespace
