@@ -359,7 +359,14 @@ active proctype signaller() {
     :: k == BODY -> synced = b
     :: else
     fi
+#ifdef BUG_GATED_BEFORE_CLOSING
+  :: gated == t -> if
+    :: fetched > t
+    :: closing || stop -> break
+    fi
+#else
   :: (closing || stop) && gated == t -> break
+#endif
   od;
   synced = b + LAST;
   ended++
