@@ -6,7 +6,8 @@ usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|sass|weakened
  orders    each ordered access of the platform is the one instruction that its name promises, and nothing beside it
  worker    the kernel has the orders that the protocol needs, no fence, no read-modify-write that crosses the link, no access
            in parts, no local memory, and registers for all its threads
- sass      the same of the machine code: 16-byte accesses are whole, and only ordered accesses pay for their order
+ sass      the same of the machine code: 16-byte accesses are whole, only ordered accesses pay for their order, and what drops the L1
+           behind an acquire is not under another condition
  weakened  the checks above refuse code in which an order is weakened
 
 Exit 77 (a skip) without nvcc, and `sass` without a disassembler.
@@ -158,6 +159,17 @@ def mnemonics(body, start):
     return re.findall(rf"\b((?:{start})[A-Z0-9]*\.?[A-Z0-9_.]*)\b", body)
 
 
+def check_drops(wrong, name, body):
+    """What drops the L1 behind an acquire is under the condition of its load, or under none. ptxas 13.0 left out a load whose value
+    nobody used, and put the drop under a predicate that had been used for something else since: it was never done."""
+    before = None
+    for condition, what in re.findall(r"\*/\s+(@!?U?P\d+)?\s*([A-Z][\w.]*)", body):
+        if what == "CCTL.IVALL" and condition:
+            wrong.need(before == condition, f"{name}: a drop of the L1 under {condition}, without its load before it")
+        if what != "NOP":
+            before = condition if what.startswith(("LD", "ATOM")) else None
+
+
 def check_sass(nvcc, include, work):
     nvdisasm = disassembler(nvcc)
     if nvdisasm is None:
@@ -183,6 +195,7 @@ def check_sass(nvcc, include, work):
         meant = len([i for i in ordered(ptx) if re.match(rf"{start}\.\w+\.sys\.global\.b128", i)])
         whole = [m for m in mnemonics(worker, letter) if ".128" in m and m.endswith(".STRONG.SYS")]
         wrong.need(len(whole) >= meant > 0, f"{meant} slots in PTX, {len(whole)} whole {letter} in the machine code")
+    check_drops(wrong, "the worker", worker)
     wrong.need(not mnemonics(worker, "LDL|STL"), "local memory in the machine code")
     crossing = [m for m in mnemonics(worker, "RED|ATOM") if m.endswith(".SYS")]
     wrong.need(not crossing, f"read-modify-writes that cross the link: {crossing}")
