@@ -226,8 +226,8 @@ Status EngineCore::start_device() {
 }
 
 void EngineCore::shut_down() {
+  supervisor_.reset();  // first: until it has gone it may put another thread into thread_
   if (thread_ == nullptr && launcher_ == nullptr) return;
-  supervisor_.reset();
   stopping_.store(true, std::memory_order_relaxed);  // relaxed: submit() may race with it either way
   for (RunSlot& run : slots_) {
     if (run.state.peek() == static_cast<std::uint32_t>(RunState::queued))

@@ -23,8 +23,7 @@ function(ccks_add_sanitized name sanitizers)
   endforeach()
 endfunction()
 
-set(runtime unit_wire unit_gpu unit_scheduler conformance stress_litmus)
+set(runtime unit_wire unit_gpu unit_scheduler conformance stress_litmus faults)
 ccks_add_sanitized(tsan thread ${runtime})
 # The tile ops have no threads of their own, but many addresses.
-# Faults stop threads by a signal wherever they stand; ThreadSanitizer delivers signals where it likes.
-ccks_add_sanitized(asan address,undefined ${runtime} faults unit_worker)
+ccks_add_sanitized(asan address,undefined ${runtime} unit_worker)
