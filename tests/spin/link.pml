@@ -47,7 +47,9 @@ inline load(cached, word, value) {
 #ifndef MODULUS
 #define MODULUS 8
 #endif
+#ifndef SLOTS
 #define SLOTS 4
+#endif
 #define NEXT(p) (((p) + 1) % MODULUS)
 #define SEQ(p) NEXT(p)                              /* wire::ring_seq */
 #define AHEAD(a, b) (((a) + MODULUS - (b)) % MODULUS)
