@@ -77,7 +77,7 @@ class WarpAttention {
     const u8* keys = t_.k.at(chunk.c0, chunk.c1, 0, column);
     const u8* values = t_.v.at(chunk.c0, chunk.c1, 0, column);
     CCKS_NO_UNROLL
-    for (u32 j = warp_ * slots_ * kSteps; j < all_seen; j += kWarps * slots_ * kSteps) positions(f, q, seen, all_seen, keys, values, j);
+    for (u32 j = t_.part.begin + warp_ * slots_ * kSteps; j < all_seen; j += kWarps * slots_ * kSteps) positions(f, q, seen, all_seen, keys, values, j);
     gather_lanes(f);
     keep(f);
     lanes_.sync();
@@ -195,8 +195,8 @@ class WarpAttention {
         sum += share * weights_[2 * at + 1];
         value += share * sums_[at * dims_ + d];
       }
-      u8* to = t_.out.at(chunk.c0, chunk.c1, row_of(chunk, i), column_of(chunk, i));
-      store_float(t_.out.type, to, static_cast<i64>(d) * t_.out.stride[3], sum == 0 ? 0.0f : value / sum);
+      t_.put(chunk.c0, chunk.c1, row_of(chunk, i), column_of(chunk, i), d, value, sum);
+      if (d == 0) t_.put_weights(chunk.c1, row_of(chunk, i), column_of(chunk, i), top, sum);
     }
   }
 

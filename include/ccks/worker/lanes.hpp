@@ -7,10 +7,12 @@
 //   void sync()                        barrier of all lanes; orders their memory accesses
 //   T sum(T), T max(T), T min(T)       over all lanes, for float, i32, i64; every lane gets the result; contains a barrier
 //   u8* scratch(), u32 scratch_bytes() memory shared by the lanes, 128-byte aligned, contents undefined between tiles
+//   u32 count_in(u32* word)            adds 1, acquires and releases at the scope of all workers; what was there. One lane calls it
 //   static constexpr bool kSingleLane  lets the compiler drop barriers and choose bodies made for one thread
 // and, where lanes run in warps, which bodies made for many lanes want (WarpLanes):
 //   static constexpr u32 kWarp, kLanes lanes of a warp, of all: powers of two; warp w holds lanes [w * kWarp, (w + 1) * kWarp)
 //   T shuffle_xor(T v, u32 mask)       the v of the lane whose number in the warp differs by mask; all lanes of the warp call it
+//   void sync_warp()                   barrier of the warp's lanes; orders their memory accesses
 #pragma once
 
 #include "ccks/wire/base.hpp"

@@ -30,6 +30,9 @@ class CudaLanes {
   CCKS_INLINE u32 lane() const { return threadIdx.x & (kLanes - 1); }  // so that the compiler knows how large it may be
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() { ptx::barrier_sync(kBarrier, kLanes); }
+  CCKS_INLINE void sync_warp() { __syncwarp(); }
+  // [AP1] release of what this worker has stored, and [AP2] acquire of what those have that counted themselves in before, by [AP1].
+  CCKS_INLINE u32 count_in(u32* word) { return ptx::atom_acq_rel_gpu_add(word, 1); }
   template <class T>
   CCKS_INLINE T shuffle_xor(T v, u32 mask) {
     return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask));
@@ -87,6 +90,8 @@ class CudaLanes {
   CCKS_INLINE u32 lane() const { return 0; }
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() {}
+  CCKS_INLINE void sync_warp() {}
+  CCKS_INLINE u32 count_in(u32*) { return 0; }
   template <class T>
   CCKS_INLINE T shuffle_xor(T v, u32) {
     return v;

@@ -2,6 +2,8 @@
 // of scores is ever whole in memory. Grouped heads: query head h reads kv head h / (heads / kv heads).
 #pragma once
 
+#include "ccks/worker/attention_split.hpp"
+#include "ccks/worker/attention_thin.hpp"
 #include "ccks/worker/attention_warps.hpp"
 #include "ccks/worker/ops_map.hpp"
 
@@ -18,11 +20,30 @@ struct AttentionTask {
   i32 head_dim, group, context;
   bool causal;
   float scale;
+  ContextPart part = {};
+  AttentionParts parts = {};
 
-  /// Context positions that row `i` attends to.
-  CCKS_INLINE u32 seen(i32 i) const {
+  /// Where what row `i` attends to ends.
+  CCKS_INLINE u32 reach(i32 i) const {
     if (!causal) return static_cast<u32>(context);
     return static_cast<u32>(most(0, least(context, i + 1 + context - q.dim[2])));
+  }
+  /// The same of this tile: it looks at positions from part.begin on.
+  CCKS_INLINE u32 seen(i32 i) const { return least(reach(i), part.end); }
+
+  /// Dim `d` of a head that begins at column `c3`, found with weights that add up to `sum`.
+  CCKS_INLINE void put(i32 c0, i32 c1, i32 row, i32 c3, u32 d, float value, float sum) const {
+    if (part.count > 1)
+      parts.values(c1, part.index, row)[c3 + static_cast<i32>(d)] = value;
+    else
+      store_float(out.type, out.at(c0, c1, row, c3), static_cast<i64>(d) * out.stride[3], sum == 0 ? 0.0f : value / sum);
+  }
+  /// What those weights are relative to; once for each row and head.
+  CCKS_INLINE void put_weights(i32 c1, i32 row, i32 c3, float top, float sum) const {
+    if (part.count <= 1) return;
+    float* to = parts.weights(c1, part.index, row, q.dim[3]) + c3 / head_dim * 2;
+    to[0] = top;
+    to[1] = sum;
   }
 };
 
@@ -58,9 +79,9 @@ class PortableAttention {
     lanes_.sync();
     const i32 kv_at = c[3] / t_.head_dim / t_.group * t_.head_dim;
     float top = -f_infinity(), sum = 0;
-    for (u32 j0 = 0; j0 < seen; j0 += kBlock) block(c, kv_at, j0, least(kBlock, seen - j0), top, sum);
-    for (u32 d = lanes_.lane(); d < dims; d += lanes_.lanes())
-      store_float(t_.out.type, t_.out.at(c), d * t_.out.stride[3], seen == 0 ? 0.0f : acc_[d] / sum);
+    for (u32 j0 = t_.part.begin; j0 < seen; j0 += kBlock) block(c, kv_at, j0, least(kBlock, seen - j0), top, sum);
+    for (u32 d = lanes_.lane(); d < dims; d += lanes_.lanes()) t_.put(c[0], c[1], c[2], c[3], d, acc_[d], sum);
+    if (lanes_.lane() == 0) t_.put_weights(c[1], c[2], c[3], top, sum);
   }
 
   CCKS_INLINE float score(const u8* k) const {
@@ -111,36 +132,67 @@ class PortableAttention {
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
+/// One tile, or its part of the context.
+template <class Lanes, class Task>
+CCKS_INLINE FaultCode attend(Lanes& lanes, const Task& task) {
+#if CCKS_HOST_BODIES
+  if constexpr (Lanes::kSingleLane) {
+    if (task.part.count <= 1 && host_attention(scratch_of(lanes), task)) return FaultCode::none;
+  }
+#endif
+  if constexpr (WarpLanes<Lanes>) {
+    if (thin_attention(lanes, task) || warp_attention(lanes, task)) return FaultCode::none;
+  }
+  PortableAttention portable(lanes, task);
+  if (!portable.fits()) return FaultCode::op_fault;
+  portable.run();
+  return FaultCode::none;
+}
+
+/// Outputs 1 and 2 are where parts go, and how many of them have.
+template <class Lanes, class Types, class Task>
+CCKS_INLINE FaultCode attend_part(Lanes& lanes, const Call& call, const Types& types, Task& task, u32 tile) {
+  const auto parts = view_of<4>(call, types);
+  const auto arrived = view_of<5>(call, types);
+  const i32 rows = task.box.size[2];
+  if (task.q.dim[2] > parts.dim[2] || bytes_of(parts.type) != sizeof(float)) return FaultCode::bad_op;
+  task.part = context_part(rows == 0 ? 0 : task.reach(task.box.lo[2] + rows - 1), static_cast<u32>(call.op.dims[3]),
+                           static_cast<u32>(task.box.lo[0]));
+  task.box.lo[0] = 0;
+  if (task.part.index >= task.part.count) return FaultCode::none;
+  task.parts = {reinterpret_cast<float*>(parts.data), {parts.stride[0], parts.stride[1], parts.stride[2]}};
+  const FaultCode fault = attend(lanes, task);
+  if (fault != FaultCode::none || task.part.count == 1) return fault;
+  i32 c[4];
+  tile_coordinates(call.op, tile, c);
+  u32* word = reinterpret_cast<u32*>(arrived.data) + c[1] * call.op.grid[3] + c[3];
+  if (last_to_arrive(lanes, word, task.part.count)) merge_parts(lanes, task);
+  return FaultCode::none;
+}
+
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   const auto q = view_of<0>(call, types);
   const auto k = view_of<1>(call, types);
   const auto v = view_of<2>(call, types);
   const auto out = view_of<3>(call, types);
-  const i32 heads = most(call.op.dims[0], 1), kv_heads = most(call.op.dims[1], 1);
-  const AttentionTask<decltype(q.type), decltype(k.type), decltype(v.type), decltype(out.type)> task{
+  const i32 heads = most(call.op.dims[0], 1), kv_heads = most(call.op.dims[1], 1), chunks = most(call.op.dims[3], 1);
+  const i32 space[4] = {most(out.dim[0], chunks), out.dim[1], out.dim[2], out.dim[3]};
+  AttentionTask<decltype(q.type), decltype(k.type), decltype(v.type), decltype(out.type)> task{
       q,
       k,
       v,
       out,
-      tile_box(call.op, tile, out.dim),
+      tile_box(call.op, tile, space),
       q.dim[3] / heads,
       most(heads / kv_heads, 1),
       k.dim[2],
       call.op.dims[2] != 0,
       call.op.scalars[0]};
-#if CCKS_HOST_BODIES
-  if constexpr (Lanes::kSingleLane) {
-    if (host_attention(scratch_of(lanes), task)) return FaultCode::none;
-  }
-#endif
-  if constexpr (WarpLanes<Lanes>) {
-    if (warp_attention(lanes, task)) return FaultCode::none;
-  }
-  PortableAttention portable(lanes, task);
-  if (!portable.fits()) return FaultCode::op_fault;
-  portable.run();
-  return FaultCode::none;
+  task.part.end = static_cast<u32>(k.dim[2]);
+  if (chunks == 1) return attend(lanes, task);
+  if constexpr (Types::kCount == 0 || Types::kCount == 6) return attend_part(lanes, call, types, task, tile);
+  return FaultCode::bad_op;
 }
 
 }  // namespace CCKS_ISA

@@ -2,6 +2,7 @@
 // them over as plain functions, so that generated workers in other modules need nothing else from the library.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -33,6 +34,8 @@ class HostLanes {
   u32 lane() const { return 0; }
   u32 lanes() const { return 1; }
   void sync() const {}
+  // [AP1] release of what this worker has stored, and [AP2] acquire of what those have that counted themselves in before, by [AP1].
+  u32 count_in(u32* word) const { return std::atomic_ref<u32>(*word).fetch_add(1, std::memory_order_acq_rel); }
   template <class T>
   T sum(T v) const { return v; }
   template <class T>

@@ -107,6 +107,8 @@ class EmulatedWarps {
   wire::u32 lane() const { return lane_; }
   wire::u32 lanes() const { return kLanes; }
   void sync() { block_.sync(); }
+  void sync_warp() { block_.exchange(0, lane_); }
+  wire::u32 count_in(wire::u32* word) { return (*word)++; }  // all on one thread
   wire::u8* scratch() { return block_.scratch(); }
   wire::u32 scratch_bytes() const { return WarpBlock::scratch_bytes(); }
   template <class T>

@@ -2,6 +2,7 @@
 // only.
 #include "ccks/worker/generic_ops.hpp"
 
+#include <atomic>
 #include <barrier>
 #include <thread>
 
@@ -28,6 +29,7 @@ class EmulatedLanes {
   u32 lane() const { return lane_; }
   u32 lanes() const { return EmulatedBlock::kLanes; }
   void sync() { block_.barrier.arrive_and_wait(); }
+  u32 count_in(u32* word) { return std::atomic_ref<u32>(*word).fetch_add(1, std::memory_order_acq_rel); }
   u8* scratch() { return block_.scratch; }
   u32 scratch_bytes() const { return sizeof block_.scratch; }
   template <class T>
