@@ -43,6 +43,9 @@ struct OpLowering {
   }
 };
 
+/// Whether its context is split over tiles.
+inline bool is_split(const spec::Op& op) { return op.kind() == spec::OpKind::attention && op.outputs.size() > 1; }
+
 /// Sets tile space, dims, scalars, code and shapes; called before tiles are chosen.
 Status describe_op(OpLowering& lowering);
 /// Sets the windows that differ from "operands move with the output"; called once tiles are chosen.

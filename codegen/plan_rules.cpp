@@ -85,6 +85,8 @@ Status describe_attention(OpLowering& l, const spec::AttentionAttrs& a) {
   l.out.scalars[0] = static_cast<float>(a.scale);
   l.question.depth = l.planner.typical_value(l.dim_back(1, 1));
   l.question.group = a.heads / std::max(1u, a.kv_heads);
+  l.out.dims[3] = a.chunks;
+  if (is_split(l.op)) l.out.extent[0] = a.chunks;
   return {};
 }
 
@@ -207,6 +209,7 @@ void reduce_windows(OpLowering& l, const spec::ReduceAttrs& a) {
 
 /// Rows of keys and values that a tile of query rows may look at, and the columns of its heads.
 void attention_windows(OpLowering& l, const spec::AttentionAttrs& a) {
+  for (std::size_t operand = l.op.inputs.size() + 1; operand < l.operand_count(); ++operand) l.make_all_whole(operand);
   const std::size_t row = l.rank(0) - 2, last = row + 1;
   const Expr heads_per_tile = floordiv(l.out.tile[3], l.granule);
   const auto tile_heads = heads_per_tile.as_constant();
@@ -315,7 +318,9 @@ struct Operations {
   Expr operator()(const spec::RmsnormAttrs&) const { return input() * 4; }
   Expr operator()(const spec::LayernormAttrs&) const { return input() * 7; }
   Expr operator()(const spec::MatmulAttrs&) const { return code(l.dim_back(0, 0) * 2); }
-  Expr operator()(const spec::AttentionAttrs&) const { return outputs() * l.dim_back(1, 1) * 4; }
+  Expr operator()(const spec::AttentionAttrs&) const {
+    return l.out.extent[1] * l.out.extent[2] * l.out.extent[3] * l.dim_back(1, 1) * 4;
+  }
   Expr operator()(const spec::RopeAttrs&) const { return outputs() * 3; }
   Expr operator()(const spec::Conv2dAttrs&) const { return code(l.dim(1, 1) * l.dim(1, 2) * l.dim(1, 3) * 2); }
   Expr operator()(const spec::ExpertMatmulAttrs&) const { return code(l.dim(1, 1) * 2); }

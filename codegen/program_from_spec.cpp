@@ -27,9 +27,11 @@ codegen::PlanOptions plan_options(const SpecOptions& options) {
 
 Result<Program> program_of(const spec::ParseResult& parsed, const SpecOptions& options) {
   if (!parsed.ok) return {ErrorCode::invalid_data, spec::format_diagnostics(parsed)};
-  auto image = codegen::make_plan(parsed.program, plan_options(options));
+  const codegen::PlanOptions plan = plan_options(options);
+  const spec::Program program = codegen::split_attention(parsed.program, plan);
+  auto image = codegen::make_plan(program, plan);
   if (!image) return image.status();
-  CCKS_RETURN_IF_ERROR(codegen::check_plan(parsed.program, (*image)->view()).status());
+  CCKS_RETURN_IF_ERROR(codegen::check_plan(program, (*image)->view()).status());
   const plan::PlanView view = (*image)->view();
   return Program(std::move(*image), view, WorkerImage{});
 }

@@ -117,6 +117,7 @@ int load(Arguments& args, Loaded& out) {
   codegen::PlanOptions plan;
   plan.device = args.device;
   plan.workers = args.workers;
+  out.parsed.program = codegen::split_attention(out.parsed.program, plan);
   auto image = codegen::make_plan(out.parsed.program, plan);
   if (!image) return complain(args, image.status());
   out.image = *image;

@@ -53,11 +53,12 @@ void fill(CodeReport& report, const gpu::JitImage& image, const std::string& arc
   report.notice = image.notice;
 }
 
-Result<Program> jit_program(const Options& options, const spec::Program& program, const CodeTarget& target,
+Result<Program> jit_program(const Options& options, const spec::Program& given, const CodeTarget& target,
                             CodeReport& report) {
   codegen::PlanOptions plan_options;
   plan_options.device = "cuda";
   plan_options.workers = target.workers;
+  const spec::Program program = codegen::split_attention(given, plan_options);
   auto plan = codegen::make_plan(program, plan_options);
   if (!plan.ok()) return plan.status();
   CCKS_RETURN_IF_ERROR(codegen::check_plan(program, (*plan)->view()).status());
