@@ -46,7 +46,7 @@ SIZES = {
 
 def make_checkpoint(size, folder, seed, shard):
     torch.manual_seed(seed)
-    config = LlamaConfig(max_position_embeddings=4096, rms_norm_eps=1e-5, **SIZES[size])
+    config = LlamaConfig(max_position_embeddings=16384, rms_norm_eps=1e-5, **SIZES[size])
     default, where = torch.get_default_dtype(), "cuda" if torch.cuda.is_available() else "cpu"
     torch.set_default_dtype(torch.bfloat16)
     model = LlamaForCausalLM(config).to(where).eval() if where == "cpu" else make_on_gpu(config)
@@ -60,20 +60,34 @@ def make_on_gpu(config):
         return LlamaForCausalLM(config).eval()
 
 
+def spec_of(batch):
+    """The spec for so many rows, and what it is told of them."""
+    name = "llama.yaml" if batch == 1 else "llama_batch.yaml"
+    return [os.path.join(ROOT, "spec/examples", name), *([] if batch == 1 else ["--set", f"batch={batch}"])]
+
+
 def ours(args, folder, prompt, work):
+    """What came out, and logits [tokens, vocab], or [rows, tokens, vocab] for a prompt of several rows, like its tokens."""
+    batch = len(prompt) if prompt.ndim == 2 else 1
     numpy.save(f"{work}/prompt.npy", prompt.astype(numpy.int32))
-    command = [args.ccks_run, os.path.join(ROOT, "spec/examples/llama.yaml"), "--device", args.device, "--weights", folder, "--json",
+    command = [args.ccks_run, *spec_of(batch), "--device", args.device, "--weights", folder, "--json",
                "--set", f"context={args.context}", "--generate", str(args.tokens), "--prompt-ids", f"{work}/prompt.npy",
                "--output", f"logits={work}/logits.npy", *args.options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
         sys.exit(f"llama_check: ccks-run failed ({done.returncode}): {done.stderr.strip()}")
     result = json.loads(done.stdout.splitlines()[-1])
-    return result, numpy.load(f"{work}/logits.npy").reshape(args.tokens, -1)
+    logits = numpy.load(f"{work}/logits.npy").reshape(args.tokens, batch, -1)
+    if batch == 1:
+        return result, logits[:, 0]
+    result["generated"]["tokens"] = numpy.array(result["generated"]["tokens"]).reshape(args.tokens, batch).T.tolist()
+    return result, logits.transpose(1, 0, 2)
 
 
 def reference(model, prompt, tokens):
     """Logits that transformers gives where ours were given: after the prompt, and after each of our tokens but the last."""
+    if prompt.ndim == 2:
+        return numpy.stack([reference(model, row, tokens[i]) for i, row in enumerate(prompt)])
     ids = torch.tensor([[*prompt.tolist(), *tokens[:-1]]], device=model.device)
     with torch.no_grad():
         return model(ids).logits[0, len(prompt) - 1:].float().cpu().numpy()
@@ -81,11 +95,12 @@ def reference(model, prompt, tokens):
 
 def difference(logits, truth):
     """The largest one, against the largest logit of its position."""
-    return float((numpy.abs(logits - truth).max(axis=1) / numpy.abs(truth).max(axis=1)).max())
+    return float((numpy.abs(logits - truth).max(axis=-1) / numpy.abs(truth).max(axis=-1)).max())
 
 
 def unlike(truth, tokens, tolerance):
     """The positions whose token is not that of the truth, and those of them where it is not as good either."""
+    truth, tokens = truth.reshape(-1, truth.shape[-1]), numpy.array(tokens).reshape(-1)
     gaps = (truth.max(axis=1) - truth[numpy.arange(len(tokens)), tokens]) / numpy.abs(truth).max(axis=1)
     other = [i for i, token in enumerate(tokens) if token != truth[i].argmax()]
     return other, [i for i in other if gaps[i] > tolerance]
@@ -101,6 +116,7 @@ def main():
     parser.add_argument("--device", default="host", choices=["host", "cuda"])
     parser.add_argument("--prompt", type=int, default=32)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--batch", type=int, default=1, help="rows, by llama_batch.yaml where there are several")
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=600)
@@ -115,7 +131,8 @@ def main():
         else:
             model = make_checkpoint(args.size, folder, args.seed, args.shard)
         made = time.time()
-        prompt = numpy.random.default_rng(args.seed).integers(0, model.config.vocab_size, args.prompt)
+        shape = args.prompt if args.batch == 1 else (args.batch, args.prompt)
+        prompt = numpy.random.default_rng(args.seed).integers(0, model.config.vocab_size, shape)
         result, mine = ours(args, folder, prompt, work)
         tokens = result["generated"]["tokens"]
         theirs = reference(model, prompt, tokens)
@@ -123,10 +140,11 @@ def main():
     tolerance = 2 * difference(theirs, truth)
     worst = difference(mine, truth)
     other, wrong = unlike(truth, tokens, tolerance)
-    passed = worst <= tolerance and not wrong and len(tokens) == args.tokens
+    count = numpy.array(tokens).size
+    passed = worst <= tolerance and not wrong and count == args.tokens * args.batch
     print(json.dumps({
-        "check": "llama", "size": args.checkpoint or args.size, "device": result["device_name"], "positions": len(tokens),
-        "worst_logit_difference": round(worst, 5), "tolerance": round(tolerance, 5), "tokens_equal": len(tokens) - len(other),
+        "check": "llama", "size": args.checkpoint or args.size, "device": result["device_name"], "batch": args.batch, "positions": count,
+        "worst_logit_difference": round(worst, 5), "tolerance": round(tolerance, 5), "tokens_equal": count - len(other),
         "tokens_as_good": len(other) - len(wrong), "tokens_wrong": wrong, "passed": passed,
         "first_token_us": round(result["generated"]["first_token_us"], 1), "token_us": result["generated"]["token_us"],
         "seconds": {"checkpoint": round(made - started, 1), "all": round(time.time() - started, 1)},

@@ -5,7 +5,7 @@ A checkpoint with random weights is made by transformers. Each of our arms gener
 every step; its time is printed only if those logits agree with transformers' (bench/llama_check.py says how). Prints a JSON line per
 arm and context, with bytes of weights and keys over the step's time, and with --trace a table of ops: bytes, floor, the time that
 bodies took, and the time that workers spent waiting, of one step, the last two averaged over the workers. Exits 77 without PyTorch or transformers.
-usage: bench/llama_decode.py [--size tiny|1b|3b|8b] [--context N[,N]] [--arms A[,A]] [--torch eager,graph,compile] [--trace]
+usage: bench/llama_decode.py [--size tiny|1b|3b|8b] [--batch N] [--context N[,N]] [--arms A[,A]] [--torch eager,graph,compile] [--trace]
 """
 import argparse
 import collections
@@ -32,13 +32,13 @@ def percentile(values, p):
     return ordered[min(len(ordered), max(1, -int(-p * len(ordered) // 1))) - 1]
 
 
-def bytes_of_step(model, context):
+def bytes_of_step(model, context, batch):
     config = model.config
     weights = sum(p.numel() * 2 for p in model.parameters())
     if not config.tie_word_embeddings:
         weights -= (config.vocab_size - 1) * config.hidden_size * 2  # of the embeddings one row is read
     head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return weights + 4 * config.num_hidden_layers * config.num_key_value_heads * head * context
+    return weights + 4 * config.num_hidden_layers * config.num_key_value_heads * head * context * batch
 
 
 class Judge:
@@ -48,7 +48,7 @@ class Judge:
         self.model, self.prompt, self.truths = model, prompt, {}
 
     def judge(self, tokens, logits):
-        key = tuple(tokens)
+        key = str(tokens)
         if key not in self.truths:
             theirs = llama_check.reference(self.model, self.prompt, tokens)
             self.truths[key] = (theirs, llama_check.reference(self.exact(), self.prompt, tokens))
@@ -64,7 +64,7 @@ class Judge:
 
 
 def ours(args, arm, folder, prompt, work, judge, line):
-    options = types.SimpleNamespace(ccks_run=args.ccks_run, device=args.device, context=len(prompt) + args.tokens + 8,
+    options = types.SimpleNamespace(ccks_run=args.ccks_run, device=args.device, context=prompt.shape[-1] + args.tokens + 8,
                                     tokens=args.tokens, timeout=args.timeout, options=["--arm", arm, "--ahead", "2"])
     result, logits = llama_check.ours(options, folder, prompt, work)
     if not judge.judge(result["generated"]["tokens"], logits):
@@ -75,25 +75,25 @@ def ours(args, arm, folder, prompt, work, judge, line):
             "tb_s": line["bytes"] / percentile(times, 0.5) / 1e6}
 
 
-def torch_steps(model, how, context, runs):
+def torch_steps(model, how, context, runs, batch):
     """Microseconds of each step of one token behind `context` others, keys and values in place."""
     from transformers import StaticCache
     room = context + runs + 64  # some versions count every step as one further
     try:
         cache = StaticCache(config=model.config, max_cache_len=room)
     except TypeError:
-        cache = StaticCache(config=model.config, batch_size=1, max_cache_len=room, device=model.device, dtype=torch.bfloat16)
+        cache = StaticCache(config=model.config, batch_size=batch, max_cache_len=room, device=model.device, dtype=torch.bfloat16)
     step = model
     if how == "compile":
         step = torch.compile(model, mode="reduce-overhead", fullgraph=False)
     position = torch.tensor([context], device=model.device)
-    token = torch.ones((1, 1), dtype=torch.long, device=model.device)
+    token = torch.ones((batch, 1), dtype=torch.long, device=model.device)
 
     def once():
-        return step(token, past_key_values=cache, cache_position=position, position_ids=position[None], use_cache=True).logits[:, -1].argmax(-1)
+        return step(token, past_key_values=cache, cache_position=position, position_ids=position[None].expand(batch, 1), use_cache=True).logits[:, -1].argmax(-1)
 
     with torch.no_grad():
-        model(torch.ones((1, context), dtype=torch.long, device=model.device), past_key_values=cache,
+        model(torch.ones((batch, context), dtype=torch.long, device=model.device), past_key_values=cache,
               cache_position=torch.arange(context, device=model.device), use_cache=True)
         for _ in range(4):
             once()
@@ -118,25 +118,26 @@ def op_bytes(args, folder, position):
         config = json.load(file)
     dims = {"layers": "num_hidden_layers", "d": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
             "ffn": "intermediate_size", "vocab": "vocab_size"}
-    command = [args.ccks_gen, "explain", os.path.join(ROOT, "spec/examples/llama.yaml"), "--json", "--device", "cuda"]
+    command = [args.ccks_gen, "explain", *llama_check.spec_of(args.batch), "--json", "--device", "cuda"]
     for name, value in {**{dim: config[key] for dim, key in dims.items()}, "context": position + 24, "pos": position}.items():
         command += ["--set", f"{name}={value}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        ops = json.loads(done.stdout)["ops"]
+        explained = json.loads(done.stdout)
+        ops = explained["ops"]
     except (OSError, ValueError, KeyError):
-        return {}
+        return {}, None
     out = collections.Counter()
     for op in ops:
         out[re.sub(r"^layers\.\d+\.", "", op["name"])] += op["bytes_read"] + op["bytes_written"]
-    return out
+    return out, explained.get("prediction", {}).get("us")
 
 
 def op_table(args, folder, prompt, work):
     """Of one step in the middle: per kind of op, microseconds of bodies and of waiting, averaged over the workers."""
     numpy.save(f"{work}/prompt.npy", prompt.astype(numpy.int32))
-    command = [args.ccks_run, os.path.join(ROOT, "spec/examples/llama.yaml"), "--device", args.device, "--weights", folder, "--quiet",
-               "--json", "--set", f"context={len(prompt) + 24}", "--generate", "10", "--prompt-ids", f"{work}/prompt.npy", "--arm", "static",
+    command = [args.ccks_run, *llama_check.spec_of(args.batch), "--device", args.device, "--weights", folder, "--quiet",
+               "--json", "--set", f"context={prompt.shape[-1] + 24}", "--generate", "10", "--prompt-ids", f"{work}/prompt.npy", "--arm", "static",
                "--trace", f"{work}/trace.json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
@@ -160,14 +161,14 @@ def op_table(args, folder, prompt, work):
         kind[1] += body / workers
         kind[2] += event["args"]["wait_us"] / workers
         kind[3] = max(kind[3], body)
-    amounts = op_bytes(args, folder, len(prompt))
+    amounts, predicted = op_bytes(args, folder, prompt.shape[-1])
     lines = [f"{'op':<20}{'tasks':>8}{'MB':>10}{'floor us':>10}{'bodies us':>11}{'waiting us':>12}{'longest us':>12}"]
     for name, (tasks, bodies, waiting, longest) in sorted(kinds.items(), key=lambda item: -item[1][1] - item[1][2]):
         amount = amounts.get(name, 0)
         lines.append(f"{name:<20}{tasks:>8}{amount / 1e6:>10.2f}{amount / BYTES_PER_US:>10.1f}{bodies:>11.1f}{waiting:>12.1f}{longest:>12.1f}")
     total = [sum(kind[i] for kind in kinds.values()) for i in (1, 2)]
     lines.append(f"{'a step':<20}{'':>8}{sum(amounts.values()) / 1e6:>10.2f}{sum(amounts.values()) / BYTES_PER_US:>10.1f}{total[0]:>11.1f}{total[1]:>12.1f}"
-                 f"   took {end - begin:.1f}")
+                 f"   took {end - begin:.1f}" + (f", predicted {predicted:.1f}" if predicted else ""))
     return lines
 
 
@@ -178,6 +179,7 @@ def main():
     parser.add_argument("--size", default="1b", choices=llama_check.SIZES)
     parser.add_argument("--device", default="cuda", choices=["host", "cuda"])
     parser.add_argument("--context", default="64,512", help="in the middle of what is measured")
+    parser.add_argument("--batch", type=int, default=1, help="rows, all at the same position")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--warmup", type=int, default=8, help="steps that are not counted")
     parser.add_argument("--arms", default="copilot,static,gpu_queue,graph,graph_pdl")
@@ -189,10 +191,11 @@ def main():
     with tempfile.TemporaryDirectory(dir=args.work) as work:
         model = llama_check.make_checkpoint(args.size, f"{work}/checkpoint", 1, "")
         for context in (int(text) for text in args.context.split(",")):
-            prompt = numpy.random.default_rng(context).integers(0, model.config.vocab_size, max(1, context - args.tokens // 2))
+            length = max(1, context - args.tokens // 2)
+            prompt = numpy.random.default_rng(context).integers(0, model.config.vocab_size, length if args.batch == 1 else (args.batch, length))
             judge = Judge(model, prompt)
-            amount = bytes_of_step(model, context)
-            line = {"bench": "llama_decode", "size": args.size, "context": context, "bytes": amount, "floor_us": amount / BYTES_PER_US}
+            amount = bytes_of_step(model, context, args.batch)
+            line = {"bench": "llama_decode", "size": args.size, "batch": args.batch, "context": context, "bytes": amount, "floor_us": amount / BYTES_PER_US}
             for arm in filter(None, args.arms.split(",")):
                 try:
                     print(json.dumps(ours(args, arm, f"{work}/checkpoint", prompt, work, judge, line)), flush=True)
@@ -200,7 +203,7 @@ def main():
                     print(json.dumps({**line, "arm": arm, "failed": str(error)[:300]}), flush=True)
             for how in filter(None, args.torch.split(",") if torch.cuda.is_available() else []):
                 try:
-                    times = torch_steps(model, how, context, args.tokens)
+                    times = torch_steps(model, how, context, args.tokens, args.batch)
                     p50 = percentile(times, 0.5)
                     print(json.dumps({**line, "arm": f"torch {how}", "torch": torch.__version__, "us": {"p50": p50, "p99": percentile(times, 0.99),
                                       "max": max(times)}, "tb_s": amount / p50 / 1e6}), flush=True)

@@ -6,6 +6,7 @@
 
 #include "codegen/check_code.hpp"
 #include "codegen/check_model.hpp"
+#include "codegen/plan_split.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -42,7 +43,7 @@ struct Expect {
   void operator()(const spec::LayernormAttrs& a) { scalar(a.eps), e.dims = {{0, a.has_bias}}; }
   void operator()(const spec::MatmulAttrs& a) { epilogue(a.epilogue, 2); }
   void operator()(const spec::AttentionAttrs& a) {
-    scalar(a.scale), e.dims = {{0, a.heads}, {1, a.kv_heads}, {2, a.causal}, {3, a.chunks.evaluate(m.symbols).value_or(-1)}};
+    scalar(a.scale), e.dims = {{0, a.heads}, {1, a.kv_heads}, {2, a.causal}, {3, is_split(op) ? chunks_of(op).evaluate(m.symbols).value_or(-1) : 0}};
   }
   void operator()(const spec::RopeAttrs& a) {
     scalar(a.theta);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "codegen/check_model.hpp"
+#include "codegen/plan_split.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -150,8 +151,7 @@ std::array<std::int64_t, 4> tile_space(const Model& m, std::size_t op) {
   const std::optional<Operand> o = expected(m, spec_op, by_input ? 0 : spec_op.inputs.size());
   std::array<std::int64_t, 4> space = o ? o->dim : std::array<std::int64_t, 4>{};
   if (by_input) space[3] = 1;
-  if (const auto* attention = std::get_if<spec::AttentionAttrs>(&spec_op.attrs); attention && spec_op.outputs.size() > 1)
-    space[0] = attention->chunks.evaluate(m.symbols).value_or(-1);
+  if (is_split(spec_op)) space[0] = chunks_of(spec_op).evaluate(m.symbols).value_or(-1);
   return space;
 }
 

@@ -21,7 +21,8 @@ Json op_json(const ExplainedOp& op) {
           {"bytes_read", op.bytes_read},
           {"bytes_written", op.bytes_written},
           {"operations", op.operations},
-          {"floor_us", op.floor_us}};
+          {"floor_us", op.floor_us},
+          {"predicted_us", {{"body", op.body_us}, {"begin", op.begin_us}, {"end", op.end_us}}}};
 }
 
 Json wait_json(const Explanation& e, const ExplainedWait& w) {
@@ -67,6 +68,11 @@ std::string explanation_to_json(const Explanation& e) {
                    {"operations_per_s", e.gpu.operations_per_s},
                    {"us", e.floor_us},
                    {"op_by_op_us", e.op_by_op_us}};
+  if (e.predicted_us > 0)
+    json["prediction"] = {{"us", e.predicted_us},
+                          {"bodies_us", e.predicted_busy_us},
+                          {"workers", e.predicted_workers},
+                          {"source", e.predicted_by}};
   json["advice"] = e.advice;
   // Names are checked to be ASCII; `replace` keeps a stray byte from throwing.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "codegen/check_events.hpp"
+#include "codegen/predict_plan.hpp"
 
 namespace ccks::codegen {
 namespace {
@@ -160,6 +161,22 @@ void add_totals(const Model& m, Explanation& out) {
   out.floor_us = micros(out.gpu, out.compulsory_bytes, out.operations);
 }
 
+void add_prediction(const Model& m, const PlanImage& image, Explanation& out) {
+  const PredictCosts costs = predict_costs(out.gpu.name);
+  if (costs.source.empty() || image.options.device != "cuda") return;
+  constexpr std::uint32_t kWorkers = 132;  // of the GPU that was measured
+  const Prediction p = predict_plan(m, costs, image.options.workers != 0 ? image.options.workers : kWorkers);
+  out.predicted_us = p.run_us;
+  out.predicted_busy_us = p.busy_us;
+  out.predicted_workers = p.workers;
+  out.predicted_by = costs.source;
+  for (std::size_t i = 0; i < p.ops.size(); ++i) {
+    out.ops[i].body_us = p.ops[i].body_us;
+    out.ops[i].begin_us = p.ops[i].begin_us;
+    out.ops[i].end_us = p.ops[i].end_us;
+  }
+}
+
 /// Honest, short: who gains from deciding on the host, and who would do as well with what everybody has.
 std::string advice(const spec::Program& program, const Explanation& e) {
   bool routed = false;
@@ -224,6 +241,7 @@ Result<Explanation> explain_plan(const spec::Program& program, const PlanImage& 
   out.event_count = image.event_count;
   out.scratch_bytes = image.scratch_bytes;
   add_totals(m, out);
+  add_prediction(m, image, out);
   out.advice = advice(program, out);
   return out;
 }

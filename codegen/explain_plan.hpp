@@ -18,6 +18,7 @@ struct ExplainedOp {
   std::int64_t tiles = 0, bytes_read = 0, bytes_written = 0, operations = 0;
   bool dynamic = false;
   double floor_us = 0;  // of this op alone, everything from device memory
+  double body_us = 0, begin_us = 0, end_us = 0;  // predicted: of one tile; of all of them, since the run began
 };
 
 struct ExplainedWait {
@@ -51,6 +52,10 @@ struct Explanation {
   GpuFigures gpu;
   double floor_us = 0;     // compulsory bytes and all operations, perfectly overlapped
   double op_by_op_us = 0;  // each op through device memory, nothing overlapped between ops
+  double predicted_us = 0;         // of a run on workers that stay (predict_plan.hpp); 0: no costs of this GPU were measured
+  double predicted_busy_us = 0;    // of it, bodies, averaged over the workers
+  std::uint32_t predicted_workers = 0;
+  std::string predicted_by;        // where the costs come from
   std::string advice;      // whether this is worth it, in a few sentences
 };
 

@@ -61,16 +61,16 @@ std::string extents(const std::array<std::int64_t, 4>& v) {
 }
 
 std::string ops_table(const Explanation& e) {
-  Table table({"#", "op", "kind", "tiles", "grid", "tile", "read", "written", "operations", "floor us", ""});
+  Table table({"#", "op", "kind", "tiles", "grid", "tile", "read", "written", "operations", "floor us", "body us", ""});
   for (std::size_t i = 0; i < e.ops.size(); ++i) {
     const ExplainedOp& op = e.ops[i];
     table.add({fmt::format("{}", i), op.name, op.kind, fmt::format("{}", op.tiles), extents(op.grid), extents(op.tile),
                bytes(static_cast<double>(op.bytes_read)), bytes(static_cast<double>(op.bytes_written)),
-               count(static_cast<double>(op.operations)), micros(op.floor_us),
+               count(static_cast<double>(op.operations)), micros(op.floor_us), e.predicted_us > 0 ? micros(op.body_us) : "",
                (op.dynamic ? std::string("at most; counted at run time ") : std::string()) +
                    (op.guard.empty() ? "" : "if " + op.guard)});
   }
-  return "ops\n" + table.text("rllrllrrrrl");
+  return "ops\n" + table.text("rllrllrrrrrl");
 }
 
 std::string waits_table(const Explanation& e) {
@@ -125,6 +125,10 @@ std::string totals(const Explanation& e) {
                       e.gpu.bytes_per_s / 1e12, e.gpu.operations_per_s / 1e12);
   text += fmt::format("  {} us with everything overlapped; {} us op by op through device memory\n", micros(e.floor_us),
                       micros(e.op_by_op_us));
+  if (e.predicted_us > 0)
+    text += fmt::format("prediction for {} workers that stay ({})\n  {} us a run, of which bodies {} us and waiting {} us a worker\n",
+                        e.predicted_workers, e.predicted_by, micros(e.predicted_us), micros(e.predicted_busy_us),
+                        micros(e.predicted_us - e.predicted_busy_us));
   return text;
 }
 

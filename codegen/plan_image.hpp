@@ -27,7 +27,6 @@ struct PlanOptions {
   bool drop_implied_waits = true;             // off: keep a wait even where others imply it
   bool causal_windows = true;                 // causal attention waits only for the context it may look at
   std::uint32_t max_group_events = 1u << 16;  // of one signal group; a finer split is not taken
-  std::uint32_t attention_chunks = 0;         // tiles that share a context: 0: as workers are left; 1: none do
   std::uint32_t tile_scale = 1;               // multiplies the chosen tile rows, for ablation
 };
 
@@ -92,10 +91,6 @@ struct PlanImage {
   /// Borrows the tables: valid while this object lives and is not edited.
   plan::PlanView view() const;
 };
-
-/// split_attention gives the program that is planned and checked in place of `program`: attention of few rows over a long context is
-/// split over workers that would have nothing to do. Tensors keep their ids; an op is put in front of all others where any is split.
-spec::Program split_attention(const spec::Program& program, const PlanOptions& options);
 
 /// make_plan plans `program`. invalid_argument or unsupported, with the op's name, where it cannot be planned.
 Result<std::shared_ptr<const PlanImage>> make_plan(const spec::Program& program, const PlanOptions& options = {});

@@ -115,9 +115,6 @@ struct Planner {
   bool proves_at_most(const Expr& a, const Expr& b) const;
 };
 
-/// Rows of queries that a split attention takes at most: with more there are tiles enough. All of them are one tile's.
-inline constexpr std::int32_t kSplitRows = 8;
-
 /// Product of `factors`, 1 for none.
 Expr product(std::span<const Expr> factors);
 /// Names the op in front of what is wrong with it.

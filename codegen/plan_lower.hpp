@@ -7,6 +7,7 @@
 
 #include "ccks/worker/tile_hints.hpp"
 #include "codegen/plan_internal.hpp"
+#include "codegen/plan_split.hpp"
 
 namespace ccks::codegen {
 
@@ -42,9 +43,6 @@ struct OpLowering {
     return {axis, out.tile[a], 0, out.tile[a], true};
   }
 };
-
-/// Whether its context is split over tiles.
-inline bool is_split(const spec::Op& op) { return op.kind() == spec::OpKind::attention && op.outputs.size() > 1; }
 
 /// Sets tile space, dims, scalars, code and shapes; called before tiles are chosen.
 Status describe_op(OpLowering& lowering);

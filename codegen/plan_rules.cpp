@@ -85,8 +85,7 @@ Status describe_attention(OpLowering& l, const spec::AttentionAttrs& a) {
   l.out.scalars[0] = static_cast<float>(a.scale);
   l.question.depth = l.planner.typical_value(l.dim_back(1, 1));
   l.question.group = a.heads / std::max(1u, a.kv_heads);
-  l.out.dims[3] = a.chunks;
-  if (is_split(l.op)) l.out.extent[0] = a.chunks;
+  if (is_split(l.op)) l.out.dims[3] = l.out.extent[0] = chunks_of(l.op);
   return {};
 }
 

@@ -2,11 +2,12 @@
 // the whole context. Here further tiles take parts of it; the last of them to be done brings the parts together, so that no op, and no
 // wait, comes behind. How many parts there are is the body's business (worker/attention_split.hpp): the context grows from run to
 // run, while tiles and events stay as they are.
-#include <fmt/format.h>
+#include "codegen/plan_split.hpp"
 
 #include <algorithm>
 
 #include "codegen/plan_internal.hpp"
+
 
 namespace ccks::codegen {
 namespace {
@@ -17,12 +18,13 @@ constexpr std::int64_t kLeastContext = 128;
 
 class Splitter {
  public:
-  Splitter(const spec::Program& program, const PlanOptions& options) : out_(program), options_(options) {}
+  Splitter(const spec::Program& program, const PlanOptions& options, std::uint32_t chunks)
+      : out_(program), options_(options), wanted_(chunks) {}
 
   spec::Program run() {
-    if (options_.attention_chunks == 1 || (options_.device != "cuda" && options_.attention_chunks == 0)) return std::move(out_);
+    if (wanted_ == 1 || (options_.device != "cuda" && wanted_ == 0)) return std::move(out_);
     for (spec::Op& op : out_.ops)
-      if (auto* attention = std::get_if<spec::AttentionAttrs>(&op.attrs)) split(op, *attention);
+      if (const auto* attention = std::get_if<spec::AttentionAttrs>(&op.attrs)) split(op, *attention);
     if (arrivals_ > 0) count_from_zero();
     return std::move(out_);
   }
@@ -35,21 +37,21 @@ class Splitter {
     return e.evaluate(values).value_or(upper(e));
   }
 
-  void split(spec::Op& op, spec::AttentionAttrs& attention) {
+  void split(spec::Op& op, const spec::AttentionAttrs& attention) {
     const spec::View& q = op.inputs[0];
     const std::size_t rank = q.dims.size();
     const Expr rows = q.dims[rank - 2].extent, columns = q.dims[rank - 1].extent, batch = rank == 3 ? q.dims[0].extent : Expr(1);
     const std::int64_t heads = attention.heads, kv_heads = attention.kv_heads;
     std::int64_t most = std::min(kMostChunks, upper(op.inputs[1].dims[rank - 2].extent) / kLeastContext);
     const std::int64_t workers = options_.workers != 0 ? options_.workers : 132;
-    const Expr free = options_.attention_chunks != 0 ? Expr(std::int64_t{options_.attention_chunks}) : floordiv(workers, batch * Expr(kv_heads));
+    const Expr free = wanted_ != 0 ? Expr(std::int64_t{wanted_}) : floordiv(workers, batch * Expr(kv_heads));
     most = std::min(most, typical(free));
     if (most < 2 || typical(rows) > kSplitRows) return;
     // None for more rows than kSplitRows, and no more than workers are left.
-    attention.chunks = max(1, min(min(Expr(most), free), floordiv(kSplitRows, rows) * Expr(most)));
+    const Expr chunks = max(1, min(min(Expr(most), free), floordiv(kSplitRows, rows) * Expr(most)));
     const std::string name = op.name;
     const spec::TensorId parts = tensor(name + ".parts", wire::Dtype::f32,
-                                        {batch, attention.chunks, Expr(std::int64_t{kSplitRows}), columns + Expr(2 * heads)});
+                                        {batch, chunks, Expr(std::int64_t{kSplitRows}), columns + Expr(2 * heads)});
     spec::View all;
     all.tensor = parts;
     for (std::uint32_t d = 0; d < 4; ++d) all.dims.push_back({out_.tensors[parts].shape[d], d, 0, 1});
@@ -90,12 +92,15 @@ class Splitter {
 
   spec::Program out_;
   const PlanOptions& options_;
+  std::uint32_t wanted_;
   std::vector<spec::Op*> split_;
   std::int64_t arrivals_ = 0;
 };
 
 }  // namespace
 
-spec::Program split_attention(const spec::Program& program, const PlanOptions& options) { return Splitter(program, options).run(); }
+spec::Program split_attention(const spec::Program& program, const PlanOptions& options, std::uint32_t chunks) {
+  return Splitter(program, options, chunks).run();
+}
 
 }  // namespace ccks::codegen

@@ -4,6 +4,7 @@
 #include "ccks/program.hpp"
 #include "codegen/check_plan.hpp"
 #include "codegen/plan_image.hpp"
+#include "codegen/plan_split.hpp"
 #include "spec/parse.hpp"
 
 namespace ccks {

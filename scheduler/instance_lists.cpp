@@ -27,7 +27,8 @@ bool Instance::fits_lists(const PlanTables& tables, std::uint32_t stretch) {
     widest = std::max(widest, sent);
   }
   const std::uint64_t lists = std::min<std::uint64_t>(widest, tables.workers);
-  return tasks >= kSpineTasks * lists && cost <= kSpineTaskNs * tasks;
+  const std::uint64_t longest = tables.record_capacity > 0 ? kSpineTaskNs * kGpuCostScale : kSpineTaskNs;
+  return tasks >= kSpineTasks * lists && cost <= longest * tasks;
 }
 
 void Instance::count_list_tasks(const PlanTables& tables) {

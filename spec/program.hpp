@@ -116,9 +116,7 @@ struct MatmulAttrs { ElementExpr epilogue; };
 /// Scaled dot-product attention over a context. q [.., n, heads*head_dim], k and v [.., context, kv_heads*head_dim],
 /// out like q; rank 2, or 3 with a leading batch dim. With `causal`, row i attends to context positions
 /// j <= i + context - n. Softmax in f32. Appending to a state tensor is two earlier map ops (copies into a window).
-/// A planner may have split the context over `chunks` tiles (codegen/plan_split.cpp): there are two more outputs then, where parts
-/// go and how many have come, which nobody else reads. No spec says so.
-struct AttentionAttrs { std::uint32_t heads, kv_heads; bool causal; double scale; Expr chunks = 0; };
+struct AttentionAttrs { std::uint32_t heads, kv_heads; bool causal; double scale; };
 /// Rotary embedding of x [.., n, heads*head_dim]; row i has position `position` + i (or positions[i], inputs[1], i32[n]).
 /// `interleaved`: pairs (2j, 2j+1); else pairs (j, j + head_dim/2). Angle = pos * theta^(-2j/head_dim).
 /// `scaling`, where `original` > 0: frequencies whose wave is longer than original / low positions are divided by `factor`, those

@@ -14,6 +14,7 @@
 #include "codegen/emit_text.hpp"
 #include "codegen/emit_write.hpp"
 #include "codegen/explain_plan.hpp"
+#include "codegen/plan_split.hpp"
 #include "codegen/viz_graph.hpp"
 #include "spec/parse.hpp"
 

@@ -14,7 +14,8 @@
 namespace ccks {
 
 /// What such a program calls its parts: `length` tokens [length] i32 go in, the first at `position` of the state; `next` [1] i32
-/// comes out and is published as report `token`.
+/// comes out and is published as report `token`. A program without the symbol `length` takes a token of each of several rows a run,
+/// all at `position`: `tokens` and `next` are [rows].
 struct GenerateNames {
   std::string tokens = "tokens";
   std::string next = "next";
@@ -32,17 +33,18 @@ enum class StopReason : std::uint8_t {
 const char* stop_reason_name(StopReason reason);
 
 struct GeneratedToken {
-  std::int32_t id = 0;
-  std::uint32_t index = 0;                // among those generated
+  std::int32_t id = 0;                    // of the first row
+  std::span<const std::int32_t> ids{};    // of all rows, until on_token returns
+  std::uint32_t index = 0;                // among those generated for a row
   std::chrono::nanoseconds since{0};      // since generate() was called
   std::chrono::nanoseconds latency{0};    // from submit to the end of its run
   const Run* run = nullptr;               // done: its outputs can be read, until on_token returns
 };
 
 struct GenerateRequest {
-  std::span<const std::int32_t> prompt;   // at least one token
-  std::uint32_t max_tokens = 64;
-  std::span<const std::int32_t> stop;     // ids that end it; the id itself is part of the result
+  std::span<const std::int32_t> prompt;   // at least one token of each row; of several rows one token of each, then the next
+  std::uint32_t max_tokens = 64;          // of a row
+  std::span<const std::int32_t> stop;     // ids that end it, once every row has had one; the id itself is part of the result
   std::uint32_t state = 0;
   std::int64_t position = 0;              // of the first token of the prompt: goes on where another call ended
   /// Runs that are sent before it is known whether they are wanted. Those that are not end unobserved: of the state they change
@@ -55,7 +57,8 @@ struct GenerateRequest {
 };
 
 struct GenerateResult {
-  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t> tokens;       // of several rows one of each, then the next
+  std::uint32_t rows = 1;
   StopReason reason = StopReason::length;
   std::int64_t position = 0;              // of the token that would come next: prompt and tokens but the last are in the state
   std::uint32_t dropped = 0;              // runs sent ahead and not wanted

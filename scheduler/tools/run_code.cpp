@@ -7,6 +7,7 @@
 
 #include "codegen/check_plan.hpp"
 #include "codegen/emit_sources.hpp"
+#include "codegen/plan_split.hpp"
 #include "gpu/jit/jit.hpp"
 
 namespace ccks::run {

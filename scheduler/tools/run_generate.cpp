@@ -29,15 +29,29 @@ std::pair<std::int64_t, std::int64_t> id_range(const spec::Program& program) {
   return {static_cast<std::int64_t>(init.a), static_cast<std::int64_t>(init.b) - 1};
 }
 
+/// One token of each row, then the next of each.
+std::vector<std::int32_t> by_position(const std::vector<std::int32_t>& ids, std::size_t rows) {
+  std::vector<std::int32_t> out(ids.size());
+  for (std::size_t i = 0; i < ids.size(); ++i) out[i % (ids.size() / rows) * rows + i / (ids.size() / rows)] = ids[i];
+  return out;
+}
+
+/// Room for all that will come, with pages of its own: a vector that grows is copied whole now and then, and a llama's logits took
+/// 5 ms at their 17th token and 10 at their 33rd, while the device waited.
+void touch_room(std::vector<std::byte>& all, std::size_t bytes) {
+  all.resize(bytes);
+  all.clear();
+}
+
 }  // namespace
 
 Result<std::vector<std::int32_t>> read_prompt(const Options& options, const spec::Program& program) {
   Result<HostTensor> file = read_npy(options.prompt_ids);
   if (!file.ok()) return file.status();
   const bool wide = file->dtype == wire::Dtype::i64;
-  const std::int64_t rows = file->shape.size() == 2 ? file->shape[0] : 1;
-  if ((!wide && file->dtype != wire::Dtype::i32) || file->shape.empty() || file->shape.size() > 2 || rows != 1) {
-    return at_fault(fmt::format("{}: a prompt is a row of integers (i32 or i64)", options.prompt_ids));
+  const std::size_t rows = file->shape.size() == 2 ? static_cast<std::size_t>(file->shape[0]) : 1;
+  if ((!wide && file->dtype != wire::Dtype::i32) || file->shape.empty() || file->shape.size() > 2) {
+    return at_fault(fmt::format("{}: a prompt is a row of integers (i32 or i64), or several of one length", options.prompt_ids));
   }
   const std::vector<std::int64_t> ids = wide ? integers<std::int64_t>(file->bytes) : integers<std::int32_t>(file->bytes);
   if (ids.empty()) return at_fault(fmt::format("{}: an empty prompt", options.prompt_ids));
@@ -47,7 +61,7 @@ Result<std::vector<std::int32_t>> read_prompt(const Options& options, const spec
     if (ids[i] < lo || ids[i] > hi) return at_fault(fmt::format("{}: token {} is {}, not one of {} to {}", options.prompt_ids, i, ids[i], lo, hi));
     out.push_back(static_cast<std::int32_t>(ids[i]));
   }
-  return out;
+  return rows > 1 ? by_position(out, rows) : out;
 }
 
 std::uint32_t generate_slots(const Options& options) { return std::max(options.slots, options.ahead + 2); }
@@ -68,6 +82,7 @@ Failure generate_tokens(const Options& options, Engine& engine, const std::vecto
       const Result<std::uint64_t> size = token.run->tensor_bytes(name);
       if (!size.ok()) return collected = size.status(), false;
       std::vector<std::byte>& all = outputs[name];
+      if (token.index == 0) touch_room(all, *size * options.generate);
       all.resize(all.size() + *size);
       collected = token.run->read_output(name, std::span(all).last(*size));
       if (!collected.ok()) return false;

@@ -62,7 +62,7 @@ TokenTimes token_times(const GenerateResult& generated) {
 
 nlohmann::ordered_json generated_json(const GenerateResult& generated) {
   const TokenTimes times = token_times(generated);
-  return {{"tokens", generated.tokens}, {"stopped_by", stop_reason_name(generated.reason)}, {"position", generated.position},
+  return {{"tokens", generated.tokens}, {"rows", generated.rows}, {"stopped_by", stop_reason_name(generated.reason)}, {"position", generated.position},
           {"dropped_runs", generated.dropped}, {"first_token_us", times.first_us},
           {"token_us", {{"p50", times.p50_us}, {"p99", times.p99_us}}}, {"us", times.us}};
 }
@@ -70,7 +70,7 @@ nlohmann::ordered_json generated_json(const GenerateResult& generated) {
 std::string generated_text(const GenerateResult& generated) {
   const TokenTimes times = token_times(generated);
   return fmt::format("\n{} tokens, stopped by {}: first after {:.1f} us, then p50 {:.1f} us, p99 {:.1f} us a token; {} run{} sent ahead and dropped\n",
-                     generated.tokens.size(), stop_reason_name(generated.reason), times.first_us, times.p50_us, times.p99_us,
+                     generated.times.size(), stop_reason_name(generated.reason), times.first_us, times.p50_us, times.p99_us,
                      generated.dropped, generated.dropped == 1 ? "" : "s");
 }
 

@@ -16,9 +16,7 @@ enum class OpCode : u8 {
   rmsnorm = 3,        // scalars: [0] eps. tile[3] whole
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
   matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors
-  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks; scalars: [0] scale. tile[3] = a whole number of heads.
-                      // With chunks, outputs 1 and 2 are parts [batch, chunks, rows, columns + 2 heads] f32 and arrivals i32, zero before
-                      // the run; dim 0 of the tile space then counts tiles that share the context (worker/attention_split.hpp)
+  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp); scalars: [0] scale. tile[3] = a whole number of heads
   rope = 7,           // dims: [0] heads, [1] position of row 0, [2] has positions, [3] interleaved, [4] original context, 0: no scaling;
                       // scalars: [0] theta, [1] factor, [2] low, [3] high of spec::RopeScaling.
                       // tile[3] = a whole number of heads; input 1, if any, is positions as [1, 1, 1, n] i32

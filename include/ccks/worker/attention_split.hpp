@@ -1,6 +1,9 @@
 // attention whose context is split over tiles: each finds the softmax of its part, as far as there is one; whoever is the last of
 // those that have one puts them together. Nobody waits. How many parts a context has is found here, for it grows from run to
 // run, while the number of tiles stays.
+//
+// Such an op has dims[3] > 0, and counts these tiles along dim 0 of its tile space. It has two more outputs that nobody else reads: parts
+// [batch, chunks, rows, columns + 2 heads] f32, and arrivals, i32, zero before the run, one for each batch and tile of heads.
 #pragma once
 
 #include "ccks/worker/call.hpp"

@@ -1,0 +1,20 @@
+// Attention of few rows over a long context, split over workers that would have nothing to do.
+#pragma once
+
+#include "codegen/plan_image.hpp"
+
+namespace ccks::codegen {
+
+/// Rows of queries that a split attention takes at most: with more there are tiles enough. All of them are one tile's.
+inline constexpr std::int32_t kSplitRows = 8;
+
+/// split_attention gives the program that is planned and checked in place of `program`. Tensors keep their ids; where anything is split
+/// there are more, and an op in front of all others. `chunks`: tiles that share a context: 0: as workers are left; 1: none do.
+spec::Program split_attention(const spec::Program& program, const PlanOptions& options, std::uint32_t chunks = 0);
+
+/// Whether an op's context is split over tiles.
+inline bool is_split(const spec::Op& op) { return op.kind() == spec::OpKind::attention && op.outputs.size() > 1; }
+/// Over how many: parts are [batch, chunks, rows, ...].
+inline const spec::Expr& chunks_of(const spec::Op& op) { return op.outputs[1].dims[1].extent; }
+
+}  // namespace ccks::codegen

@@ -1,0 +1,25 @@
+// Measured costs of workers, for predict_plan. One table, with where each figure comes from: an H200 (PCIe Gen5 x16, driver 580, CUDA
+// 13.0), traces of bench/llama_decode.py --trace (1B shape, context 64, linked bodies) unless said otherwise. Times of bodies in a
+// trace begin where the events are there and end where the stores are done.
+#include "codegen/predict_plan.hpp"
+
+namespace ccks::codegen {
+
+PredictCosts predict_costs(const std::string& gpu) {
+  PredictCosts costs;
+  if (gpu != "h200") return costs;
+  costs.source = "measured on an H200: bodies by timelines of a llama's step, hops by ccks-bench dispatch";
+  costs.bytes_per_us = 4.67e6;  // read-only sweep
+  costs.hop_us = 0.9;           // dispatch: a layer of a chain of empty ops takes 0.87, of which next to nothing is the body
+  costs.next_us = 0.2;          // dispatch: 324 M tasks a second of 132 workers are 0.4 us a task, with its record; half of it here
+  costs.ends_us = 2;            // of chained runs: a signal behind the last task, and the first list of the next
+  costs.other = {3.4, 0, 0};    // a report of one word: what any body takes whose code and operands come from far
+  costs.few_rows = {6.2, 28.6e3, 0};
+  costs.block = {6.2, 28.6e3, 1.0e6};
+  costs.attention = {3.4, 28.6e3, 0};
+  costs.rows = {3.4, 25e3, 0};
+  costs.gather = {4.1, 0, 0};
+  return costs;
+}
+
+}  // namespace ccks::codegen

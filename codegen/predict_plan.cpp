@@ -1,0 +1,126 @@
+#include "codegen/predict_plan.hpp"
+
+#include <algorithm>
+
+#include "codegen/check_events.hpp"
+
+namespace ccks::codegen {
+namespace {
+
+class Player {
+ public:
+  Player(const check::Model& model, const PredictCosts& costs, std::uint32_t workers)
+      : m_(model), costs_(costs), free_(std::max(1u, workers)), ends_(model.ops.size()) {}
+
+  Prediction run() {
+    Prediction out;
+    out.workers = static_cast<std::uint32_t>(free_.size());
+    for (std::size_t op = 0; op < m_.ops.size(); ++op) {
+      out.ops.push_back(play(op));
+      out.busy_us += out.ops.back().busy_us;
+      out.run_us = std::max(out.run_us, out.ops.back().end_us);
+    }
+    out.run_us += costs_.ends_us;
+    return out;
+  }
+
+ private:
+  struct End {
+    double us = 0;
+    std::size_t worker = 0;
+  };
+
+  double body_us(std::size_t op) const {
+    const check::OpNow& now = m_.ops[op];
+    const plan::OpDesc& d = *now.desc;
+    const auto tiles = static_cast<double>(std::max<std::int64_t>(1, now.tiles));
+    const double bytes = static_cast<double>(m_.values[d.bytes_read] + m_.values[d.bytes_written]) / tiles;
+    const double operations = static_cast<double>(m_.values[d.operations]) / tiles;
+    const std::int64_t rows = std::min(now.tile[2], m_.operands_of(op)[d.input_count].dim[2]);
+    const BodyCost& cost = costs_.of(static_cast<wire::OpCode>(d.kind), rows);
+    double us = 0;
+    if (cost.bytes_per_us > 0) us = std::max(us, bytes / cost.bytes_per_us);
+    if (cost.operations_per_us > 0) us = std::max(us, operations / cost.operations_per_us);
+    const double together = std::min(tiles, static_cast<double>(free_.size()));
+    return std::max(cost.fixed_us + us, bytes * together / costs_.bytes_per_us);
+  }
+
+  /// When the tile `index` of `tiles` may begin on `worker`: it waits for all of an op, or for the tile in the same place.
+  double ready(std::size_t op, std::size_t index, std::size_t tiles, std::size_t worker) const {
+    const plan::OpDesc& d = *m_.ops[op].desc;
+    double at = 0;
+    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
+      const check::WaitNow& wait = m_.waits[w];
+      const std::vector<End>& producer = ends_[wait.producer];
+      if (producer.empty()) continue;
+      const bool one = m_.signals[wait.signal].total == 1 && producer.size() >= tiles;
+      const std::size_t first = one ? index * producer.size() / tiles : 0;
+      const std::size_t end = one ? std::max(first + 1, (index + 1) * producer.size() / tiles) : producer.size();
+      for (std::size_t i = first; i < end; ++i)
+        at = std::max(at, producer[i].us + (producer[i].worker == worker ? 0 : costs_.hop_us));
+    }
+    return at;
+  }
+
+  PredictedOp play(std::size_t op) {
+    PredictedOp out;
+    if (!m_.ops[op].exists()) return out;
+    const auto tiles = static_cast<std::size_t>(m_.ops[op].tiles);
+    out.body_us = body_us(op);
+    out.busy_us = out.body_us * static_cast<double>(tiles) / static_cast<double>(free_.size());
+    ends_[op].resize(tiles);
+    double whole = -1;  // the same for all tiles that wait for whole ops only
+    for (std::size_t i = 0; i < tiles; ++i) {
+      const std::size_t worker = i % free_.size();
+      if (whole < 0 || !waits_for_whole_ops(op)) whole = ready(op, i, tiles, worker);
+      const double begin = std::max(free_[worker] + costs_.next_us, whole);
+      out.begin_us = i == 0 ? begin : std::min(out.begin_us, begin);
+      free_[worker] = begin + out.body_us;
+      ends_[op][i] = {free_[worker], worker};
+      out.end_us = std::max(out.end_us, free_[worker]);
+    }
+    return out;
+  }
+
+  bool waits_for_whole_ops(std::size_t op) const {
+    const plan::OpDesc& d = *m_.ops[op].desc;
+    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w)
+      if (m_.signals[m_.waits[w].signal].total == 1) return false;
+    return true;
+  }
+
+  const check::Model& m_;
+  const PredictCosts& costs_;
+  std::vector<double> free_;
+  std::vector<std::vector<End>> ends_;
+};
+
+}  // namespace
+
+const BodyCost& PredictCosts::of(wire::OpCode kind, std::int64_t rows) const {
+  constexpr std::int64_t kFewRows = 8;  // worker/tile_hints.hpp
+  switch (kind) {
+    case wire::OpCode::matmul:
+      return rows <= kFewRows ? few_rows : block;
+    case wire::OpCode::expert_matmul:
+    case wire::OpCode::conv2d:
+      return block;
+    case wire::OpCode::attention:
+      return attention;
+    case wire::OpCode::softmax:
+    case wire::OpCode::rmsnorm:
+    case wire::OpCode::layernorm:
+    case wire::OpCode::argmax:
+      return this->rows;
+    case wire::OpCode::gather:
+      return gather;
+    default:
+      return other;
+  }
+}
+
+Prediction predict_plan(const check::Model& model, const PredictCosts& costs, std::uint32_t workers) {
+  return Player(model, costs, workers).run();
+}
+
+}  // namespace ccks::codegen

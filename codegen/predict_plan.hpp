@@ -1,0 +1,51 @@
+// predict: what one run of a plan takes on a GPU's workers, by playing its ops through on measured costs. A model of few terms, each
+// named: bodies, what memory gives all workers together, hops between workers, and the way in and out.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codegen/check_model.hpp"
+
+namespace ccks::codegen {
+
+/// What a tile's body takes on one worker: `fixed_us`, and its bytes and operations at the rates of one worker. 0: no such term.
+struct BodyCost {
+  double fixed_us = 0;
+  double bytes_per_us = 0;
+  double operations_per_us = 0;
+};
+
+/// Costs of one kind of GPU. `source` says where they come from; empty: nothing was measured, so nothing is predicted.
+struct PredictCosts {
+  std::string source;
+  double bytes_per_us = 0;  // all workers together
+  double hop_us = 0;        // from the end of a body to the beginning of another worker's that waits for it
+  double next_us = 0;       // between two bodies of one worker that wait for nobody
+  double ends_us = 0;       // from submit to the first body and from the last one to the answer, of runs that follow one another
+  BodyCost other, few_rows, block, attention, rows, gather;
+  /// `op` with `rows` rows of output in a tile.
+  const BodyCost& of(wire::OpCode kind, std::int64_t rows) const;
+};
+
+/// The costs of `gpu`, a name as explain takes it.
+PredictCosts predict_costs(const std::string& gpu);
+
+struct PredictedOp {
+  double begin_us = 0, end_us = 0;  // of the first tile and of the last
+  double body_us = 0;               // of one tile
+  double busy_us = 0;               // all tiles, shared out over all workers
+};
+
+struct Prediction {
+  double run_us = 0;
+  double busy_us = 0;  // bodies, averaged over the workers; the rest is waiting
+  std::uint32_t workers = 0;
+  std::vector<PredictedOp> ops;
+};
+
+/// Tiles go to workers in turn, in the order of ops, as lists do. A tile begins when its worker is free and what it waits for is done.
+Prediction predict_plan(const check::Model& model, const PredictCosts& costs, std::uint32_t workers);
+
+}  // namespace ccks::codegen
