@@ -1,6 +1,8 @@
 // emit_worker_units: a worker in pieces, so that each is compiled once for all programs and all at the same time.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "ccks/wire/task.hpp"
 #include "codegen/emit_sources.hpp"
 #include "codegen/emit_text.hpp"
@@ -26,9 +28,28 @@ Result<GeneratedFile> body_unit(const Bodies::Body& body) {
   return GeneratedFile{name + ".cu", std::move(*text)};
 }
 
+// Of one unit: it is compiled by one core, a second for the loop and 0.3 for a body.
+constexpr std::size_t kMostInlined = 8;
+
+/// Whether calls cost more than the sharing of units saves: a body made for one shape takes less time than to call it does.
+bool inlines(const Bodies& bodies) {
+  return !bodies.list.empty() && bodies.list.size() <= kMostInlined &&
+         std::all_of(bodies.list.begin(), bodies.list.end(), [](const Bodies::Body& body) { return body.type.starts_with("ShapedOp<"); });
+}
+
+Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies) {
+  std::string cases;
+  for (std::size_t i = 0; i < bodies.list.size(); ++i)
+    cases += fmt::format("      case {}: return Op{}::run_inline(lanes, frame, op, tile);\n", i, i);
+  auto text = filled("unit_inlined.cu.in", {{"ALIASES", bodies.aliases}, {"CASES", cases}});
+  if (!text) return text.status();
+  return std::vector<GeneratedFile>{{"worker.cu", std::move(*text)}};
+}
+
 }  // namespace
 
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies) {
+  if (inlines(bodies)) return inlined_unit(bodies);
   auto worker = filled("unit_worker.cu.in", {});
   if (!worker) return worker.status();
   auto prefetch = filled("unit_prefetch.cu.in", {});

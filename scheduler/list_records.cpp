@@ -32,6 +32,7 @@ void ListRecords::reserve(const PlanTables& tables) {
   adds_.assign(tables.event_count, Adds{});
   waited_.assign((std::size_t{tables.event_count} * tables.workers + 63) / 64, 0);
   watched_.assign(tables.plan.signals.size(), 0);
+  precedes_.assign(tables.list_count(), 0);
 }
 
 void ListRecords::begin(const PlanTables& tables, const RecordSource& source) {
@@ -148,12 +149,22 @@ void ListRecords::count(std::span<std::uint32_t> counts) const {
   for (std::size_t i = 0; i < made_count_; ++i) ++counts[made_[i].list];
 }
 
-void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) const {
+void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
+  std::fill(precedes_.begin(), precedes_.end(), std::uint8_t{0});
   for (std::size_t i = 0; i < made_count_; ++i) {
-    wire::TileRecord& record = to[next[made_[i].list]++];
+    const std::uint32_t list = made_[i].list;
+    wire::TileRecord& record = to[next[list]++];
     record = made_[i].record;
     send_signals(made_[i], record);
+    const bool alone = (record.flags & wire::kRecordBody) == 0 || (record.flags & wire::kRecordGuarded) != 0;
+    if (precedes_[list] != 0 && !alone && record.wait_count == 0) record.flags |= wire::kRecordJoined;
+    precedes_[list] = !alone && may_precede(record) ? 1 : 0;
   }
+}
+
+// What it leaves for others need not wait for the end of the record joined to it.
+bool ListRecords::may_precede(const wire::TileRecord& record) const {
+  return record.signal_count == 0 && source_.ops[record.op].report < 0;
 }
 
 void ListRecords::send_signals(const Made& made, wire::TileRecord& record) const {

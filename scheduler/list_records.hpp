@@ -36,7 +36,7 @@ class ListRecords {
   /// Adds the records of each list to `counts`.
   void count(std::span<std::uint32_t> counts) const;
   /// Writes all records; `next` says per list where its next one goes.
-  void place(wire::TileRecord* to, std::span<std::uint32_t> next) const;
+  void place(wire::TileRecord* to, std::span<std::uint32_t> next);
   /// Whether somebody waits for an event of this signal, so that tiles add to it.
   bool watched(std::uint32_t signal) const { return watched_[signal] != 0; }
 
@@ -62,6 +62,7 @@ class ListRecords {
   bool waited_before(std::uint32_t event, std::uint32_t worker);
   bool keep(const Made& made);
   void send_signals(const Made& made, wire::TileRecord& record) const;
+  bool may_precede(const wire::TileRecord& record) const;
 
   const PlanTables* tables_ = nullptr;
   RecordSource source_{};
@@ -70,6 +71,7 @@ class ListRecords {
   std::vector<Adds> adds_;              // per event
   std::vector<std::uint64_t> waited_;   // bit per event and worker
   std::vector<std::uint8_t> watched_;   // per signal
+  std::vector<std::uint8_t> precedes_;  // per list: whether another record may be joined to its last
 };
 
 }  // namespace ccks::scheduler

@@ -113,11 +113,12 @@ void build_held(PlanTables& tables) {
   }
 }
 
-// Ops come after their producers, so one pass does.
+// Ops come after their producers, so one pass does. An op that takes a run's turn hands on what the run in front has stored.
 void build_silent(PlanTables& tables) {
   const plan::PlanView& plan = tables.plan;
   for (const plan::OpDesc& op : plan.ops) {
     bool silent = op.input_count == 0 && op.output_count == 0 && op.report == plan::kNone && op.guard_count == 0;
+    silent = silent && !tables.takes_turn(static_cast<std::uint32_t>(tables.op_silent.size()));
     for (std::uint32_t w = 0; w < op.wait_count; ++w) {
       silent = silent && tables.op_silent[plan.waits[op.wait_first + w].producer] != 0;
     }
@@ -266,10 +267,10 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   tables.spine = spine;
   build_graph(tables);
   build_held(tables);
-  build_silent(tables);
   build_stretches(tables);
   tables.event_count = plan.event_count;
   if (chain && can_chain(plan)) tables.turn_event = tables.event_count++;
+  build_silent(tables);
   Varying(tables).find();
   tables.typical_dims.resize(plan.dims.size());
   if (!plan::evaluate_dims(plan.dims, plan::typical_symbols(plan.symbols), tables.typical_dims)) tables.typical_dims.clear();

@@ -144,6 +144,7 @@ enum OpFlags : u8 {
   kOpFlat = 4,     // a map: tile t is elements [t * dims[0], (t + 1) * dims[0]) of dims[1], in memory order in every operand
   kOpVectors = 8,  // every operand can be read and written in vectors of four, with offsets of 32 bits; matmul: one product a
                    // tile, dims[0] is a ProductBody, dims[1] is 1 where vectors of b run along k
+  kOpEarly = 16,   // a matmul whose body fetches b, which no op writes, and then waits itself until its other inputs are there
 };
 
 /// Where everything a worker needs of one op lies together, so that one copy fetches it:
@@ -170,6 +171,8 @@ enum TileRecordFlags : u8 {
   kRecordStreamed = 8,  // some operands may be prefetched before the wait
   kRecordState = 16,    // some operands lie in Space::state
   kRecordCut = 32,      // made by a worker that cuts a task into tiles: no task of a list, and its waits lack their events' bases
+  kRecordJoined = 64,   // nobody else waits for the record before, nor this one for anybody else: it may run right behind it
+  kRecordEarly = 128,   // the op is kOpEarly and has no guards
 };
 
 /// One tile of a list, with what its op's tables say of it found out by the host: a worker copies the record and is ready.

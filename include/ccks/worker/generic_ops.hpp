@@ -56,6 +56,7 @@ CCKS_INLINE FaultCode run_kind(Lanes& lanes, const Call& call, u32 tile, const T
 }
 
 struct GenericOps {
+  static constexpr bool kAwaitsInputs = true;  // bodies of ops that are kOpEarly do
   template <class Lanes>
   static CCKS_HD FaultCode run(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     const Call call(frame, op);

@@ -29,4 +29,14 @@ concept WarpLanes = requires(Lanes& lanes) {
   lanes.shuffle_xor(0.0f, wire::u32{1});
 };
 
+/// Of an op that is kOpEarly: waits until what other ops write is there. False: the tile does not run, its body stores nothing and
+/// returns. All lanes call it; at once true where bodies begin only then.
+template <class Lanes>
+CCKS_HD inline bool await_inputs(Lanes& lanes) {
+  if constexpr (requires { lanes.await_inputs(); })
+    return lanes.await_inputs();
+  else
+    return true;
+}
+
 }  // namespace ccks::worker

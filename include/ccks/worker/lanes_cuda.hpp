@@ -27,6 +27,18 @@ class CudaLanes {
   /// Scratch is the block's dynamic shared memory, of `bytes`.
   CCKS_INLINE CudaLanes(u8*, u32 bytes) : bytes_(bytes) {}
 
+  /// The next body begins before its inputs are there. They are once a warp that is no lane arrives at `barrier`, if then *stays is 0.
+  CCKS_INLINE void begin_early(u32 barrier, const u32* stays) {
+    inputs_ = barrier;
+    stays_ = stays;
+  }
+  CCKS_INLINE bool await_inputs() {
+    if (inputs_ == 0) return runs_;
+    ptx::barrier_sync(inputs_, kLanes + kWarp);
+    inputs_ = 0;
+    return runs_ = ptx::ld_relaxed_cta_shared(stays_) == 0;
+  }
+
   CCKS_INLINE u32 lane() const { return threadIdx.x & (kLanes - 1); }  // so that the compiler knows how large it may be
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() { ptx::barrier_sync(kBarrier, kLanes); }
@@ -77,6 +89,9 @@ class CudaLanes {
   }
 
   u32 bytes_;
+  bool runs_ = true;
+  u32 inputs_ = 0;  // the barrier, until it has been passed
+  const u32* stays_ = nullptr;
 };
 
 #else
@@ -87,6 +102,8 @@ class CudaLanes {
   static constexpr u32 kWarp = 32;
   static constexpr u32 kLanes = kCudaLanes;
   CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
+  CCKS_INLINE void begin_early(u32, const u32*) {}
+  CCKS_INLINE bool await_inputs() { return true; }
   CCKS_INLINE u32 lane() const { return 0; }
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() {}

@@ -33,6 +33,7 @@ __device__ FaultCode run_linked(CudaLanes& lanes, const RunFrame& frame, const O
 }
 
 struct LinkedOps {
+  static constexpr bool kAwaitsInputs = true;  // bodies of ops that are kOpEarly do
   static __device__ FaultCode run(CudaLanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     return static_cast<FaultCode>(ccks_linked_body(op.body, &lanes, &frame, &op, tile));
   }

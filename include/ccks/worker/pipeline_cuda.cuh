@@ -13,9 +13,13 @@
 //   closing     the gate lets nothing more through, ParkReason + 1: gate [P9] -> signal, post, fetch [P10]
 //   resume, fault   where the gate left an inbox task, with closing; what is wrong with a tile, with gated
 //   leave, abandon, suspend, stop: lone words, relaxed; nothing comes with them
-// Barriers      go: gate and bodies meet before a body; done: bodies and signal after it. Two of each, in turn.
+// Barriers      go: gate and bodies meet before a body; done: bodies and signal after it. inputs: gate and a body that is kOpEarly, which
+//               meet at go before the gate waits for the body's events, and here behind it. Two of each, in turn.
 // Invariants    a place of the ring is written again only after signalled and posted have passed it, a head or block only after
 //               all its tiles. A body starts only once the signalling warp has met the end of the one before the last.
+//
+// Strands. Tiles of a list of which nobody else waits for the first, nor the others for anybody else (kRecordJoined), pass gate, bodies
+// and signal as one: what is said of a body here holds for a strand. Between two tiles of one there is only a barrier of the body warps.
 //
 // What a wait need not wait for. Bodies of a block run one after the other, so a tile does not wait for events whose whole
 // count comes from earlier tiles of the same worker; unless it has guards, which the gate reads while bodies run.
@@ -58,6 +62,7 @@ class CudaPipeline : CudaStage {
  private:
   static constexpr u32 kGoBarrier = 2;
   static constexpr u32 kDoneBarrier = 4;
+  static constexpr u32 kInputsBarrier = 6;
   static constexpr u32 kMeetThreads = kCudaLanes + kWarpLanes;
   static constexpr u32 kHeldTasks = 8;   // answered by one record
   static constexpr u32 kHeldTurns = 32;  // looks of the post stage, about 2 us: what an answer waits for the next
@@ -77,7 +82,7 @@ class CudaPipeline : CudaStage {
     memory_.fetched = memory_.gated = memory_.bodies = memory_.synced = memory_.signalled = memory_.posted = 0;
     memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
-    memory_.ends[0] = memory_.ends[1] = 0;
+    memory_.ends[0] = memory_.ends[1] = memory_.stays = 0;
     for (auto& own : memory_.own) own = {0, 0, 0, 0};
   }
 
@@ -106,28 +111,32 @@ class CudaPipeline : CudaStage {
     u32 at = 0, closing = 0;
     GateStop stop{{memory_}};
     bool inside = false;  // of an inbox task
+    bool early = false;   // a body has begun, and waits for its inputs
     while (closing == 0 && await_tile(at, inside, closing)) {
       const u32 place = slot(at);
       const Control control = memory_.controls[place];
       if (word(memory_.attention) != 0 && leaves_before(control, place, inside, closing)) break;
       TileKind kind = control.kind;
-      if (kind == TileKind::body) name_body(place, stop.bodies);
+      early = kind == TileKind::body && begins_early(place);
+      if (kind == TileKind::body) name_body(place, strand_of(control), early, stop.bodies);
       kind = pass(wait, place, control, stop);
       if (kind == TileKind::body) {
-        ptx::barrier_arrive(kGoBarrier + stop.bodies++ % 2, kMeetThreads);
+        ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + stop.bodies++ % 2, kMeetThreads);
+        early = false;
       } else if (kind == TileKind::suspend) {
         closing = suspend_before(place, control);
         break;
       }
-      ++at;
+      const u32 tiles = strand_of(control);
+      at += tiles;
       if (platform_.leader()) ptx::st_release_cta_shared(&memory_.gated, at);  // [P3] pairs with [P4]
-      inside = (control.flags & kTileClosesInbox) == 0;
+      inside = (memory_.controls[slot(at - 1)].flags & kTileClosesInbox) == 0;
       if (kind == TileKind::fault) break;
       if (!inside && head_of(control).inbox.op == wire::kOpPark) closing = static_cast<u32>(wire::ParkReason::requested) + 1;
     }
     if (closing != 0 && platform_.leader()) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
     __syncwarp();
-    send_bodies_home(stop.bodies);
+    send_bodies_home(stop.bodies, early);
   }
 
   /// True: the worker has stopped, or leaves here, then with a reason in `closing`.
@@ -217,24 +226,31 @@ class CudaPipeline : CudaStage {
     return mark_fault(place, {code, record.op, task.slot(), task.epoch, record.tile, end.event, end.value, end.target});
   }
 
-  /// Says which tile the body `body` is of, once at most one is under way. It starts when the gate arrives at its barrier.
-  __device__ __forceinline__ void name_body(u32 place, u32 body) {
+  __device__ __forceinline__ bool begins_early(u32 place) const {
+    if constexpr (requires { Ops::kAwaitsInputs; })
+      return (memory_.records[place].flags & wire::kRecordEarly) != 0;
+    else
+      return false;
+  }
+  /// Says which tiles the strand `body` is of, once at most one is under way. It starts when the gate arrives at its barrier.
+  __device__ __forceinline__ void name_body(u32 place, u32 tiles, bool early, u32 body) {
     await_synced(body);
-    if (platform_.leader()) {
-      memory_.controls[place].body = body;
-      memory_.go[body % 2] = place;
-    }
+    if (platform_.control_lane() < tiles) memory_.controls[slot(place + platform_.control_lane())].body = body;
+    if (platform_.leader()) memory_.go[body % 2] = place + (early ? Memory::kEarly : 0);
     __syncwarp();
+    if (early) ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
   }
   /// Until the signalling warp has met the end of the body before the last, or has left.
   __device__ __forceinline__ void await_synced(u32 body) const {
     for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.synced) + 1 - body) < 0; ++spins) rest(spins);  // [P12]
   }
-  __device__ __forceinline__ void send_bodies_home(u32 body) {
-    await_synced(body);
-    if (platform_.leader()) memory_.go[body % 2] = Memory::kExit;
+  /// `early`: the next has begun.
+  __device__ __forceinline__ void send_bodies_home(u32 body, bool early) {
+    if (!early) await_synced(body);
+    if (platform_.leader() && early) memory_.stays = 1;
+    if (platform_.leader() && !early) memory_.go[body % 2] = Memory::kExit;
     __syncwarp();
-    ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
+    ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + body % 2, kMeetThreads);
   }
 
   // ---- bodies ---------------------------------------------------------------------------------------------------------
@@ -243,23 +259,35 @@ class CudaPipeline : CudaStage {
     CudaLanes lanes(scratch, scratch_bytes);
     for (u32 body = 0;; ++body) {
       ptx::barrier_sync(kGoBarrier + body % 2, kMeetThreads);
-      const u32 place = memory_.go[body % 2];
-      if (place == Memory::kExit) {
-        memory_.ends[body % 2] = Memory::kExit;
-        ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);
-        return;
+      u32 place = memory_.go[body % 2];
+      if (place == Memory::kExit) return leave_bodies(body);
+      bool early = (place & Memory::kEarly) != 0;
+      if (early) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays);
+      place = slot(place);
+      for (u32 left = strand_of(memory_.controls[place]);;) {
+        const Memory::Entry& entry = memory_.entries[place];
+        const u32 fault = run_op_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile);
+        if (early && !lanes.await_inputs()) return leave_bodies(body);
+        early = false;
+        if (fault != 0) {  // several lanes may store; any of their faults will do
+          memory_.body_faults[place] = fault;
+          memory_.ends[body % 2] = fault;
+        }
+        if (tracing() && threadIdx.x == 0) memory_.times[place].end_ns = ptx::globaltimer();
+        __syncwarp();
+        if (--left == 0) break;
+        lanes.sync();
+        place = slot(place + 1);
       }
-      const Memory::Entry& entry = memory_.entries[place];
-      const u32 fault = run_op_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile);
-      if (fault != 0) {  // several lanes may store; any of their faults will do
-        memory_.body_faults[place] = fault;
-        memory_.ends[body % 2] = fault;
-      }
-      if (tracing() && threadIdx.x == 0) memory_.times[place].end_ns = ptx::globaltimer();
-      __syncwarp();
       ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);  // the signalling warp hears of it before the others
       if (threadIdx.x % kWarpLanes == 0) ptx::red_release_cta_shared_add(&memory_.bodies, 1);  // [P5] pairs with [P6]
     }
+  }
+
+  __device__ __forceinline__ void leave_bodies(u32 body) {
+    memory_.ends[body % 2] = Memory::kExit;
+    __syncwarp();
+    ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);
   }
 
   // ---- signal ---------------------------------------------------------------------------------------------------------
@@ -289,7 +317,8 @@ class CudaPipeline : CudaStage {
       const u32 place = slot(at);
       // Read before the body has ended: between its end and the signal every instruction counts.
       Control control = memory_.controls[place];
-      Pending mine = signal_of(place, control);
+      const u32 tiles = strand_of(control);  // of which only the last signals
+      Pending mine = signal_of(slot(at + tiles - 1), control);
       const bool queued = head_of(control).inbox.op == wire::kOpQueue;
       const bool alone = used_ == 0 && !queued && !halted;
       // Without guards a body runs unless the worker leaves before it.
@@ -316,7 +345,7 @@ class CudaPipeline : CudaStage {
         if (!halted && !queued) collect(mine);
         if (!more) flush();
       }
-      ++at;
+      at += tiles;
       if (!more) publish_signalled(sent = at);
       if (control.kind == TileKind::body && platform_.leader()) ptx::st_release_cta_shared(&memory_.synced, body);  // [P11] pairs with [P12]
     }
@@ -410,7 +439,11 @@ class CudaPipeline : CudaStage {
       const u32 closing = ptx::ld_acquire_cta_shared(&memory_.closing);  // [P10] pairs with [P9]; before gated
       const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
       const u32 before = at;
-      while (at != gated && at - before < Memory::kOpened / 2 && post_tile(post, at)) ++at;
+      while (at != gated && at - before < Memory::kOpened / 2) {
+        const u32 tiles = post_strand(post, at);
+        if (tiles == 0) break;
+        at += tiles;
+      }
       if (at != before && platform_.leader()) ptx::st_release_cta_shared(&memory_.posted, at);  // [P7] pairs with [P8]
       if (at != before) held_turns_ = 0;
       if (post.owes_answer() && !holds_answer() && post.has_room()) {
@@ -438,21 +471,22 @@ class CudaPipeline : CudaStage {
     return followed_ && held_tasks_ < kHeldTasks && held_turns_++ < kHeldTurns;
   }
 
-  /// False: the tile's body has not ended yet, or the worker has left with a fault.
-  __device__ __forceinline__ bool post_tile(WorkerPost<CudaPlatform>& post, u32 at) {
-    const u32 place = slot(at);
-    const Control control = memory_.controls[place];
+  /// How many tiles: a strand, of which only the last has anything to say but a fault. 0: its body has not ended yet, or the worker
+  /// has left with a fault.
+  __device__ __forceinline__ u32 post_strand(WorkerPost<CudaPlatform>& post, u32 first) {
+    Control control = memory_.controls[slot(first)];
     const bool body = control.kind == TileKind::body;
-    if (body && !body_ended(control.body)) return false;
-    if (control.kind == TileKind::fault) return post.fault(memory_.fault);
+    if (body && !body_ended(control.body)) return 0;
+    if (control.kind == TileKind::fault) return post.fault(memory_.fault) ? 1 : 0;
+    const u32 tiles = strand_of(control), mine = platform_.control_lane();
+    const u32 wrong = platform_.first_lane(body && mine < tiles && memory_.body_faults[slot(first + mine)] != 0);
+    if (wrong != platform_.control_lanes()) return post_fault(post, slot(first + wrong)) ? 1 : 0;
+    const u32 at = first + tiles - 1, place = slot(at);
+    control = memory_.controls[place];
     const wire::TileRecord& record = memory_.records[place];
-    if (body && memory_.body_faults[place] != 0) {
-      const wire::Task& task = head_of(control).task;
-      return post.fault({static_cast<wire::FaultCode>(memory_.body_faults[place]), record.op, task.slot(), task.epoch, record.tile});
-    }
     Stop stop{memory_};
     const Memory::Entry& entry = memory_.entries[place];
-    if (body && entry.op->report >= 0 && !post.report(*entry.frame, *entry.op, task_of(control, place), stop)) return false;
+    if (body && entry.op->report >= 0 && !post.report(*entry.frame, *entry.op, task_of(control, place), stop)) return 0;
     // An answer tells the host that the run's events stand at their counts.
     for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.signalled) - at) <= 0; ++spins) rest(spins);  // [P8]
     if (tracing() && (body || control.kind == TileKind::skip)) trace(post, control, place);
@@ -462,7 +496,12 @@ class CudaPipeline : CudaStage {
       ++held_tasks_;
     }
     __syncwarp();
-    return true;
+    return tiles;
+  }
+  __device__ __forceinline__ bool post_fault(WorkerPost<CudaPlatform>& post, u32 place) const {
+    const wire::Task& task = head_of(memory_.controls[place]).task;
+    const wire::TileRecord& record = memory_.records[place];
+    return post.fault({static_cast<wire::FaultCode>(memory_.body_faults[place]), record.op, task.slot(), task.epoch, record.tile});
   }
 
   /// The gate begins with a tile while the body before it runs; the record counts from that body's end.

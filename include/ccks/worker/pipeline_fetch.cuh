@@ -252,7 +252,8 @@ class CudaFetch : CudaStage {
     const u32 rank = static_cast<u32>(__popc(static_cast<int>(copies & ((2u << (lane - part)) - 1))));
     const u32 block = close ? block_after(rank) : u32{Memory::kNoBlock};
     if (fresh) copy_block(block, frame_at<u8>(*list_frame_, record.block_offset), record.block_bytes, part, kLanesARecord);
-    if (mine < count && part == 0) open_record(at, mine, block, fresh);
+    const u32 joined = strands(mine < count && part == 0 && joins(record, mine));
+    if (mine < count && part == 0) open_record(at, mine, block, (fresh ? u32{Memory::kFresh} : 0) | strand_flags(joined, mine));
     copied_block_ = block_after(static_cast<u32>(__popc(static_cast<int>(copies))));
     const u32 last = platform_.from_lane(close ? op : kNoOp, (count - 1) * kLanesARecord);
     note_copy(list_frame_, list_epoch_, last, false);
@@ -262,15 +263,32 @@ class CudaFetch : CudaStage {
     ptx::copy_commit();
   }
 
-  /// By one lane. `index`: in the group.
-  __device__ __forceinline__ void open_record(u32 at, u32 index, u32 block, bool fresh) const {
+  /// Whether the record runs in one strand with the one before it. A strand does not reach beyond its group, since the gate lets
+  /// it through as a whole; and traces have a time for each tile.
+  __device__ __forceinline__ bool joins(const wire::TileRecord& record, u32 index) const {
+    return index > 0 && (record.flags & wire::kRecordJoined) != 0 && !list_skips_ && !tracing();
+  }
+  /// A bit for each record of the group that joins.
+  __device__ __forceinline__ static u32 strands(bool joins) {
+    const u32 lanes = __ballot_sync(kFullWarp, joins);
+    u32 records = 0;
+    for (u32 i = 0; i < kGroup; ++i) records |= (lanes >> i * kLanesARecord & 1) << i;
+    return records;
+  }
+  __device__ __forceinline__ static u32 strand_flags(u32 joined, u32 index) {
+    const u32 behind = ~(joined >> (index + 1));  // its lowest bit is that of the first that does not join
+    return (joined >> index & 1) != 0 ? 0 : static_cast<u32>(__ffs(static_cast<int>(behind)) - 1) << Memory::kStrandShift;
+  }
+
+  /// By one lane. `index`: in the group. `more`: of its flags.
+  __device__ __forceinline__ void open_record(u32 at, u32 index, u32 block, u32 more) const {
     const wire::TileRecord& record = memory_.records[at];
     const bool body = (record.flags & wire::kRecordBody) != 0;
     // One that has only events is a tile of its own, without a body.
     const TileKind kind = body && !list_skips_ ? TileKind::body : body || record.signal_count > 0 ? TileKind::skip : TileKind::empty;
     const u32 tile = opened_ + index;
     u32 flags = (tile == list_first_ ? u32{kTileOpensInbox} : 0) | (tile + 1 == list_end_ ? u32{kTileClosesInbox} : 0);
-    if (fresh) flags |= Memory::kFresh;
+    flags |= more;
     if (body) flags |= kTileOpensTask | kTileClosesTask;
     if (body && (record.flags & wire::kRecordGuarded) != 0) flags |= kTileGuarded;
     memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(block), list_task_ + index, 0};

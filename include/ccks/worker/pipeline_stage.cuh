@@ -20,7 +20,10 @@ struct CudaPipelineMemory {
   static constexpr u32 kParsed = 4;         // tasks whose ops are on their way into shared memory
   static constexpr u32 kOwnEvents = 64;
   static constexpr u32 kNoBlock = 0xff;
-  static constexpr u32 kFresh = 0x8000;     // of Control::flags, beside TileFlags: the tile's block is a copy begun for it
+  // Of Control::flags, beside TileFlags.
+  static constexpr u32 kFresh = 0x8000;     // the tile's block is a copy begun for it
+  static constexpr u32 kStrandShift = 8;    // of the first of a strand: how many tiles are joined to it
+  static constexpr u32 kStrandMask = 7;
 
   /// What a tile is besides its record. Written by fetch; `kind` and `body` also by the gate.
   struct alignas(16) Control {
@@ -28,7 +31,7 @@ struct CudaPipelineMemory {
     u16 flags;      // TileFlags
     u8 head, block; // of `heads`, `blocks`
     u32 list_task;
-    u32 body;       // how many bodies come before this one, if it is one
+    u32 body;       // how many strands come before the one that it belongs to, if it is a body
   };
   /// What gate and bodies need of a tile, so that nobody has to look for it between an event and the body that waits for it.
   struct alignas(16) Entry {
@@ -40,6 +43,7 @@ struct CudaPipelineMemory {
     u64 reserved;
   };
   static constexpr u32 kExit = 0xffffffffu;
+  static constexpr u32 kEarly = kRing;  // added to a place in `go`: the body waits itself until its inputs are there
   struct Times {
     u64 start_ns, wait_ns, end_ns;
   };
@@ -59,8 +63,9 @@ struct CudaPipelineMemory {
   Entry entries[kRing];
   u32 body_faults[kRing];  // FaultCode
   Times times[kRing];      // where traces are taken
-  u32 go[2];               // place of the body to run, in turn; kExit: there are no more
-  u32 ends[2];             // how the body ended, in turn: 0, a FaultCode, or kExit: there was none
+  u32 go[2];               // place of the first tile of the strand to run, in turn; kExit: there are no more
+  u32 stays;               // 1: the body that has begun early is to store nothing, the worker leaves before it
+  u32 ends[2];             // how the strand ended, in turn: 0, a FaultCode, or kExit: there was none
   TaskHead heads[kHeads];
   Parsed parsed[kParsed];
   OwnEvent own[kOwnEvents];
@@ -113,6 +118,10 @@ class CudaStage {
   }
   __device__ bool tracing() const { return params_.trace != 0; }
 
+  /// Tiles of the strand that begins with this one.
+  __device__ static u32 strand_of(const Control& control) {
+    return 1 + (u32{control.flags} >> Memory::kStrandShift & Memory::kStrandMask);
+  }
   __device__ const TaskHead& head_of(const Control& control) const { return memory_.heads[control.head]; }
   __device__ const wire::OpParams* op_at(const wire::RunFrame& frame, u32 block, u32 op) const {
     if (block != Memory::kNoBlock) return reinterpret_cast<const wire::OpParams*>(memory_.blocks[block]);

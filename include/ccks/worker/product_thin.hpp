@@ -68,20 +68,24 @@ CCKS_INLINE void walk_columns(ColumnStream<T> b, u32 p, u32 end, u32 slices, Bod
   }
 }
 
-/// The same from `slice` on where the compiler knows all but that: what is beyond the end then leaves no instructions.
-template <u32 kFlight, class T, class Body>
-CCKS_INLINE void walk_known_columns(ColumnStream<T> b, u32 slice, u32 end, u32 slices, Body&& body) {
+/// The same from `slice` on where the compiler knows all but that: what is beyond the end then leaves no instructions. Once the
+/// first vectors are under way it goes on only if ready() says so.
+template <u32 kFlight, class T, class Ready, class Body>
+CCKS_INLINE bool walk_known_columns(ColumnStream<T> b, u32 slice, u32 k, bool mine, u32 slices, Ready&& ready, Body&& body) {
+  const u32 end = mine ? k : 0;
   CCKS_NO_UNROLL
-  for (u32 from = 0; from < end; from += kFlight * slices) {
+  for (u32 from = 0; from < k; from += kFlight * slices) {
     float v[kFlight][kVector] = {};
     CCKS_UNROLL
     for (u32 f = 0; f < kFlight; ++f)
       if (from + slice + f * slices < end) b.load(f, v[f]);
     b.skip(kFlight);
+    if (from == 0 && !ready()) return false;
     CCKS_UNROLL
     for (u32 f = 0; f < kFlight; ++f)
       if (from + slice + f * slices < end) body(from + slice + f * slices, v[f]);
   }
+  return true;
 }
 
 /// Sums of kRows x 128 results of every warp, a row after the other.
@@ -107,7 +111,11 @@ struct ThinRow {
     const ThinShare share(call.op, lanes.lane(), Lanes::kLanes, t.n);
     const u32 j = lanes.lane();  // of the result that this lane finishes
     EpilogueValues<1, Types> values;
-    if (j < t.n) values.load(call, types, t.c0, t.c1, t.row, t.column + j);
+    const auto ready = [&] {
+      if (!await_inputs(lanes)) return false;
+      if (j < t.n) values.load(call, types, t.c0, t.c1, t.row, t.column + j);
+      return true;
+    };
     float acc[kVector] = {};
     const auto multiply = [&](u32 p, const float* b) {
       const float x = load_float(type, row, p);
@@ -115,10 +123,12 @@ struct ThinRow {
       for (u32 q = 0; q < kVector; ++q) acc[q] += x * b[q];
     };
     const auto columns = stream_columns(call, types.template type<1>(), t, share);
-    if constexpr (kShaped<Types>)
-      walk_known_columns<8>(columns, share.slice, share.mine ? k : 0, share.slices, multiply);
-    else
+    if constexpr (kShaped<Types>) {
+      if (!walk_known_columns<8>(columns, share.slice, k, share.mine, share.slices, ready, multiply)) return;
+    } else {
+      if (!ready()) return;
       walk_columns<8>(columns, share.slice, share.mine ? k : 0, share.slices, multiply);
+    }
     float* sums = reinterpret_cast<float*>(lanes.scratch());
     keep_sums<1>(lanes, sums, acc, share);
     lanes.sync();
@@ -176,7 +186,6 @@ struct ThinRows {
     const u32 shift = share.groups_log + 2, j = lanes.lane() & ((1u << shift) - 1);
     u32 i = lanes.lane() >> shift;  // (i, j): the first result that this lane finishes
     EpilogueValues<1, Types> values;
-    if (i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
     const auto b = stream_columns(call, types.template type<1>(), t, share);
     float acc[kRows * kVector] = {};
     CCKS_NO_UNROLL
@@ -197,6 +206,8 @@ struct ThinRows {
         piece.skip(kFlight);
         if (p0 == 0) {  // a is fetched while b is under way
           if (k0 != 0) lanes.sync();
+          if (k0 == 0 && !await_inputs(lanes)) return;
+          if (k0 == 0 && i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
           stage_rows<kAll>(lanes, staged, type, rows + u64{k0} * bytes_of(type), pitch, t.m, depth);
           lanes.sync();
         }

@@ -157,6 +157,30 @@ TEST(ListRecords, AWorkerNeitherWaitsForItselfNorSignalsToNobody) {
   }
 }
 
+TEST(ListRecords, OnlyWhatConcernsNobodyElseIsJoined) {
+  u32 joined = 0, apart = 0;
+  for (u32 seed = 0; seed < 300; ++seed) {
+    Rig rig(seed);
+    for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+      for (u32 i = 0; i < rig.instance.lists()[list].count; ++i) {
+        const wire::TileRecord& record = rig.record(list, i);
+        const bool joins = (record.flags & wire::kRecordJoined) != 0;
+        joined += joins;
+        apart += !joins;
+        const auto plain = [](const wire::TileRecord& r) {
+          return (r.flags & (wire::kRecordBody | wire::kRecordGuarded)) == wire::kRecordBody;
+        };
+        const wire::TileRecord* before = i > 0 ? &rig.record(list, i - 1) : nullptr;
+        const bool may = before != nullptr && plain(*before) && before->signal_count == 0 &&
+                         rig.instance.op(before->op).report < 0 && plain(record) && record.wait_count == 0;
+        EXPECT_EQ(joins, may) << "seed " << seed << " list " << list << " record " << i;
+      }
+    }
+  }
+  EXPECT_GT(joined, 100u);
+  EXPECT_GT(apart, 100u);
+}
+
 TEST(ListRecords, ListsThatDoNotFitAreMadeOfTasks) {
   Rig rig(1);
   rig.tables.record_capacity = 1;
