@@ -196,7 +196,7 @@ class WarpAttention {
         value += share * sums_[at * dims_ + d];
       }
       t_.put(chunk.c0, chunk.c1, row_of(chunk, i), column_of(chunk, i), d, value, sum);
-      if (d == 0) t_.put_weights(chunk.c1, row_of(chunk, i), column_of(chunk, i), top, sum);
+      if (d == 0) t_.put_weights(chunk.c1, row_of(chunk, i), column_of(chunk, i) / t_.head_dim, top, sum);
     }
   }
 

@@ -42,7 +42,15 @@ class CudaLanes {
   CCKS_INLINE u32 lane() const { return threadIdx.x & (kLanes - 1); }  // so that the compiler knows how large it may be
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() { ptx::barrier_sync(kBarrier, kLanes); }
-  CCKS_INLINE void sync_warp() { __syncwarp(); }
+#if __CUDA_ARCH__ >= 800
+  template <Dtype D>
+  CCKS_INLINE void multiply(float (&sum)[2], const u32 (&a)[2], const u32 (&b)[2]) {
+    if constexpr (D == Dtype::bf16)
+      ptx::mma_8x16x8_bf16(sum, a, b);
+    else
+      ptx::mma_8x16x8_f16(sum, a, b);
+  }
+#endif
   // [AP1] release of what this worker has stored, and [AP2] acquire of what those have that counted themselves in before, by [AP1].
   CCKS_INLINE u32 count_in(u32* word) { return ptx::atom_acq_rel_gpu_add(word, 1); }
   template <class T>
@@ -107,7 +115,6 @@ class CudaLanes {
   CCKS_INLINE u32 lane() const { return 0; }
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() {}
-  CCKS_INLINE void sync_warp() {}
   CCKS_INLINE u32 count_in(u32*) { return 0; }
   template <class T>
   CCKS_INLINE T shuffle_xor(T v, u32) {

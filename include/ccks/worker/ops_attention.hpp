@@ -39,9 +39,9 @@ struct AttentionTask {
       store_float(out.type, out.at(c0, c1, row, c3), static_cast<i64>(d) * out.stride[3], sum == 0 ? 0.0f : value / sum);
   }
   /// What those weights are relative to; once for each row and head.
-  CCKS_INLINE void put_weights(i32 c1, i32 row, i32 c3, float top, float sum) const {
+  CCKS_INLINE void put_weights(i32 c1, i32 row, i32 head, float top, float sum) const {
     if (part.count <= 1) return;
-    float* to = parts.weights(c1, part.index, row, q.dim[3]) + c3 / head_dim * 2;
+    float* to = parts.weights(c1, part.index, row, q.dim[3]) + head * 2;
     to[0] = top;
     to[1] = sum;
   }
@@ -81,7 +81,7 @@ class PortableAttention {
     float top = -f_infinity(), sum = 0;
     for (u32 j0 = t_.part.begin; j0 < seen; j0 += kBlock) block(c, kv_at, j0, least(kBlock, seen - j0), top, sum);
     for (u32 d = lanes_.lane(); d < dims; d += lanes_.lanes()) t_.put(c[0], c[1], c[2], c[3], d, acc_[d], sum);
-    if (lanes_.lane() == 0) t_.put_weights(c[1], c[2], c[3], top, sum);
+    if (lanes_.lane() == 0) t_.put_weights(c[1], c[2], c[3] / t_.head_dim, top, sum);
   }
 
   CCKS_INLINE float score(const u8* k) const {

@@ -122,6 +122,22 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
+// ---- matrices ------------------------------------------------------------------------------------------------------------
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+/// Rows 0 to 7 of m16n8k16; the others are zero.
+__device__ __forceinline__ void mma_8x16x8_bf16(float (&d)[2], const u32 (&a)[2], const u32 (&b)[2]) {
+  [[maybe_unused]] float low0, low1;
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%8,%5,%8}, {%6,%7}, {%0,%1,%9,%9};"
+      : "+f"(d[0]), "+f"(d[1]), "=f"(low0), "=f"(low1) : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "r"(0u), "f"(0.0f));
+}
+__device__ __forceinline__ void mma_8x16x8_f16(float (&d)[2], const u32 (&a)[2], const u32 (&b)[2]) {
+  [[maybe_unused]] float low0, low1;
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%8,%5,%8}, {%6,%7}, {%0,%1,%9,%9};"
+      : "+f"(d[0]), "+f"(d[1]), "=f"(low0), "=f"(low1) : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "r"(0u), "f"(0.0f));
+}
+#endif
+
 // ---- ready queues -----------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ u32 atom_relaxed_gpu_add(u32* p, u32 v) {

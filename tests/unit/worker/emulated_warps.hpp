@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ccks/wire/op_shape.hpp"
+#include "ccks/worker/element.hpp"
 #include "ccks/worker/lanes.hpp"
 
 namespace ccks::worker::test {
@@ -51,6 +52,16 @@ class WarpBlock {
     std::memcpy(&v, &slots_[from], sizeof v);
     wait(warps_[me / kWarp], kWarp);
     return v;
+  }
+  struct Words {
+    wire::u32 word[4];
+  };
+  /// What all lanes of the warp have shown, until they next meet.
+  const Words* show(const Words& words) {
+    const wire::u32 me = at_;
+    shown_[me] = words;
+    wait(warps_[me / kWarp], kWarp);
+    return &shown_[me / kWarp * kWarp];
   }
 
  private:
@@ -95,6 +106,7 @@ class WarpBlock {
   ucontext_t lanes_[kLanes], caller_;
   bool done_[kLanes] = {};
   double slots_[kLanes];
+  Words shown_[kLanes];
   Barrier all_, warps_[kLanes / kWarp];
   wire::u32 left_ = 0, at_ = 0;
 };
@@ -107,7 +119,17 @@ class EmulatedWarps {
   wire::u32 lane() const { return lane_; }
   wire::u32 lanes() const { return kLanes; }
   void sync() { block_.sync(); }
-  void sync_warp() { block_.exchange(0, lane_); }
+  template <wire::Dtype D>
+  void multiply(float (&sum)[2], const wire::u32 (&a)[2], const wire::u32 (&b)[2]) {
+    const auto* lanes = block_.show({a[0], a[1], b[0], b[1]});
+    const wire::u32 row = lane_ % kWarp / 4, column = lane_ % 4 * 2;
+    for (wire::u32 k = 0; k < 16; ++k) {
+      const wire::u32 word = k / 8, from = k % 8 / 2, shift = k % 2 * 16;
+      for (wire::u32 i = 0; i < 2; ++i)
+        sum[i] += value<D>(lanes[row * 4 + from].word[word] >> shift) * value<D>(lanes[(column + i) * 4 + from].word[2 + word] >> shift);
+    }
+    block_.exchange(0, lane_);
+  }
   wire::u32 count_in(wire::u32* word) { return (*word)++; }  // all on one thread
   wire::u8* scratch() { return block_.scratch(); }
   wire::u32 scratch_bytes() const { return WarpBlock::scratch_bytes(); }
@@ -129,6 +151,11 @@ class EmulatedWarps {
   }
 
  private:
+  template <wire::Dtype D>
+  static float value(wire::u32 bits) {
+    const auto half = static_cast<wire::u16>(bits);
+    return to_float<D>(__builtin_bit_cast(Storage<D>, half));
+  }
   template <class T, class F>
   T fold(T v, F f) {
     static double slots[kLanes];
