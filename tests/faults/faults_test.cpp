@@ -109,6 +109,46 @@ TEST_P(Faults, WrongGuesses) {
   }
 }
 
+std::vector<GraphOp> short_chain() {
+  std::vector<GraphOp> ops(4);
+  for (std::uint32_t i = 0; i < 4; ++i) {
+    ops[i].tiles = 3;
+    if (i > 0) ops[i].edges = {{i - 1, Reads::all}};
+  }
+  return ops;
+}
+
+// The run and all others fail with the op's name, nothing more is taken, and everything ends.
+TEST_P(Faults, AnOpThatFaultsIsNamed) {
+  std::vector<GraphOp> ops = short_chain();
+  ops[2].faults = true;
+  const GraphPlan plan(ops, 1);
+  Engine engine = open(plan, options(3));
+  Result<ccks::Run> one = submit_graph(engine, 1, 1), two = submit_graph(engine, 2, 1);
+  ASSERT_TRUE(one.ok());
+  const Status end = one->wait_for(seconds(30));
+  EXPECT_EQ(end.code(), ErrorCode::device_fault) << end.to_string();
+  EXPECT_NE(end.message().find("op2"), std::string::npos) << end.to_string();
+  if (two.ok()) EXPECT_FALSE(two->wait_for(seconds(30)).ok());
+  EXPECT_FALSE(submit_graph(engine, 3, 1).ok());
+}
+
+// A worker that hangs in a body: longer than tasks may take, not for ever, so that a GPU's context lives on.
+TEST_P(Faults, AnOpBeyondItsDeadlineFailsTheEngine) {
+  std::vector<GraphOp> ops = short_chain();
+  ops[1].spin_us = 1'500'000;
+  const GraphPlan plan(ops, 1);
+  EngineOptions impatient = options(3);
+  impatient.task_deadline = milliseconds(300);
+  Engine engine = open(plan, impatient);
+  Result<ccks::Run> run = submit_graph(engine, 1, 1);
+  ASSERT_TRUE(run.ok());
+  const Status end = run->wait_for(seconds(30));
+  EXPECT_EQ(end.code(), ErrorCode::deadline_exceeded) << end.to_string();
+  EXPECT_EQ(run->poll(), RunState::failed);
+  EXPECT_FALSE(submit_graph(engine, 2, 1).ok());
+}
+
 INSTANTIATE_TEST_SUITE_P(Ways, Faults, testing::Values("static", "lookahead", "lookahead_tiles", "reactive", "cuda_static", "cuda_lookahead", "played_static", "played_lookahead"),
                          [](const auto& way) { return way.param; });
 

@@ -145,6 +145,7 @@ void GraphPlan::add_op(std::uint32_t index, std::uint32_t max_n) {
   desc.report = desc.dynamic_report = plan::kNone;
   desc.bytes_read = desc.bytes_written = desc.operations = constant(64);
   desc.scalars[0] = static_cast<float>(op.spin_us);
+  desc.scalars[1] = op.faults ? 1.0f : 0.0f;
   desc.operand_first = static_cast<std::uint32_t>(operands_.size());
   if (!op.bare) add_operands(index, offset, desc);
   add_guard(op, desc);

@@ -2,7 +2,7 @@
 //
 // Operands of a graph op: 0 the seed word, 1 the op's own output, 2 its report words, 3 the state word, then one for
 // each edge. dims: [0] op number, [1] edges, [2 + i] tiles of producer i or 0 for "same tile", at most six edges.
-// scalars: [0] microseconds that a tile takes at least.
+// scalars: [0] microseconds that a tile takes at least, [1] not 0: each tile reports a fault.
 #pragma once
 
 #include "ccks/wire/frame.hpp"
@@ -24,11 +24,12 @@ CCKS_HD inline wire::i32 graph_report(wire::u64 hash, wire::u32 i) { return stat
 template <class Machine>
 struct GraphOps {
   template <class Lanes>
-  CCKS_HD static void run(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tile) {
-    if (lanes.lane() != 0) return;
+  CCKS_HD static wire::FaultCode run(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tile) {
+    if (lanes.lane() != 0) return wire::FaultCode::none;
     const wire::u64 begin = Machine::begin(op.scalars[0]);
     body(frame, op, tile);
     Machine::end(begin, op.scalars[0]);
+    return op.scalars[1] != 0 ? wire::FaultCode::op_fault : wire::FaultCode::none;
   }
 
  private:
