@@ -21,7 +21,8 @@ struct StageCosts {
 /// The scheduler's thread, beside its accesses to link memory.
 struct SchedulerCosts {
   std::uint64_t step_ns = 10;     // a step that finds nothing
-  std::uint64_t decision_ns = 0;  // a run of tasks for one worker: chosen, opened, closed
+  std::uint64_t decision_ns = 0;  // a run of tasks for one worker; of `reactive`, a task: chosen
+  std::uint64_t op_ns = 0;        // another op than the task before: opened, closed
   std::uint64_t message_ns = 0;   // a task sent, and its answer taken in
 };
 

@@ -41,17 +41,20 @@ struct SimEngineOptions {
 /// Counts what the co-pilot decides, so that a step takes its time.
 class DecisionCount final : public DecisionSink {
  public:
-  explicit DecisionCount(const gpu::sim::SchedulerCosts& costs) : costs_(costs) {}
-  void on_run_start(const RunSlot&) override { last_worker_ = ~0u; }
+  /// `each`: every task is decided for itself; else a run of tasks for one worker is.
+  DecisionCount(const gpu::sim::SchedulerCosts& costs, bool each) : costs_(costs), each_(each) {}
+  void on_run_start(const RunSlot&) override { last_worker_ = last_op_ = ~0u; }
   void on_decision(const RunSlot&, const Decision& task, std::uint64_t) override {
-    due_ns_ += costs_.message_ns + (task.worker == last_worker_ ? 0 : costs_.decision_ns);
+    due_ns_ += costs_.message_ns + (task.worker == last_worker_ && !each_ ? 0 : costs_.decision_ns) + (task.op == last_op_ ? 0 : costs_.op_ns);
     last_worker_ = task.worker;
+    last_op_ = task.op;
   }
   std::uint64_t take_due_ns() { return std::exchange(due_ns_, 0); }
 
  private:
   gpu::sim::SchedulerCosts costs_;
-  std::uint32_t last_worker_ = ~0u;
+  bool each_;
+  std::uint32_t last_worker_ = ~0u, last_op_ = ~0u;
   std::uint64_t due_ns_ = 0;
 };
 
@@ -71,7 +74,8 @@ class SimEngine final : public RunEvents {
 
   /// All borrowed.
   SimEngine(gpu::sim::Machine& machine, gpu::sim::SimDevice& device, const SimEngineOptions& options, SimRuns& runs)
-      : machine_(machine), device_(device), options_(options), runs_(runs), submissions_(options.slots), count_(options.costs) {}
+      : machine_(machine), device_(device), options_(options), runs_(runs), submissions_(options.slots),
+        count_(options.costs, options.policy == PolicyKind::reactive) {}
 
   Status set_up(const plan::PlanView& plan) {
     Result<PlanTables> tables = make_plan_tables(plan, device_.info().workers, spine_of(options_.policy, options_.spine));
@@ -276,7 +280,7 @@ class SimEngine final : public RunEvents {
     setup.task_deadline_ns = options_.task_deadline_ns;
     setup.first_position = options_.first_position;
     setup.sinks[0] = sink_;
-    if (options_.costs.message_ns + options_.costs.decision_ns > 0) setup.sinks[1] = &count_;
+    if (options_.costs.message_ns + options_.costs.decision_ns + options_.costs.op_ns > 0) setup.sinks[1] = &count_;
     copilot_ = std::make_unique<Copilot<Atoms, gpu::sim::SimClock>>(setup, Atoms{&machine_}, gpu::sim::SimClock{&machine_});
   }
 

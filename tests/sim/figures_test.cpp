@@ -9,7 +9,7 @@ namespace ccks::test::sim {
 namespace {
 
 // What gpu/sim/costs.cpp was made for: new workers need new costs.
-constexpr const char* kResults = "2026-11-21.6183e72321.intel-r-xeon-r-processor-16c.jsonl";
+constexpr const char* kResults = "2026-11-21.6eaa020ca1.intel-r-xeon-r-processor-16c.jsonl";
 
 class SimFigures : public testing::TestWithParam<std::size_t> {};
 
