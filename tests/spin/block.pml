@@ -8,16 +8,18 @@
  *   synced, signalled, posted,
  *   closing, leave, suspend, stop
  *   go[], ends[], go_*, done_*     the words and named barriers that gate and bodies, bodies and signal meet at, two of each in turn
+ *   early[], inputs_*, stays       kRecordEarly, the barrier where a body that has begun meets the gate, the word of that name (with EARLY)
  *   fetch                          CudaFetch::run, publish_tiles, has_room, gate_closed, may_take, look_at_host
  *   gate                           CudaPipeline::gate, await_tile, leaves_before, suspend_before, name_body, await_synced, pass, send_bodies_home
- *   body                           CudaPipeline::run_bodies
+ *   body                           CudaPipeline::run_bodies, leave_bodies
  *   signaller                      CudaPipeline::signal, await_gated, has_closed, publish_signalled
  *   poster                         CudaPipeline::post, post_tile; WorkerPost::leave_parked, fault
  *
  * Memory. What a stage writes plainly before it publishes a word stands there for whoever acquires the word; a mistake that weakens one
  * side does the access on the wrong side of the word. Barriers order everything. Waits block instead of spinning, so that what can never
  * go on is an invalid end state; of the waits for events only the outcomes are there (events.pml has the rest). Taken together: tiles
- * collected before one add, the groups of fetch, traces, drafts (a verdict is one more outcome of the wait).
+ * collected before one add, the groups of fetch, traces, drafts (a verdict is one more outcome of the wait), strands (a tile here is a strand: what is joined passes
+ * all stages as one).
  *
  * Checked: a place is not written while anybody still reads it; nobody meets a barrier twice in one turn; each warp runs a body once, the
  * tile that the gate let through; a tile is signalled after its body, once, and never after a fault; it is posted after its signals, in
@@ -41,6 +43,7 @@
 #define GUARDED 5 /* a body whose guard the gate has yet to read */
 
 #define EXIT 255
+#define ASIDE 16  /* added to a place: its body begins before its inputs are there */
 #define NOWHERE 254
 #define LAST 100
 #define PLACE(t) ((t) % PLACES)
@@ -69,6 +72,10 @@ byte ended;                       /* stages, and warps of bodies */
 #endif
 byte go_seen[2], done_seen[2];
 byte go_turn[2], done_turn[2];
+#ifdef EARLY
+byte inputs_seen[2], inputs_turn[2];
+bool early[PLACES], stays;
+#endif
 
 inline arrive(seen, turn, who) {
   d_step {
@@ -101,7 +108,13 @@ inline write_place(t) {
 #ifdef ENDS
     :: !fault_made -> fault_made = true; kind[PLACE(t)] = FAULT
 #endif
+    fi;
+#ifdef EARLY
+    if
+    :: kind[PLACE(t)] == BODY -> early[PLACE(t)] = true
+    :: early[PLACE(t)] = false
     fi
+#endif
   }
 }
 
@@ -160,7 +173,7 @@ active proctype fetch() {
 
 active proctype gate() {
   byte t, b, p, k;
-  bool close;
+  bool close, begun;
   do
   :: stop -> break
   :: leave && OPENS(t) -> close = true; break     /* between inbox tasks */
@@ -181,6 +194,12 @@ active proctype gate() {
         body_of[p] = b;
         go[b % 2] = p
       }
+#ifdef EARLY
+      if
+      :: early[p] -> go[b % 2] = p + ASIDE; begun = true; arrive(go_seen[b % 2], go_turn[b % 2], GATE)
+      :: else
+      fi
+#endif
     :: else
     fi;
     /* the wait, and the guard */
@@ -212,7 +231,12 @@ active proctype gate() {
     :: k == BODY ->
       atomic {
         has_body[t] = true;
-        arrive(go_seen[b % 2], go_turn[b % 2], GATE);
+        if
+#ifdef EARLY
+        :: begun -> begun = false; arrive(inputs_seen[b % 2], inputs_turn[b % 2], GATE)
+#endif
+        :: !begun -> arrive(go_seen[b % 2], go_turn[b % 2], GATE)
+        fi;
         b++
       }
     :: else
@@ -234,17 +258,35 @@ active proctype gate() {
   :: close -> closing = true
   :: else
   fi;
-#ifndef BUG_HOME_TOO_SOON
-  SYNCED(b);
+  if
+#ifdef EARLY
+  :: begun ->
+#ifdef BUG_EARLY_SENT_HOME_BY_GO
+     go[b % 2] = EXIT;
+     arrive(go_seen[b % 2], go_turn[b % 2], GATE)
+#else
+#ifndef BUG_STAYS_UNSAID
+     stays = true;
 #endif
-  go[b % 2] = EXIT;
-  arrive(go_seen[b % 2], go_turn[b % 2], GATE);
+     arrive(inputs_seen[b % 2], inputs_turn[b % 2], GATE)
+#endif
+#endif
+  :: !begun ->
+#ifndef BUG_HOME_TOO_SOON
+     SYNCED(b);
+#endif
+     go[b % 2] = EXIT;
+     arrive(go_seen[b % 2], go_turn[b % 2], GATE)
+  fi;
   ended++
 }
 
 /* ---- bodies ---- */
 proctype body(byte w) {
   byte b, p, t;
+#ifdef EARLY
+  byte turn;
+#endif
   do
   :: arrive(go_seen[b % 2], go_turn[b % 2], WARP(w));
     go_turn[b % 2] == b / 2 + 1;
@@ -258,6 +300,26 @@ proctype body(byte w) {
       break
     :: else
     fi;
+#ifdef EARLY
+    if
+    :: p >= ASIDE ->
+      p = p - ASIDE;
+      d_step { begin_reading(p); t = content[p]; turn = inputs_turn[b % 2] }
+#ifndef BUG_EARLY_DOES_NOT_AWAIT
+      arrive(inputs_seen[b % 2], inputs_turn[b % 2], WARP(w));
+      inputs_turn[b % 2] != turn;
+#endif
+      d_step { assert(content[p] == t); end_reading(p); turn = 0; t = 0 }
+      if
+      :: stays ->
+        ends[b % 2] = EXIT;
+        arrive(done_seen[b % 2], done_turn[b % 2], WARP(w));
+        break
+      :: else
+      fi
+    :: else
+    fi;
+#endif
     atomic {
       begin_reading(p);
       t = content[p];
