@@ -36,11 +36,13 @@ struct Way {
   bool chain;
 };
 
-Engine open_engine(const Way& way, std::uint32_t slots = 5, std::uint32_t states = 1) {
+/// `rows` > 0: of the program for several rows, with the weights that the other has.
+Engine open_engine(const Way& way, std::uint32_t slots = 5, std::uint32_t states = 1, std::int64_t rows = 0) {
   SpecOptions options;
   options.constants = kTiny;
+  if (rows > 0) options.constants.emplace_back("batch", rows);
   options.workers_hint = 3;
-  Result<Program> program = Program::from_spec_file(spec_path(), options);
+  Result<Program> program = Program::from_spec_file(rows > 0 ? CCKS_SOURCE_DIR "/spec/examples/llama_batch.yaml" : spec_path(), options);
   EXPECT_TRUE(program.ok()) << program.status().message();
   DeviceOptions device;
   device.kind = "host";
@@ -207,6 +209,43 @@ TEST_P(Generate, FeedsThatCannotBe) {
   EXPECT_TRUE(refused("tokens", &*run, "next", 0, 2));   // two tokens of one
   EXPECT_TRUE(refused("tokens", &none, "next", 0, 1));
   EXPECT_TRUE(refused("next", &*run, "next", 0, 1));
+}
+
+TEST_P(Generate, RowsAreThoseOfEachAlone) {
+  const std::vector<std::vector<std::int32_t>> prompts = {{5, 17, 60, 2}, {31, 1, 2, 3}, {9, 9, 44, 58}};
+  std::vector<std::int32_t> together, want;
+  for (std::size_t i = 0; i < prompts[0].size(); ++i)
+    for (const auto& prompt : prompts) together.push_back(prompt[i]);
+  std::vector<std::vector<std::int32_t>> alone;
+  for (const auto& prompt : prompts) alone.push_back(plain(prompt, kTokens));
+  for (std::size_t i = 0; i < kTokens; ++i)
+    for (const auto& tokens : alone) want.push_back(tokens[i]);
+  Engine engine = open_engine(GetParam(), 5, 1, 3);
+  for (std::uint32_t ahead = 0; ahead <= 2; ++ahead) {
+    ASSERT_TRUE(engine.reset_state(0).ok());
+    const Result<GenerateResult> got = generate(engine, request_of(together, kTokens, ahead));
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_EQ(got->tokens, want) << "ahead " << ahead;
+    EXPECT_EQ(got->rows, 3u);
+    EXPECT_EQ(got->times.size(), kTokens);
+  }
+  // All rows have to have had one of them.
+  ASSERT_TRUE(engine.reset_state(0).ok());
+  GenerateRequest request = request_of(together, kTokens, 1);
+  const std::vector<std::int32_t> stop = {alone[0][1], alone[1][3], alone[2][2]};
+  request.stop = stop;
+  const auto has = [&](const std::vector<std::int32_t>& tokens, std::size_t end) {
+    return std::any_of(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(end),
+                       [&](std::int32_t id) { return std::find(stop.begin(), stop.end(), id) != stop.end(); });
+  };
+  std::size_t end = 1;
+  while (!std::all_of(alone.begin(), alone.end(), [&](const auto& tokens) { return has(tokens, end); })) ++end;
+  const Result<GenerateResult> got = generate(engine, request);
+  ASSERT_TRUE(got.ok()) << got.status().message();
+  EXPECT_EQ(got->reason, StopReason::token);
+  EXPECT_EQ(got->times.size(), end);
+  // A prompt that is not one of three rows.
+  EXPECT_EQ(generate(engine, request_of(std::span(together).first(4), 3, 1)).status().code(), ErrorCode::invalid_argument);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, Generate,
