@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "codegen/check_code.hpp"
 #include "codegen/check_model.hpp"
@@ -50,6 +51,13 @@ struct Expect {
     e.dims = {{0, a.heads}, {2, a.has_positions}, {3, a.interleaved}};
     if (a.scaling.original > 0) e.dims.push_back({4, a.scaling.original});
     if (a.scaling.original > 0) e.more_scalars = {a.scaling.factor, a.scaling.low, a.scaling.high};
+    // The logarithm of the rate, where the size of a head is known; its two words.
+    const auto width = op.inputs[0].dims.back().extent.as_constant();
+    const std::int64_t pairs = width ? *width / a.heads / 2 : 0;
+    const double rate = pairs > 0 ? -std::log(static_cast<double>(static_cast<float>(a.theta))) / static_cast<double>(pairs) : 0;
+    std::int32_t words[2];
+    std::memcpy(words, &rate, sizeof rate);
+    e.dims.insert(e.dims.end(), {{5, words[0]}, {7, words[1]}});
     if (!a.has_positions) e.dims.push_back({1, a.position.evaluate(m.symbols).value_or(-1)});
   }
   void operator()(const spec::TopkAttrs& a) { e.dims = {{0, a.k}}; }

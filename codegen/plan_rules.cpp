@@ -2,6 +2,9 @@
 // writes.
 #include <fmt/format.h>
 
+#include <bit>
+#include <cmath>
+
 #include "codegen/plan_code.hpp"
 #include "codegen/plan_lower.hpp"
 
@@ -95,6 +98,11 @@ Status describe_rope(OpLowering& l, const spec::RopeAttrs& a) {
   l.out.dims[2] = Expr(a.has_positions ? 1 : 0);
   l.out.dims[3] = Expr(a.interleaved ? 1 : 0);
   l.out.scalars[0] = static_cast<float>(a.theta);
+  if (const auto head = l.granule.as_constant(); head && *head >= 2) {
+    const auto bits = std::bit_cast<std::uint64_t>(-std::log(static_cast<double>(static_cast<float>(a.theta))) / static_cast<double>(*head / 2));
+    l.out.dims[5] = Expr(std::int64_t{static_cast<std::int32_t>(bits)});
+    l.out.dims[7] = Expr(std::int64_t{static_cast<std::int32_t>(bits >> 32)});
+  }
   if (a.scaling.original == 0) return {};
   l.out.dims[4] = Expr(a.scaling.original);
   l.out.scalars[1] = static_cast<float>(a.scaling.factor);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ccks/worker/ops_map.hpp"
+#include "ccks/worker/rope_warps.hpp"
 #include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
@@ -243,6 +244,9 @@ CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const T
   const auto positions = view_of<1>(call, types);  // the output itself where there are none
   const Box box = tile_box(call.op, tile, out.dim);
   const i32 head_dim = x.dim[3] / most(call.op.dims[0], 1);
+  if constexpr (WarpLanes<Lanes>) {
+    if (warp_rope(lanes, call.op, x, out, box, head_dim)) return FaultCode::none;
+  }
   const u32 half = static_cast<u32>(head_dim) / 2, per_row = ceil_div(half, W);
   const RopePair pair = call.op.dims[3] != 0 ? RopePair{0, 1, 2} : RopePair{0, static_cast<i64>(half), 1};
   const RopeFrequencies<Lanes> frequency(lanes, static_cast<double>(call.op.scalars[0]), half, RopeScaling::of(call.op));
