@@ -49,7 +49,7 @@ ACCESSES = [
     ("ld_relaxed_cta_shared", "u32", [], "ld.relaxed.cta.shared.u32"),
     ("st_release_cta_shared", "u32", ["P odd"], "st.release.cta.shared.u32"),
     ("st_relaxed_cta_shared", "u32", [], "st.relaxed.cta.shared.u32"),
-    ("red_release_cta_shared_add", "u32", [], "red.release.cta.shared.add.u32"),
+    ("red_relaxed_cta_shared_add", "u32", [], "red.relaxed.cta.shared.add.u32"),
 ]
 
 ENTRY = re.compile(r"\.entry\s+(\w+)")

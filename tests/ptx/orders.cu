@@ -46,7 +46,7 @@ PROBE_SHARED_LOAD(ld_acquire_cta_shared)
 PROBE_SHARED_LOAD(ld_relaxed_cta_shared)
 PROBE_SHARED_STORE(st_release_cta_shared)
 PROBE_SHARED_STORE(st_relaxed_cta_shared)
-PROBE_SHARED_STORE(red_release_cta_shared_add)
+PROBE_SHARED_STORE(red_relaxed_cta_shared_add)
 
 /// Uses a slot's first and last word only: a load in parts would leave the rest out, and could tear.
 extern "C" __global__ void probe_slot_in_part(const SlotWords* from, u32* to) {

@@ -6,8 +6,8 @@
 // Roles         ring       records, controls, heads, blocks: written by fetch; controls also by the gate; read by all
 //   fetched     tiles handed on              fetch [P1] -> gate, signal [P2]
 //   gated       tiles let through            gate [P3]  -> signal, post [P4]
-//   bodies      warps that have ended a body, over all bodies: bodies [P5] -> fetch, post [P6]
-//   synced      bodies whose end the signalling warp has met: signal [P11] -> gate [P12]
+//   bodies      warps that have ended a body, over all bodies: relaxed, so that no warp waits for its stores before the next
+//   synced      bodies whose end the signalling warp has met: signal [P11] -> gate, fetch, post [P12]
 //   signalled   tiles whose signals are out  signal [P7] -> post, fetch [P8]
 //   posted      tiles the host knows of      post [P7]  -> fetch [P8]
 //   closing     the gate lets nothing more through, ParkReason + 1: gate [P9] -> signal, post, fetch [P10]
@@ -280,7 +280,7 @@ class CudaPipeline : CudaStage {
         place = slot(place + 1);
       }
       ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);  // the signalling warp hears of it before the others
-      if (threadIdx.x % kWarpLanes == 0) ptx::red_release_cta_shared_add(&memory_.bodies, 1);  // [P5] pairs with [P6]
+      if (threadIdx.x % kWarpLanes == 0) ptx::red_relaxed_cta_shared_add(&memory_.bodies, 1);
     }
   }
 
@@ -330,10 +330,10 @@ class CudaPipeline : CudaStage {
       bool more = false;  // bodies that have ended behind this tile
       u32 end = control.kind == TileKind::fault ? 1 : 0;
       if (control.kind == TileKind::body) {
-        if (at != sent && !body_ended(body)) send(sent = at);
+        if (at != sent && !body_ends(body)) send(sent = at);
         ptx::barrier_sync(kDoneBarrier + body % 2, kMeetThreads);
         end = memory_.ends[body % 2];
-        more = body_ended(++body);
+        more = body_ends(++body);
       }
       // After a fault nothing is signalled any more: the run is lost.
       if (alone && !more && end == 0) {
@@ -350,6 +350,11 @@ class CudaPipeline : CudaStage {
       if (control.kind == TileKind::body && platform_.leader()) ptx::st_release_cta_shared(&memory_.synced, body);  // [P11] pairs with [P12]
     }
     if (platform_.leader()) ptx::st_release_cta_shared(&memory_.synced, body + kLastBody);  // [P11] pairs with [P12]
+  }
+
+  /// Whether all its warps are about to arrive at the barrier. Relaxed: what they have stored is seen behind that.
+  __device__ __forceinline__ bool body_ends(u32 body) const {
+    return static_cast<i32>(word(memory_.bodies) - (body + 1) * kBodyWarps) >= 0;
   }
 
   __device__ __forceinline__ bool has_closed(u32 at) const {

@@ -113,8 +113,7 @@ class CudaStage {
     if (spins > kHotSpins) __nanosleep(kNapNs);
   }
   __device__ bool body_ended(u32 body) const {
-    const u32 ended = ptx::ld_acquire_cta_shared(&memory_.bodies);  // [P6] pairs with [P5]
-    return static_cast<i32>(ended - (body + 1) * kBodyWarps) >= 0;
+    return static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.synced) - (body + 1)) >= 0;  // [P12] pairs with [P11]
   }
   __device__ bool tracing() const { return params_.trace != 0; }
 

@@ -98,8 +98,8 @@ __device__ __forceinline__ void st_release_cta_shared(u32* p, u32 v) {
 __device__ __forceinline__ void st_relaxed_cta_shared(u32* p, u32 v) {
   asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
 }
-__device__ __forceinline__ void red_release_cta_shared_add(u32* p, u32 v) {
-  asm volatile("red.release.cta.shared.add.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
+__device__ __forceinline__ void red_relaxed_cta_shared_add(u32* p, u32 v) {
+  asm volatile("red.relaxed.cta.shared.add.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
 }
 
 /// Barrier `id` (0 is __syncthreads) of `threads` threads, whole converged warps: waits for all, or only counts this warp in.
