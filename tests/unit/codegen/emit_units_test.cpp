@@ -48,6 +48,26 @@ TEST(EmitUnits, ProgramsShareAllButTheSwitch) {
   EXPECT_NE(one.back().text, other.back().text);
 }
 
+TEST(EmitUnits, FewBodiesOfFixedShapeAreOneUnitWithTheLoop) {
+  const auto bodies_of = [](std::size_t count, const std::string& last) {
+    Bodies bodies;
+    for (std::size_t i = 0; i < count; ++i) {
+      bodies.list.push_back(typed(i + 1 < count ? "ShapedOp<A" + std::to_string(i) + ">" : last));
+      bodies.aliases += "using Op" + std::to_string(i) + " = " + bodies.list.back().type + ";\n";
+    }
+    bodies.count = count;
+    return bodies;
+  };
+  const auto one = emit_worker_units(bodies_of(3, "ShapedOp<B>")).value();
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_NE(one[0].text.find("CCKS_CUDA_WORKER("), std::string::npos);
+  EXPECT_NE(one[0].text.find("using Op2 = ShapedOp<B>;"), std::string::npos);
+  EXPECT_NE(one[0].text.find("case 2: return Op2::run_inline(lanes, frame, op, tile);"), std::string::npos);
+  EXPECT_EQ(one[0].text.find('@'), std::string::npos) << one[0].text;
+  EXPECT_GT(emit_worker_units(bodies_of(3, "TypedOp<B>")).value().size(), 1u) << "a body reads shapes";
+  EXPECT_GT(emit_worker_units(bodies_of(9, "ShapedOp<B>")).value().size(), 1u) << "one core would compile them all";
+}
+
 TEST(EmitUnits, CodeOfASpecStandsInItsOwnUnit) {
   const auto units = units_of({typed("TypedOp<A>"), {"Custom1", "struct Custom1 { /* twice */ };\n"}});
   ASSERT_EQ(units.size(), 5u);
