@@ -338,7 +338,7 @@ proctype body(byte w) {
   od;
   ended++
 }
-#define BODY_ENDED(b) (bodies >= WARPS * ((b) + 1))
+#define BODY_ENDED(b) (synced > (b)) /* [P12] */
 
 init {
   atomic {
