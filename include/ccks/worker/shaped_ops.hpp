@@ -80,17 +80,9 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
   }
 
  private:
-  /// A worker's copies lie in shared memory. To ask the address costs no load.
-  static CCKS_INLINE bool is_copy(const OpParams& op) {
-#if defined(__CUDA_ARCH__)
-    return __isShared(&op) != 0;
-#else
-    return op.operands != 0;
-#endif
-  }
   /// Where a worker has made a copy of the op, the operands follow it and hold addresses.
   static CCKS_INLINE void place(Operands& own, const RunFrame& frame, const OpParams& op) {
-    const bool copied = is_copy(op);
+    const bool copied = is_copy_of_op(op);
     const auto* behind = reinterpret_cast<const OperandParams*>(&op + 1);
     if (copied) {
       CCKS_UNROLL
