@@ -53,16 +53,6 @@ using wire::u32;
 using wire::u64;
 using wire::u8;
 
-/// Whether `op` is a worker's own copy, with its operands behind it. Copies of a GPU's worker lie in shared memory: to ask the address
-/// costs no load.
-CCKS_INLINE bool is_copy_of_op(const OpParams& op) {
-#if defined(__CUDA_ARCH__)
-  return __isShared(&op) != 0;
-#else
-  return op.operands != 0;
-#endif
-}
-
 template <class To, class From>
 CCKS_INLINE constexpr To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From));

@@ -82,7 +82,7 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
  private:
   /// Where a worker has made a copy of the op, the operands follow it and hold addresses.
   static CCKS_INLINE void place(Operands& own, const RunFrame& frame, const OpParams& op) {
-    const bool copied = is_copy_of_op(op);
+    const bool copied = op.operands != 0;
     const auto* behind = reinterpret_cast<const OperandParams*>(&op + 1);
     if (copied) {
       CCKS_UNROLL
