@@ -1,5 +1,5 @@
 // Measured costs of workers, for predict_plan. One table, with where each figure comes from: an H200 (PCIe Gen5 x16, driver 580, CUDA
-// 13.0), traces of bench/llama_decode.py --trace (1B shape, context 64, linked bodies) unless said otherwise. Times of bodies in a
+// 13.0), traces of bench/llama_decode.py --trace (1B shape, context 64, at 518be7a) unless said otherwise. Times of bodies in a
 // trace begin where the events are there and end where the stores are done.
 #include "codegen/predict_plan.hpp"
 
@@ -13,12 +13,12 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.hop_us = 0.9;           // dispatch: a layer of a chain of empty ops takes 0.87, of which next to nothing is the body
   costs.next_us = 0.2;          // dispatch: 324 M tasks a second of 132 workers are 0.4 us a task, with its record; half of it here
   costs.ends_us = 2;            // of chained runs: a signal behind the last task, and the first list of the next
-  costs.other = {3.4, 0, 0};    // a report of one word: what any body takes whose code and operands come from far
-  costs.few_rows = {6.2, 28.6e3, 0};
-  costs.block = {6.2, 28.6e3, 1.0e6};
-  costs.attention = {3.4, 28.6e3, 0};
-  costs.rows = {3.4, 25e3, 0};
-  costs.gather = {4.1, 0, 0};
+  costs.other = {4.0, 0, 0};    // rope 4.7, a report of one word 3.3: what any body takes whose code and operands come from far
+  costs.few_rows = {4.4, 33.8e3, 0};  // 16 columns of 2,048 6.1 to 6.7, of 8,192 12.3, 64 of 2,048 10.0 to 14.3, 128 of them 20.3
+  costs.block = {4.4, 33.8e3, 1.0e6};
+  costs.attention = {9.0, 5.0e3, 0};  // 65 positions 11.8; 256 of them 22.9
+  costs.rows = {2.6, 25e3, 0};         // a norm 3.0, argmax of 128,256 floats 24.1
+  costs.gather = {3.3, 0, 0};
   return costs;
 }
 

@@ -71,7 +71,7 @@ class Player {
     ends_[op].resize(tiles);
     double whole = -1;  // the same for all tiles that wait for whole ops only
     for (std::size_t i = 0; i < tiles; ++i) {
-      const std::size_t worker = i % free_.size();
+      const std::size_t worker = choose(op, i, tiles);
       if (whole < 0 || !waits_for_whole_ops(op)) whole = ready(op, i, tiles, worker);
       const double begin = std::max(free_[worker] + costs_.next_us, whole);
       out.begin_us = i == 0 ? begin : std::min(out.begin_us, begin);
@@ -80,6 +80,19 @@ class Player {
       out.end_us = std::max(out.end_us, free_[worker]);
     }
     return out;
+  }
+
+  /// The worker of the tile in the same place of an op that this one waits for, unless another is free sooner by more than a hop.
+  std::size_t choose(std::size_t op, std::size_t index, std::size_t tiles) const {
+    const auto soonest = static_cast<std::size_t>(std::min_element(free_.begin(), free_.end()) - free_.begin());
+    const plan::OpDesc& d = *m_.ops[op].desc;
+    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
+      const std::vector<End>& producer = ends_[m_.waits[w].producer];
+      if (m_.signals[m_.waits[w].signal].total != 1 || producer.size() < tiles) continue;
+      const std::size_t same = producer[index * producer.size() / tiles].worker;
+      if (free_[same] <= free_[soonest] + costs_.hop_us) return same;
+    }
+    return soonest;
   }
 
   bool waits_for_whole_ops(std::size_t op) const {

@@ -45,7 +45,8 @@ struct Prediction {
   std::vector<PredictedOp> ops;
 };
 
-/// Tiles go to workers in turn, in the order of ops, as lists do. A tile begins when its worker is free and what it waits for is done.
+/// Tiles go out in the order of ops, to the worker of the tile they follow or to the one that is free first, as lists do. A tile begins
+/// when its worker is free and what it waits for is done.
 Prediction predict_plan(const check::Model& model, const PredictCosts& costs, std::uint32_t workers);
 
 }  // namespace ccks::codegen
