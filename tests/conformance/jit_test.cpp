@@ -80,6 +80,16 @@ TEST_P(JitExamples, MatchTheReferenceOnAGpu) {
 INSTANTIATE_TEST_SUITE_P(All, JitExamples, testing::Range<std::size_t>(0, 7),
                          [](const auto& p) { return std::string(examples()[p.param].name); });
 
+TEST_F(Jit, AProgramOfFewBodiesIsOneUnit) {
+  run::Options options;
+  options.spec = std::string(CCKS_SOURCE_DIR) + "/bench/specs/chain200.yaml";
+  options.jit_only = "sm_90a";
+  run::Outcome outcome;
+  const run::Failure failure = run_with(options, outcome);
+  ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
+  EXPECT_EQ(outcome.code.units, 1u);
+}
+
 TEST_F(Jit, CodeInASpecIsCompiledWhereAllowed) {
   run::Options options;
   options.spec = std::string(CCKS_SOURCE_DIR) + "/tests/golden/specs/inline.yaml";
