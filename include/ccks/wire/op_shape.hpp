@@ -140,7 +140,7 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   op.dims[0] = static_cast<i32>(body);
   op.dims[1] = down ? 1 : 0;
   op.dims[2] = product_share(body, m, n);
-  if (body <= ProductBody::eight_rows && (b.flags & kOperandStreamed) != 0) op.flags |= kOpEarly;
+  if (body <= ProductBody::turned_eight_rows && (b.flags & kOperandStreamed) != 0) op.flags |= kOpEarly;
   return true;
 }
 

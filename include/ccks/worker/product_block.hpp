@@ -5,6 +5,7 @@
 #include "ccks/worker/gemm_warps.hpp"
 #include "ccks/worker/marked.hpp"
 #include "ccks/worker/product_head.hpp"
+#include "ccks/worker/product_matrix.hpp"
 #include "ccks/worker/product_thin.hpp"
 #include "ccks/worker/product_turned.hpp"
 
@@ -156,6 +157,8 @@ CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const 
   using wire::ProductBody;
   if (!in_vectors(call.op)) return false;
   const ProductBody body = static_cast<ProductBody>(call.op.dims[0]);
+  const bool turned = body >= ProductBody::turned_row && body <= ProductBody::turned_eight_rows;
+  if (turned && matrix_product(lanes, call, tile, types, expr)) return true;
   if (body == ProductBody::row)  // comparisons: a jump through a table takes longer than most of them
     run_product<ThinRow>(lanes, call, tile, types, expr);
   else if (body == ProductBody::head)

@@ -183,6 +183,7 @@ struct TurnedRows {
   template <class Types, class Lanes, class Expr>
   static CCKS_INLINE void run(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
     const auto t = product_tile<Types>(call, tile);
+    if (!await_inputs(lanes)) return;
     EpilogueValues<1, Types> values;
     u32 done = lanes.lane();  // of the results, row by row: the next that this lane finishes
     const auto load_next = [&] {

@@ -138,6 +138,41 @@ TEST(ShapedOp, Products) {
   check_product<Dtype::f32, true, 1, 41, 132, 68, 40, 36>(28, Body::block);
 }
 
+// Types known, shapes from the frame: what goes to matrix units, against sums in f64.
+template <Dtype D>
+void check_matrix_units(std::uint32_t seed, int m, int k, int n, int tile_m, int tile_n) {
+  Bench b(seed);
+  const Index shape{2, 1, m, n};
+  const Tensor left = filled(b, D, {2, 1, m, k});
+  Tensor right = filled(b, D, {2, 1, n, k});
+  std::swap(right.stride[2], right.stride[3]);
+  std::swap(right.dim[2], right.dim[3]);
+  right.flags = 0;
+  const Tensor other = filled(b, D, shape), out = b.tensor(D, shape, true);
+  b.fill(out, 77, 77);
+  b.operands = {left, right, other, out};
+  b.op.dims[wire::kEpilogueDim] = 2;
+  b.code = kDouble;
+  b.tiles(shape, {1, 1, tile_m, tile_n});
+  ASSERT_EQ(b.run_by(OpCode::matmul, 3, [&](const auto& frame, const auto& op) {
+    EXPECT_NE(op.flags & wire::kOpVectors, 0) << b.describe();
+    return run_on_warps<TypedOp<OpCode::matmul, Double, D, D, D, D>>(frame, op, op.tile_count);
+  }), FaultCode::none);
+  for (int c = 0; c < 2 * m * n; ++c) {
+    const int batch = c / (m * n), i = c / n % m, j = c % n;
+    double sum = b.get(other, {batch, 0, i, j});
+    for (int p = 0; p < k; ++p) sum += b.get(left, {batch, 0, i, p}) * b.get(right, {batch, 0, p, j});
+    ASSERT_NEAR(b.get(out, {batch, 0, i, j}), sum, 0.01 * std::abs(sum) + 0.01) << "row " << i << " column " << j << b.describe();
+  }
+}
+
+TEST(MatrixUnits, GiveTheSums) {
+  check_matrix_units<Dtype::bf16>(201, 1, 520, 40, 1, 16);   // k is no multiple of a warp's slice, the last tile is short
+  check_matrix_units<Dtype::f16>(202, 1, 2048, 20, 1, 20);   // more columns than a unit takes
+  check_matrix_units<Dtype::bf16>(203, 8, 264, 36, 8, 36);
+  check_matrix_units<Dtype::f16>(204, 5, 8, 12, 3, 12);
+}
+
 TEST(ShapedOp, RowsOfTheLastDim) {
   using W = Rows<2, 3, 16, 16>;
   using T = Tiles<1, 1, 16, 16, 2, 3, 1, 1>;
