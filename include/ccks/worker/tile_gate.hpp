@@ -39,7 +39,7 @@ class EventWait {
     Patience patience(0);
     bool looked = false;
     for (u32 spins = 0;; ++spins) {
-      // A look that acquires waits for itself before the next: on an H200 a layer of empty tasks takes 57 ns more with them.
+      // A look that acquires waits for itself before the next: on an H200 a layer of empty tasks took 57 ns more with them.
       const bool acquires = !Platform::kPipelined && (spins == 0 || stop.idle());
       const u32 value = acquires ? platform_.atoms().event_load_acquire(counter) : platform_.atoms().event_load_relaxed(counter);
       const u32 late = platform_.first_lane(!wire::event_reached(value, target));
