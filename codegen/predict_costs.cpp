@@ -1,5 +1,5 @@
 // Measured costs of workers, for predict_plan. One table, with where each figure comes from: an H200 (PCIe Gen5 x16, driver 580, CUDA
-// 13.0), traces of bench/llama_decode.py --trace (1B shape, context 64, at 518be7a) unless said otherwise. Times of bodies in a
+// 13.0), traces of bench/llama_decode.py --trace (1B shape, context 64, at 1a4b41e) unless said otherwise. Times of bodies in a
 // trace begin where the events are there and end where the stores are done.
 #include "codegen/predict_plan.hpp"
 
