@@ -128,7 +128,7 @@ TEST(Hostile, LargeHonestProgramsParse) {
   options.constants = {{"layers", 126}};
   const auto r = parse_file(CCKS_SOURCE_DIR "/spec/examples/llama.yaml", options);
   EXPECT_TRUE(r.ok) << format_diagnostics(r);
-  EXPECT_EQ(r.program.ops.size(), 126u * 14 + 5);
+  EXPECT_EQ(r.program.ops.size(), 126u * 12 + 5);
 }
 
 TEST(Hostile, EveryPrefixAndEveryFlippedByteOfAnExample) {
