@@ -97,7 +97,8 @@ class Device {
   virtual Status read(void* to, std::uint64_t from, std::uint64_t bytes) = 0;
   virtual Status fill_zero(std::uint64_t to, std::uint64_t bytes) = 0;
 
-  /// Loads code while no worker is alive, so that the launch of `image` that follows need not: the long part of a handoff.
+  /// Loads code while no worker is alive, so that the launch of `image` that follows need not: the long part of a handoff. What was
+  /// loaded before may be gone, even on failure: a launch of it loads it again.
   virtual Status load(const WorkerImage& /*image*/) { return {}; }
   /// Starts (or resumes) all workers; returns when every one of them is running. `params` is copied.
   virtual Status launch(const WorkerImage& image, const wire::WorkerParams& params) = 0;
