@@ -281,8 +281,7 @@ class Copilot {
   void begin(std::uint32_t entry, bool follows = false) {
     if (is_fence(entry)) return setup_.events->fence_reached(fence(entry));
     RunSlot& run = slot(entry);
-    // relaxed: a cancellation that is not seen here is seen in a later step.
-    if (ended(run) || run.cancel.load(std::memory_order_relaxed)) {
+    if (ended(run) || is_cancelled(run, *setup_.tables)) {
       end(run, ErrorCode::cancelled, "run cancelled");
       return let_go(run);
     }
@@ -367,7 +366,7 @@ class Copilot {
       if (batch_.full()) commit(now);
       if (!announced) return turns - run.turns_left;
     }
-    if (run.cancel.load(std::memory_order_relaxed)) run.progress.skip_rest();  // relaxed: no data comes with it
+    if (is_cancelled(run, *setup_.tables)) run.progress.skip_rest();
     const std::uint32_t sent = setup_.policy->advance(run, batch_, loads_, kRunTurn);
     if (const char* failure = setup_.policy->failure(); failure != nullptr) fail_all(ErrorCode::invalid_data, failure);
     if (batch_.full()) commit(now);
@@ -447,7 +446,7 @@ class Copilot {
   void finish(RunSlot& run) {
     run.next_epoch = run.epoch + 1;
     setup_.stats->skipped_tiles.add(run.progress.skipped_tiles());
-    const bool cancelled = run.cancel.load(std::memory_order_relaxed);  // relaxed: as in begin()
+    const bool cancelled = is_cancelled(run, *setup_.tables);
     end(run, cancelled ? ErrorCode::cancelled : ErrorCode::ok, cancelled ? "run cancelled" : "");
     let_go(run);
   }

@@ -102,6 +102,11 @@ class EngineCore final : public RunEvents {
   Status write_frame(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
                      std::span<const std::int64_t> dims);
   Status place_feeds(RunSlot& run, const RunRequest& request);
+  Status check_unless(const RunRequest& request) const;
+  void place_unless(RunSlot& run, const RunRequest& request);
+  /// Keeps the slot of `other` until `run` has ended.
+  void hold(RunSlot& run, RunSlot& other);
+  const plan::ReportDesc* find_report(std::string_view name) const;
   void let_go_of_feeds(RunSlot& run);
   bool chains() const;
   Status prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,

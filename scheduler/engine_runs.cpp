@@ -91,6 +91,43 @@ Status EngineCore::check_feeds(const RunRequest& request, std::span<const std::i
   return {};
 }
 
+// It must have ended when this run begins to end, and its report be there still.
+Status EngineCore::check_unless(const RunRequest& request) const {
+  const RunRequest::Unless& unless = request.unless;
+  if (unless.run == nullptr) return {};
+  const RunSlot* on = slot_of(*unless.run);
+  if (on == nullptr || tables_.plan.state_bytes == 0 || on->state_id != request.state) {
+    return {ErrorCode::invalid_argument, fmt::format("report '{}' is of no run that something keeps in front of this one", unless.report)};
+  }
+  const plan::ReportDesc* report = find_report(unless.report);
+  if (report == nullptr) return {ErrorCode::not_found, fmt::format("the program has no report '{}'", unless.report)};
+  if (report->dtype != wire::Dtype::i32) {
+    return {ErrorCode::invalid_argument, fmt::format("report '{}' is not of i32, so no run can hang on its values", unless.report)};
+  }
+  return {};
+}
+
+void EngineCore::place_unless(RunSlot& run, const RunRequest& request) {
+  run.unless.run = nullptr;
+  if (request.unless.run == nullptr) return;
+  RunSlot& on = const_cast<RunSlot&>(*slot_of(*request.unless.run));
+  run.unless.run = &on;
+  run.unless.report = static_cast<std::uint32_t>(find_report(request.unless.report) - tables_.plan.reports.data());
+  run.unless.values.assign(request.unless.values.begin(), request.unless.values.end());
+  hold(run, on);
+}
+
+void EngineCore::hold(RunSlot& run, RunSlot& other) {
+  other.holders.fetch_add(kHeldByFeed, std::memory_order_relaxed);  // relaxed: the caller's handle holds it already
+  run.fed_by.push_back(&other);
+}
+
+const plan::ReportDesc* EngineCore::find_report(std::string_view name) const {
+  const auto reports = tables_.plan.reports;
+  const auto found = std::find_if(reports.begin(), reports.end(), [&](const auto& r) { return name == r.name; });
+  return found == reports.end() ? nullptr : &*found;
+}
+
 // All of it where lists change, else what has changed.
 Status EngineCore::write_frame(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
                                std::span<const std::int64_t> dims) {
@@ -125,8 +162,7 @@ Status EngineCore::place_feeds(RunSlot& run, const RunRequest& request) {
     const plan::TensorDesc* output = find_tensor(feed.output).value();
     RunSlot& from = const_cast<RunSlot&>(*slot_of(*feed.run));
     feeds.push_back({static_cast<std::uint32_t>(input - tables_.plan.tensors.data()), from.memory.arena + output->offset});
-    from.holders.fetch_add(kHeldByFeed, std::memory_order_relaxed);  // relaxed: the caller's handle holds it already
-    run.fed_by.push_back(&from);
+    hold(run, from);
   }
   run.instance.feed(tables_, feeds);
   return {};
@@ -141,6 +177,7 @@ void EngineCore::let_go_of_feeds(RunSlot& run) {
 Status EngineCore::prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
                                 std::span<const std::int64_t> dims) {
   CCKS_RETURN_IF_ERROR(write_frame(run, request, symbols, dims));
+  place_unless(run, request);
   for (const RunRequest::Input& input : request.inputs) {
     const plan::TensorDesc& tensor = *find_tensor(input.name).value();
     CCKS_RETURN_IF_ERROR(device_->write(run.memory.arena + tensor.offset, input.bytes.data(), input.bytes.size()));
@@ -155,6 +192,7 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   std::vector<std::int64_t> dims(tables_.plan.dims.size());
   CCKS_RETURN_IF_ERROR(check_request(request, symbols, dims));
   CCKS_RETURN_IF_ERROR(check_feeds(request, dims));
+  CCKS_RETURN_IF_ERROR(check_unless(request));
   Result<RunSlot*> slot = acquire_slot();
   if (!slot.ok()) return slot.status();
   RunSlot& run = **slot;
@@ -292,10 +330,9 @@ Status EngineCore::read_output(const RunSlot& run, std::string_view name, std::s
 Result<std::vector<double>> EngineCore::report(const RunSlot& run, std::string_view name) const {
   if (static_cast<RunState>(run.state.load()) != RunState::done)
     return {ErrorCode::invalid_argument, "the run is not done"};
-  const auto reports = tables_.plan.reports;
-  const auto found = std::find_if(reports.begin(), reports.end(), [&](const auto& r) { return name == r.name; });
-  if (found == reports.end()) return {ErrorCode::not_found, fmt::format("the program has no report '{}'", name)};
-  if (!run.progress.report_seen(static_cast<std::uint32_t>(found - reports.begin()))) {
+  const plan::ReportDesc* found = find_report(name);
+  if (found == nullptr) return {ErrorCode::not_found, fmt::format("the program has no report '{}'", name)};
+  if (!run.progress.report_seen(static_cast<std::uint32_t>(found - tables_.plan.reports.data()))) {
     return {ErrorCode::not_found,
             fmt::format("report '{}' was not published: the condition of its op was false", name)};
   }

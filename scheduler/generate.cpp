@@ -98,6 +98,7 @@ class Generation {
     run.state = request_.state;
     if (tokens.empty()) {
       run.feeds = {{request_.names.tokens, &newest_run(), request_.names.next}};
+      if (!request_.stop.empty()) run.unless = {&newest_run(), request_.names.token, request_.stop};
     } else {
       run.inputs = {{request_.names.tokens, std::as_bytes(tokens)}};
     }

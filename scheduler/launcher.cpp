@@ -70,7 +70,7 @@ void Launcher::begin(std::uint32_t entry) {
   if (is_fence(entry)) return setup_.events->fence_reached(fence(entry));
   RunSlot& run = slot(entry);
   check_deadline(run, now_ns());
-  if (run.cancel.load(std::memory_order_relaxed)) {  // relaxed: a cancellation that comes later finds the run launched
+  if (is_cancelled(run, *setup_.tables)) {  // one that comes later finds the run launched
     end(run, ErrorCode::cancelled, "run cancelled");
     return let_go(run);
   }
@@ -180,7 +180,7 @@ void Launcher::finish(RunSlot& run) {
                       run.index, text);
     end(run, ErrorCode::device_fault, text.data());
   } else {
-    const bool cancelled = run.cancel.load(std::memory_order_relaxed);  // relaxed: no data comes with it
+    const bool cancelled = is_cancelled(run, *setup_.tables);
     end(run, cancelled ? ErrorCode::cancelled : ErrorCode::ok, cancelled ? "run cancelled" : "");
   }
   let_go(run);

@@ -22,6 +22,13 @@ struct Draft {
   std::uint16_t worker = 0;
 };
 
+/// RunRequest::Unless, found.
+struct Unless {
+  const struct RunSlot* run = nullptr;  // null: the run is wanted. Its slot is held as long as this run's
+  std::uint32_t report = 0;
+  std::vector<std::int32_t> values;
+};
+
 /// Who holds a slot.
 enum Holder : std::uint32_t { kHeldByClient = 1, kHeldByScheduler = 2, kHeldByFeed = 4 };  // a feed: as often as there are runs that it feeds
 
@@ -43,7 +50,8 @@ struct RunSlot {
   std::uint64_t submit_ns = 0;
   std::uint64_t deadline_ns = 0;  // host clock; 0: none
   std::function<void(const Status&)> on_done;
-  std::vector<RunSlot*> fed_by;  // slots whose arenas hold inputs of this run: held until it has ended
+  std::vector<RunSlot*> fed_by;  // slots whose arenas hold inputs of this run, or whose report `unless` waits for: held until it has ended
+  Unless unless;
 
   // running
   Progress progress;
@@ -70,5 +78,9 @@ struct RunSlot {
   bool told = false;                      // on_done has been called, or there is none
   std::atomic<bool> cancel{false};
 };
+
+/// Whether the run was cancelled, or what it hangs on has told that it is not wanted; then it is cancelled from now on. For the
+/// scheduler thread, in whose order runs of one state begin and report.
+bool is_cancelled(RunSlot& run, const PlanTables& tables);
 
 }  // namespace ccks::scheduler

@@ -71,6 +71,15 @@ struct RunRequest {
     const Run* run;
     std::string_view output;
   };
+  /// Whether the run is wanted is known only once `run`, an earlier run on the same state instance, has told report `report`, of
+  /// i32: it is not if the report holds nothing but `values`, nor if `run` itself is not wanted or cancelled. The scheduler decides,
+  /// when the report is there; meanwhile the run may be sent, and work, as any other. If it is not wanted, what has not been sent is
+  /// skipped, and it ends with `cancelled`: what it has changed of the state is then whatever it had come to.
+  struct Unless {
+    const Run* run = nullptr;           // null: it is wanted
+    std::string_view report;
+    std::span<const std::int32_t> values;
+  };
   struct Input {
     std::string_view name;
     std::span<const std::byte> bytes;   // contiguous row-major, exactly the tensor's size at these dims
@@ -79,6 +88,7 @@ struct RunRequest {
   std::vector<Input> inputs{};          // inputs not named keep what the slot last held: name them all unless they never change.
                                         // Outputs may be named too: what they hold before the run (tools poison them)
   std::vector<Feed> feeds{};
+  Unless unless{};
   std::uint32_t state = 0;              // state instance
   std::chrono::nanoseconds deadline{0}; // from submit; 0: none
   /// Called once on the scheduler thread when the run ends; must be short, must not call back into the engine

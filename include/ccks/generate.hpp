@@ -1,5 +1,6 @@
 // generate: one token after the other from a program whose runs take tokens and put out the next one. The workers stay; tokens
-// go from run to run on the device; whether to stop is decided here, while the next run is at work already.
+// go from run to run on the device; while a run is at work the next has been sent, and the scheduler drops it where the token says
+// that it is not wanted (RunRequest::Unless).
 #pragma once
 
 #include <chrono>

@@ -211,6 +211,63 @@ TEST_P(Generate, FeedsThatCannotBe) {
   EXPECT_TRUE(refused("next", &*run, "next", 0, 1));
 }
 
+/// The token behind `run`, sent before that has ended: unless its token is one of `values`.
+Result<ccks::Run> send_behind(Engine& engine, const ccks::Run& run, std::int64_t position, std::span<const std::int32_t> values) {
+  RunRequest next;
+  next.dims = {{"n", 1}, {"pos", position}};
+  next.feeds = {{"tokens", &run, "next"}};
+  next.unless = {&run, "token", values};
+  return engine.submit(std::move(next));
+}
+
+TEST_P(Generate, WhatATokenSaysIsNotWantedTheSchedulerDrops) {
+  const std::vector<std::int32_t> want = plain(kPrompt, 4);
+  const auto end = static_cast<std::int64_t>(kPrompt.size());
+  Engine engine = open_engine(GetParam());
+  const std::vector<std::int32_t> others = {want[0] + 1, want[0] + 2}, stop = {60, want[0]};
+  const auto first = [&] {
+    RunRequest request;
+    request.dims = {{"n", end}, {"pos", 0}};
+    request.inputs = {{"tokens", std::as_bytes(std::span(kPrompt))}};
+    return engine.submit(std::move(request)).value();
+  };
+  for (const bool stops : {false, true}) {
+    ASSERT_TRUE(engine.reset_state(0).ok());
+    ccks::Run run = first();
+    ccks::Run next = send_behind(engine, run, end, stops ? stop : others).value();
+    ccks::Run last = send_behind(engine, next, end + 1, {}).value();  // wanted, if the one before it is
+    EXPECT_TRUE(run.wait().ok());
+    EXPECT_EQ(next.wait().code(), stops ? ErrorCode::cancelled : ErrorCode::ok);
+    EXPECT_EQ(last.wait().code(), stops ? ErrorCode::cancelled : ErrorCode::ok);
+    if (!stops) {
+      EXPECT_EQ(last.report("token").value().at(0), want[2]);
+    }
+  }
+  EXPECT_EQ(engine.stats().runs_cancelled, 2u);
+  // Whatever the two did, the state is what it was up to where they began.
+  EXPECT_EQ(step(engine, {want.data(), 1}, end, 0), want[1]);
+}
+
+TEST_P(Generate, ConditionsThatCannotBe) {
+  Engine engine = open_engine(GetParam(), 5, 2);
+  const std::int32_t token = 3;
+  const auto send = [&](const ccks::Run* on, std::string_view report, std::uint32_t state) {
+    RunRequest next;
+    next.dims = {{"n", 1}, {"pos", 0}};
+    next.inputs = {{"tokens", std::as_bytes(std::span(&token, 1))}};
+    next.unless = {on, report, {&token, 1}};
+    next.state = state;
+    return engine.submit(std::move(next));
+  };
+  const Result<ccks::Run> run = send(nullptr, "", 0);
+  ASSERT_TRUE(run.ok());
+  const ccks::Run none;
+  EXPECT_EQ(send(&none, "token", 0).status().code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(send(&*run, "token", 1).status().code(), ErrorCode::invalid_argument);  // nothing keeps them in order
+  EXPECT_EQ(send(&*run, "nothing", 0).status().code(), ErrorCode::not_found);
+  EXPECT_TRUE(send(&*run, "token", 0).ok());
+}
+
 TEST_P(Generate, RowsAreThoseOfEachAlone) {
   const std::vector<std::vector<std::int32_t>> prompts = {{5, 17, 60, 2}, {31, 1, 2, 3}, {9, 9, 44, 58}};
   std::vector<std::int32_t> together, want;
