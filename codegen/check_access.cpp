@@ -112,7 +112,8 @@ Window reduce_window(const spec::ReduceAttrs& attrs, const spec::Op& op, const O
   return out;
 }
 
-Window matmul_window(const Operand& o, std::size_t k, Window out) {
+Window matmul_window(const spec::Op& op, const Operand& o, std::size_t k, Window out) {
+  if (std::get<spec::MatmulAttrs>(op.attrs).norm && k + 1 == op.inputs.size()) return whole(o);
   if (k == 0) widen(out, o, 3);
   if (k == 1) widen(out, o, 2);
   return out;
@@ -149,7 +150,7 @@ Window window_before_clip(const Model& m, std::size_t op, std::size_t k, const W
       widen(w, o, 3);
       return w;
     case spec::OpKind::matmul:
-      return matmul_window(o, k, w);
+      return matmul_window(s, o, k, w);
     case spec::OpKind::attention:
       return attention_window(std::get<spec::AttentionAttrs>(s.attrs), operands, k, w);
     case spec::OpKind::rope:

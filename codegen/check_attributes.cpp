@@ -42,7 +42,11 @@ struct Expect {
   void operator()(const spec::SoftmaxAttrs& a) { scalar(a.scale); }
   void operator()(const spec::RmsnormAttrs& a) { scalar(a.eps); }
   void operator()(const spec::LayernormAttrs& a) { scalar(a.eps), e.dims = {{0, a.has_bias}}; }
-  void operator()(const spec::MatmulAttrs& a) { epilogue(a.epilogue, 2); }
+  void operator()(const spec::MatmulAttrs& a) {
+    epilogue(a.epilogue, 2);
+    e.dims.push_back({wire::kNormDim, a.norm ? static_cast<std::int64_t>(op.inputs.size() - 1) : 0});
+    if (a.norm) scalar(a.norm->eps);
+  }
   void operator()(const spec::AttentionAttrs& a) {
     scalar(a.scale), e.dims = {{0, a.heads}, {1, a.kv_heads}, {2, a.causal}, {3, is_split(op) ? chunks_of(op).evaluate(m.symbols).value_or(-1) : 0}};
   }

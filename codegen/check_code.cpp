@@ -231,7 +231,9 @@ CodeContext code_context(const Model& m, std::size_t op) {
   CodeContext context;
   const bool map = m.spec_op(op).kind() == spec::OpKind::map;
   if (!map) context.arguments.push_back(wire::Dtype::f32);
-  for (std::size_t k = map ? 0 : m.spec_op(op).kind() == spec::OpKind::expert_matmul ? 4 : 2; k < d.input_count; ++k)
+  const auto* matmul = std::get_if<spec::MatmulAttrs>(&m.spec_op(op).attrs);
+  const std::size_t end = matmul && matmul->norm ? d.input_count - 1u : d.input_count;
+  for (std::size_t k = map ? 0 : m.spec_op(op).kind() == spec::OpKind::expert_matmul ? 4 : 2; k < end; ++k)
     context.arguments.push_back(operands[k].dtype);
   context.out = operands[d.input_count].dtype;
   context.rank = m.spec_op(op).outputs[0].dims.size();

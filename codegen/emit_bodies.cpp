@@ -34,9 +34,10 @@ std::string code_type(std::span<const wire::ExprInstr> code) {
 }
 
 std::string typed_op(const PlanImage& image, const plan::OpDesc& op, const std::string& shape) {
+  std::string code = code_type(std::span(image.code).subspan(op.code_first, op.code_count));
+  if (norms_rows(image, op)) code = "Normed<" + code + ">";
   std::string text = fmt::format("{}<OpCode::{}, {}", shape.empty() ? "TypedOp" : "ShapedOp",
-                                 spec::op_kind_name(static_cast<spec::OpKind>(op.kind)),
-                                 code_type(std::span(image.code).subspan(op.code_first, op.code_count)));
+                                 spec::op_kind_name(static_cast<spec::OpKind>(op.kind)), code);
   if (!shape.empty()) text += ", " + shape;
   for (std::uint32_t k = 0; k < std::uint32_t{op.input_count} + op.output_count; ++k)
     text += fmt::format(", Dtype::{}", dtype_enumerator(image.operands[op.operand_first + k].dtype));

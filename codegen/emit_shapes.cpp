@@ -20,6 +20,7 @@ class Shape {
     params.input_count = op.input_count;
     params.output_count = op.output_count;
     params.tile_count = 1;
+    if (norms_rows(image, op)) params.dims[wire::kNormDim] = op.input_count - 1;
     for (int i = 0; i < 4; ++i) {
       params.tile[i] = small(op.tile[i]);
       params.grid[i] = small(op.grid[i]);
@@ -79,6 +80,11 @@ bool may_be_shaped(const PlanImage& image, const plan::OpDesc& op) {
 }
 
 }  // namespace
+
+bool norms_rows(const PlanImage& image, const plan::OpDesc& op) {
+  const plan::DimId weight = op.kind == wire::OpCode::matmul ? op.dims[wire::kNormDim] : plan::kNone;
+  return weight != plan::kNone && image.dims[weight].op == plan::DimOp::constant && image.dims[weight].value != 0;
+}
 
 OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
   if (!may_be_shaped(image, op)) return {};

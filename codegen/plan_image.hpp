@@ -27,6 +27,7 @@ struct PlanOptions {
   bool drop_implied_waits = true;             // off: keep a wait even where others imply it
   bool causal_windows = true;                 // causal attention waits only for the context it may look at
   std::uint32_t max_group_events = 1u << 16;  // of one signal group; a finer split is not taken
+  bool fold_norms = true;                     // products norm their rows themselves (plan_fold.hpp)
   std::uint32_t tile_scale = 1;               // multiplies the chosen tile rows, for ablation
 };
 

@@ -19,12 +19,13 @@ void space_of(OpLowering& l, const spec::View& view) {
   for (std::size_t i = 0; i < 4; ++i) l.out.extent[i] = i < lead ? Expr(1) : view.dims[i - lead].extent;
 }
 
-Status compile_code(OpLowering& l, const spec::ElementExpr& expr, std::size_t first_argument) {
+/// `beyond`: inputs at the end that are no operands of the code.
+Status compile_code(OpLowering& l, const spec::ElementExpr& expr, std::size_t first_argument, std::size_t beyond = 0) {
   const bool epilogue = first_argument > 0;
   if (epilogue) l.out.dims[wire::kEpilogueDim] = Expr(static_cast<std::int64_t>(first_argument));
   std::vector<wire::Dtype> args;
   if (epilogue) args.push_back(wire::Dtype::f32);  // the accumulator
-  for (std::size_t i = first_argument; i < l.op.inputs.size(); ++i) args.push_back(l.dtype(i));
+  for (std::size_t i = first_argument; i + beyond < l.op.inputs.size(); ++i) args.push_back(l.dtype(i));
   auto code = compile_element_expr(expr, args, l.dtype(l.op.inputs.size()), l.rank(l.op.inputs.size()));
   if (!code) return op_error(l.op, code.status().code(), code.status().message());
   if (code->size() > 0xffff) return op_error(l.op, ErrorCode::unsupported, "its expression is too long");
@@ -71,7 +72,10 @@ Status describe_argmax(OpLowering& l) {
 
 Status describe_matmul(OpLowering& l, const spec::MatmulAttrs& a) {
   l.question.depth = l.planner.typical_value(l.dim_back(0, 0));
-  return compile_code(l, a.epilogue, 2);
+  if (!a.norm) return compile_code(l, a.epilogue, 2);
+  l.out.dims[wire::kNormDim] = Expr(static_cast<std::int64_t>(l.op.inputs.size() - 1));
+  l.out.scalars[0] = static_cast<float>(a.norm->eps);
+  return compile_code(l, a.epilogue, 2, 1);
 }
 
 Status set_heads(OpLowering& l, std::int64_t heads) {
@@ -270,9 +274,10 @@ void expert_matmul_windows(OpLowering& l) {
 struct DescribeWindows {
   OpLowering& l;
   void operator()(const spec::ReduceAttrs& a) { reduce_windows(l, a); }
-  void operator()(const spec::MatmulAttrs&) {
+  void operator()(const spec::MatmulAttrs& a) {
     l.make_whole(0, l.rank(0) - 1);
     l.make_whole(1, l.rank(1) - 2);
+    if (a.norm) l.make_all_whole(l.op.inputs.size() - 1);
   }
   void operator()(const spec::AttentionAttrs& a) { attention_windows(l, a); }
   void operator()(const spec::RopeAttrs& a) {

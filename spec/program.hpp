@@ -112,7 +112,9 @@ struct RmsnormAttrs { double eps; };                               // inputs: x[
 struct LayernormAttrs { double eps; bool has_bias; };              // inputs: x[..., d], weight[d], (bias[d])
 /// out[..., m, n] = epilogue(sum_k a[..., m, k] * b[..., k, n]). Transposes are already folded into the views, so that
 /// b's last dim is always n. f32 accumulation. inputs: a, b, epilogue operands...; rank of a, b, out equal (2 to 4).
-struct MatmulAttrs { ElementExpr epilogue; };
+/// With `norm`, of programs that the planner has changed, one more input, the last, is its weight[k]: the rows that are multiplied
+/// are rmsnorm(a) with that weight, rounded to a's dtype.
+struct MatmulAttrs { ElementExpr epilogue; std::optional<RmsnormAttrs> norm{}; };
 /// Scaled dot-product attention over a context. q [.., n, heads*head_dim], k and v [.., context, kv_heads*head_dim],
 /// out like q; rank 2, or 3 with a leading batch dim. With `causal`, row i attends to context positions
 /// j <= i + context - n. Softmax in f32. Appending to a state tensor is two earlier map ops (copies into a window).

@@ -288,8 +288,9 @@ Arity arity(const Op& op) {
     case OpKind::map:
     case OpKind::custom:
       return {0, 1};
-    case OpKind::rmsnorm:
     case OpKind::matmul:
+      return {std::get<MatmulAttrs>(op.attrs).norm ? 3u : 2u, 1};
+    case OpKind::rmsnorm:
     case OpKind::gather:
     case OpKind::conv2d:
     case OpKind::select:

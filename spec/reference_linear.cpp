@@ -95,7 +95,29 @@ void multiply_add(std::span<const double> a, Strided b, std::span<double> out, s
     }
 }
 
+namespace {
+
+/// With a norm, of a program that the planner has changed: the norm's result in memory of its own, then the product of that.
+Status run_normed_matmul(const Call& call, const MatmulAttrs& attrs) {
+  Window normed = call.in[0];
+  std::vector<double> values(static_cast<std::size_t>(normed.count()));
+  std::int64_t next = 1;
+  for (std::size_t d = normed.rank(); d-- > 0;) {
+    normed.strides[d] = next;
+    next *= normed.extents[d];
+  }
+  normed.data = values.data();
+  CCKS_RETURN_IF_ERROR(run_rmsnorm(Call{call.op, call.dims, {call.in[0], call.in.back()}, {normed}}, *attrs.norm));
+  Call product = call;
+  product.in[0] = normed;
+  product.in.pop_back();
+  return run_matmul(product, MatmulAttrs{attrs.epilogue});
+}
+
+}  // namespace
+
 Status run_matmul(const Call& call, const MatmulAttrs& attrs) {
+  if (attrs.norm) return run_normed_matmul(call, attrs);
   const Window &a = call.in[0], &b = call.in[1], &out = call.out[0];
   if (a.rank() < 2 || a.rank() != b.rank() || a.rank() != out.rank())
     return call.misshapen("ranks of a, b and out differ");

@@ -14,6 +14,7 @@
 #include "codegen/emit_text.hpp"
 #include "codegen/emit_write.hpp"
 #include "codegen/explain_plan.hpp"
+#include "codegen/plan_fold.hpp"
 #include "codegen/plan_split.hpp"
 #include "codegen/viz_graph.hpp"
 #include "spec/parse.hpp"
@@ -118,7 +119,7 @@ int load(Arguments& args, Loaded& out) {
   codegen::PlanOptions plan;
   plan.device = args.device;
   plan.workers = args.workers;
-  out.parsed.program = codegen::split_attention(out.parsed.program, plan);
+  out.parsed.program = codegen::split_attention(codegen::fold_norms(out.parsed.program, plan), plan);
   auto image = codegen::make_plan(out.parsed.program, plan);
   if (!image) return complain(args, image.status());
   out.image = *image;

@@ -7,6 +7,7 @@
 
 #include "codegen/check_plan.hpp"
 #include "codegen/emit_sources.hpp"
+#include "codegen/plan_fold.hpp"
 #include "codegen/plan_split.hpp"
 #include "gpu/jit/jit.hpp"
 
@@ -59,7 +60,7 @@ Result<Program> jit_program(const Options& options, const spec::Program& given, 
   codegen::PlanOptions plan_options;
   plan_options.device = "cuda";
   plan_options.workers = target.workers;
-  const spec::Program program = codegen::split_attention(given, plan_options);
+  const spec::Program program = codegen::split_attention(codegen::fold_norms(given, plan_options), plan_options);
   auto plan = codegen::make_plan(program, plan_options);
   if (!plan.ok()) return plan.status();
   CCKS_RETURN_IF_ERROR(codegen::check_plan(program, (*plan)->view()).status());

@@ -15,7 +15,7 @@ enum class OpCode : u8 {
   softmax = 2,        // scalars: [0] scale. tile[3] is the whole last dim
   rmsnorm = 3,        // scalars: [0] eps. tile[3] whole
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
-  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors
+  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim]: see there
   attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp); scalars: [0] scale. tile[3] = a whole number of heads
   rope = 7,           // dims: [0] heads, [1] position of row 0, [2] has positions, [3] interleaved, [4] original context, 0: no scaling;
                       // scalars: [0] theta, [1] factor, [2] low, [3] high of spec::RopeScaling.
@@ -39,5 +39,9 @@ enum class OpCode : u8 {
 /// dims[7]: for matmul, conv2d and expert_matmul, the input index of the first epilogue operand. Argument 0 of an epilogue
 /// is the accumulator, argument 1 + i is that input + i. For map, argument i is input i.
 inline constexpr u32 kEpilogueDim = 7;
+
+/// dims[5]: for matmul, the input index, the last, of a weight [1, 1, 1, k]; 0: none. With one, rows of a are first normed, as an
+/// rmsnorm op with that weight would, and rounded to a's dtype. scalars: [0] eps.
+inline constexpr u32 kNormDim = 5;
 
 }  // namespace ccks::wire

@@ -123,6 +123,13 @@ CCKS_HD constexpr i32 product_share(ProductBody body, i32 m, i32 n) {
   return a | b << 8 | least(ceil_log2(kMarkedLanes) - cells, 5) << 16;
 }
 
+/// Whether normed rows of a tile fit into scratch beside the sums of a body for b in columns: 48 KiB is the least that lanes have.
+CCKS_HD constexpr bool normed_rows_fit(const OperandParams& a, const OperandParams& b, i32 m, i32 n) {
+  const i64 row = i64{a.dim[3]} * (a.dtype == b.dtype ? dtype_bytes(static_cast<Dtype>(a.dtype)) : u32{4}) + 64;
+  const i64 sums = i64{m} * ((n + 15) / 16 * 16) * (kMarkedLanes / 32) * 4, whole = i64{8} * 256 * 4;
+  return m * row + (sums > whole ? sums : whole) <= i64{48} * 1024;
+}
+
 CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count) {
   const OperandParams &a = operands[0], &b = operands[1], &out = operands[count - 1];
   if (a.dim[3] <= 0 || a.dim[3] % 4 != 0 || !in_vectors(a, 3)) return false;
@@ -137,6 +144,7 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   if (body == ProductBody::none) return false;
   const bool turned = body >= ProductBody::turned_row && body <= ProductBody::turned_eight_rows;
   if (turned && (!in_packets(a, 3) || !in_packets(b, 2))) return false;
+  if (op.dims[kNormDim] != 0 && (!turned || !normed_rows_fit(a, b, m, n))) return false;
   op.dims[0] = static_cast<i32>(body);
   op.dims[1] = down ? 1 : 0;
   op.dims[2] = product_share(body, m, n);

@@ -90,6 +90,14 @@ struct ShapedTypes : FixedTypes<kTypes...> {
 template <class Types>
 inline constexpr bool kShaped = requires { Types::kShaped; };
 
+/// The same of a matmul that norms its rows first: the last input is the norm's weight (wire::kNormDim).
+template <class Types>
+struct NormedTypes : Types {
+  static constexpr bool kNormed = true;
+};
+template <class Types>
+inline constexpr bool kNormed = requires { Types::kNormed; };
+
 /// Fixed<...> or Runtime of an operand. `declared` is for decltype only.
 template <class T>
 CCKS_HD const T& declared();

@@ -25,13 +25,13 @@ inline constexpr u32 kBlockRows = 64, kBlockColumns = 64, kBlockDepth = 16, kCel
 template <class Lanes, class Problem>
 class PortableGemm {
  public:
-  CCKS_INLINE PortableGemm(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k)
+  CCKS_INLINE PortableGemm(Lanes& lanes, Scratch scratch, const Problem& problem, u32 m, u32 n, u32 k)
       : lanes_(lanes),
         problem_(problem),
         m_(m),
         n_(n),
         k_(k),
-        a_(reinterpret_cast<float*>(lanes.scratch())),
+        a_(reinterpret_cast<float*>(scratch.at)),
         b_(a_ + kBlockDepth * kBlockRows) {}
 
   CCKS_INLINE void run() {
@@ -105,21 +105,22 @@ class PortableGemm {
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
+/// `scratch` is what the problem has left of the lanes' scratch.
 template <class Lanes, class Problem>
-CCKS_INLINE void gemm(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k) {
+CCKS_INLINE void gemm(Lanes& lanes, Scratch scratch, const Problem& problem, u32 m, u32 n, u32 k) {
   if (m == 0 || n == 0) return;
 #if CCKS_HOST_BODIES
   if constexpr (Lanes::kSingleLane) {
-    if (host_gemm(scratch_of(lanes), problem, m, n, k)) return;
+    if (host_gemm(scratch, problem, m, n, k)) return;
   }
 #endif
   if constexpr (WarpLanes<Lanes>) {
     if constexpr (kInMatrices<Problem>) {
-      if (thin_warps(lanes, problem, m, n, k)) return;
+      if (thin_warps(lanes, scratch, problem, m, n, k)) return;
     }
-    run_block(lanes, problem, m, n, k);
+    run_block(lanes, scratch, problem, m, n, k);
   } else {
-    PortableGemm<Lanes, Problem>(lanes, problem, m, n, k).run();
+    PortableGemm<Lanes, Problem>(lanes, scratch, problem, m, n, k).run();
   }
 }
 

@@ -17,8 +17,8 @@ class BlockWarps {
   static constexpr u32 kFlight = kSide * kDepth / kVector / kLanes;  // vectors of a piece a lane
   static constexpr u32 kPad = 4;             // rows of a piece begin in different banks
 
-  CCKS_INLINE BlockWarps(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k)
-      : lanes_(lanes), problem_(problem), m_(m), n_(n), k_(k), down_(problem.b_is_transposed()),
+  CCKS_INLINE BlockWarps(Lanes& lanes, Scratch scratch, const Problem& problem, u32 m, u32 n, u32 k)
+      : lanes_(lanes), scratch_(scratch), problem_(problem), m_(m), n_(n), k_(k), down_(problem.b_is_transposed()),
         vectors_(all_in_vectors(problem, n, k)) {}
 
   CCKS_INLINE void run() {
@@ -73,7 +73,7 @@ class BlockWarps {
   CCKS_INLINE u32 depth(u32 k0) const { return least(kDepth, round_up(k_ - k0, kVector)); }
 
   CCKS_INLINE void place(u32 depth) {
-    Scratch scratch = scratch_of(lanes_);
+    Scratch scratch = scratch_;
     a_ = scratch.take<float>(depth * (rows_ + kPad));
     b_ = scratch.take<float>(depth * (columns_ + kPad));
     results_ = scratch.take<float>(rows_ * columns_);
@@ -105,8 +105,7 @@ class BlockWarps {
         const Unit u = down_unit(f, rows_, here);
         CCKS_UNROLL
         for (u32 q = 0; q < kVector; ++q) piece.a[f][q] = piece.b[f][q] = 0;
-        if (u.here && i0 + u.line < m_)
-          load_four(problem_.left.type, problem_.left.at(problem_.row(i0 + u.line), k0 + u.p), piece.a[f]);
+        if (u.here && i0 + u.line < m_) problem_.four_a(i0 + u.line, k0 + u.p, piece.a[f]);
         const Unit w = down_ ? down_unit(f, columns_, here) : along_unit(f, here);
         if (w.here && j0 + w.line < n_)
           load_four(problem_.right.type, problem_.right.at(k0 + w.p, j0 + w.line), piece.b[f]);
@@ -172,6 +171,7 @@ class BlockWarps {
   }
 
   Lanes& lanes_;
+  Scratch scratch_;
   const Problem& problem_;
   u32 m_, n_, k_, rows_ = 0, columns_ = 0;  // of the block, rounded up to powers of two
   bool down_, vectors_, own_results_ = false;
@@ -181,8 +181,8 @@ class BlockWarps {
 };
 
 template <class Lanes, class Problem>
-CCKS_OUTLINE void run_block(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k) {
-  BlockWarps<Lanes, Problem>(lanes, problem, m, n, k).run();
+CCKS_OUTLINE void run_block(Lanes& lanes, Scratch scratch, const Problem& problem, u32 m, u32 n, u32 k) {
+  BlockWarps<Lanes, Problem>(lanes, scratch, problem, m, n, k).run();
 }
 
 }  // namespace CCKS_ISA

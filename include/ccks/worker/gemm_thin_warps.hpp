@@ -30,9 +30,8 @@ class ThinWarps {
   static constexpr u32 kSteps = kFlight / kVector;  // along k, of the four columns of a warp
   static constexpr u32 kColumns = kWarp * kVector;
 
-  CCKS_INLINE ThinWarps(Lanes& lanes, const Problem& problem, const Source& b, u32 m, u32 n, u32 k)
+  CCKS_INLINE ThinWarps(Lanes& lanes, Scratch scratch, const Problem& problem, const Source& b, u32 m, u32 n, u32 k)
       : lanes_(lanes), problem_(problem), b_(b), m_(m), n_(n), k_(k) {
-    Scratch scratch = scratch_of(lanes);
     sums_ = scratch.take<float>(kWarps * M * kColumns);
     depth_ = least(k, scratch.left / static_cast<u32>(sizeof(float) * M) / kVector * kVector);
     a_ = scratch.take<float>(depth_ * M);
@@ -63,7 +62,7 @@ class ThinWarps {
         const u32 i = (unit + u * kLanes) % M, k = k0 + (unit + u * kLanes) / M * kVector;
         CCKS_UNROLL
         for (u32 q = 0; q < kVector; ++q) v[u][q] = 0;
-        if (i < m_ && unit + u * kLanes < units) load_four(problem_.left.type, problem_.left.at(problem_.row(i), k), v[u]);
+        if (i < m_ && unit + u * kLanes < units) problem_.four_a(i, k, v[u]);
       }
       CCKS_UNROLL
       for (u32 u = 0; u < 2; ++u)
@@ -228,22 +227,22 @@ class ThinWarps {
 
 /// Functions of their own, so that registers are shared out for one shape at a time.
 template <u32 M, class Lanes, class Problem>
-CCKS_OUTLINE void run_thin(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k) {
+CCKS_OUTLINE void run_thin(Lanes& lanes, Scratch scratch, const Problem& problem, u32 m, u32 n, u32 k) {
   using Source = MemorySource<decltype(problem.right.type)>;
   const Source b{problem.right};
-  ThinWarps<M, Lanes, Problem, Source>(lanes, problem, b, m, n, k).run();
+  ThinWarps<M, Lanes, Problem, Source>(lanes, scratch, problem, b, m, n, k).run();
 }
 
 /// False: not a shape for it.
 template <class Lanes, class Problem>
-CCKS_INLINE bool thin_warps(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k) {
+CCKS_INLINE bool thin_warps(Lanes& lanes, Scratch scratch, const Problem& problem, u32 m, u32 n, u32 k) {
   if (m > kThinRows || k == 0 || !all_in_vectors(problem, n, k)) return false;
   if (m == 1)
-    run_thin<1>(lanes, problem, m, n, k);
+    run_thin<1>(lanes, scratch, problem, m, n, k);
   else if (m <= 4)
-    run_thin<4>(lanes, problem, m, n, k);
+    run_thin<4>(lanes, scratch, problem, m, n, k);
   else
-    run_thin<8>(lanes, problem, m, n, k);
+    run_thin<8>(lanes, scratch, problem, m, n, k);
   return true;
 }
 

@@ -48,7 +48,7 @@ CCKS_INLINE bool all_in_vectors(const Problem& problem, u32 n, u32 k) {
   if constexpr (kInMatrices<Problem>) {
     const auto &a = problem.left, &b = problem.right;
     const bool down = problem.b_is_transposed();
-    return k % kVector == 0 && (down || n % kVector == 0) && matrix_in_vectors(a, a.column_stride, a.row_stride) &&
+    return problem.norm.in_vectors() && k % kVector == 0 && (down || n % kVector == 0) && matrix_in_vectors(a, a.column_stride, a.row_stride) &&
            (down ? matrix_in_vectors(b, b.row_stride, b.column_stride) : matrix_in_vectors(b, b.column_stride, b.row_stride));
   } else {
     return false;

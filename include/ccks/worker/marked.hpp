@@ -80,7 +80,8 @@ struct MarkedArguments {
 template <u32 W, class Types>
 struct EpilogueValues {
   static constexpr u32 kFirst = 2;  // of a matmul
-  static constexpr u32 kCount = Types::kCount > kFirst + 1 ? Types::kCount - kFirst - 1 : 0;
+  static constexpr u32 kOthers = kFirst + (kNormed<Types> ? 2 : 1);
+  static constexpr u32 kCount = Types::kCount > kOthers ? Types::kCount - kOthers : 0;
   float v[kCount == 0 ? 1 : kCount][W] = {};
 
   CCKS_INLINE void load(const Call& call, const Types& types, u32 c0, u32 c1, u32 c2, u32 c3) {

@@ -127,7 +127,7 @@ CCKS_INLINE FaultCode run_conv2d(Lanes& lanes, const Call& call, u32 tile, const
         shape, at_image, at_channel, {call, types, nullptr, static_cast<u32>(d[wire::kEpilogueDim])},
         expr,  out,      image,      box.lo[1]};
     if (image != box.lo[0]) lanes.sync();  // the image before is done with scratch
-    gemm(lanes, problem, static_cast<u32>(box.size[1]), static_cast<u32>(box.size[2] * box.size[3]), depth);
+    gemm(lanes, scratch_of(lanes), problem, static_cast<u32>(box.size[1]), static_cast<u32>(box.size[2] * box.size[3]), depth);
   }
   return FaultCode::none;
 }

@@ -3,6 +3,7 @@
 
 #include "ccks/worker/expr.hpp"
 #include "ccks/worker/gemm.hpp"
+#include "ccks/worker/normed_matrix.hpp"
 #include "ccks/worker/product_block.hpp"
 #if CCKS_HOST_BODIES
 #include "ccks/worker/gemm_thin_host.hpp"
@@ -23,7 +24,8 @@ struct RowTable {
   }
 };
 
-template <class A, class B, class S, class Types, class Expr, class Out>
+/// Applied: NotApplied, or what norms rows of a (normed_matrix.hpp).
+template <class A, class B, class S, class Types, class Expr, class Out, class Applied>
 struct MatmulProblem {
   static constexpr u32 kThinRows = 4;
   Matrix<A> left;
@@ -34,14 +36,23 @@ struct MatmulProblem {
   const Expr& expr;
   View<Out> out;
   i32 c[4];  // of element (0, 0)
+  Applied norm;
 
   CCKS_INLINE u32 row(u32 i) const { return table.row(source_type, i); }
-  CCKS_INLINE float a(u32 i, u32 k) const { return load_float(left.type, left.at(row(i), k), 0); }
+  CCKS_INLINE float a(u32 i, u32 k) const {
+    return norm.one(left.type, i, k, load_float(left.type, left.at(row(i), k), 0));
+  }
+  /// Elements [k, k + 4) of row i, where all_in_vectors says so.
+  CCKS_INLINE void four_a(u32 i, u32 k, float (&to)[kVector]) const {
+    load_four(left.type, left.at(row(i), k), to);
+    norm.apply_four(left.type, i, k, to);
+  }
   CCKS_INLINE float b(u32 k, u32 j) const { return load_float(right.type, right.at(k, j), 0); }
   CCKS_INLINE bool b_is_transposed() const { return right.column_stride != 1 && right.row_stride == 1; }
 
   CCKS_INLINE void run_a(u32 i, u32 k, u32 n, float* to) const {
     load_run(left.type, left.at(row(i), k), left.column_stride, n, to);
+    norm.apply(left.type, i, k, n, to);
   }
   CCKS_INLINE void run_b(u32 k, u32 j, u32 n, float* to) const {
     load_run(right.type, right.at(k, j), right.column_stride, n, to);
@@ -74,20 +85,31 @@ CCKS_OUTLINE FaultCode any_matmul(Lanes& lanes, const Call& call, u32 tile, cons
   using A = decltype(a.type);
   using B = decltype(b.type);
   const u32 m = static_cast<u32>(box.size[2]), n = static_cast<u32>(box.size[3]);
+  const auto norm = norm_of(call, types);
+  const u32 piece = norm.on() ? least(m, kNormedRows) : m;
+  bool first = true;
   for (i32 c0 = box.lo[0]; c0 < box.lo[0] + box.size[0]; ++c0)
-    for (i32 c1 = box.lo[1]; c1 < box.lo[1] + box.size[1]; ++c1) {
-      const MatmulProblem<A, B, A, Types, Expr, decltype(out.type)> problem{
-          {a.at(c0, c1, box.lo[2], 0), a.stride[2], a.stride[3], a.type},
-          {b.at(c0, c1, 0, box.lo[3]), b.stride[2], b.stride[3], b.type},
-          {},
-          a.type,
-          {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
-          expr,
-          out,
-          {c0, c1, box.lo[2], box.lo[3]}};
-      if (c0 != box.lo[0] || c1 != box.lo[1]) lanes.sync();  // the product before is done with scratch
-      gemm(lanes, problem, m, n, static_cast<u32>(a.dim[3]));
-    }
+    for (i32 c1 = box.lo[1]; c1 < box.lo[1] + box.size[1]; ++c1)
+      for (u32 i0 = 0; i0 < m; i0 += piece) {
+        if (!first) lanes.sync();  // the product before is done with scratch
+        first = false;
+        const i32 row = box.lo[2] + static_cast<i32>(i0);
+        const u32 rows = least(piece, m - i0);
+        const Matrix<A> left{a.at(c0, c1, row, 0), a.stride[2], a.stride[3], a.type};
+        Scratch scratch = scratch_of(lanes);
+        const auto applied = prepare_norm(lanes, scratch, norm, left, rows, static_cast<u32>(a.dim[3]));
+        const MatmulProblem<A, B, A, Types, Expr, decltype(out.type), decltype(applied)> problem{
+            left,
+            {b.at(c0, c1, 0, box.lo[3]), b.stride[2], b.stride[3], b.type},
+            {},
+            a.type,
+            {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
+            expr,
+            out,
+            {c0, c1, row, box.lo[3]},
+            applied};
+        gemm(lanes, scratch, problem, rows, n, static_cast<u32>(a.dim[3]));
+      }
   return FaultCode::none;
 }
 
@@ -163,7 +185,7 @@ CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile
   if (gather && !sources_sound(source, rows, static_cast<i64>(x.dim[2]) * top_k)) return FaultCode::bad_index;
   RowTable table;
   if (gather) table = {source.at(0, 0, 0, static_cast<i32>(rows.first)), source.stride[3], top_k};
-  const MatmulProblem<decltype(x.type), decltype(b.type), decltype(source.type), Types, Expr, decltype(out.type)>
+  const MatmulProblem<decltype(x.type), decltype(b.type), decltype(source.type), Types, Expr, decltype(out.type), NotApplied>
       problem{{x.at(0, 0, gather ? 0 : static_cast<i32>(rows.first), 0), x.stride[2], x.stride[3], x.type},
               {b.at(0, rows.expert, 0, j0), b.stride[2], b.stride[3], b.type},
               table,
@@ -171,8 +193,9 @@ CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile
               {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
               expr,
               out,
-              {0, 0, static_cast<i32>(rows.first), j0}};
-  gemm(lanes, problem, rows.count, static_cast<u32>(n), static_cast<u32>(x.dim[3]));
+              {0, 0, static_cast<i32>(rows.first), j0},
+              {}};
+  gemm(lanes, scratch_of(lanes), problem, rows.count, static_cast<u32>(n), static_cast<u32>(x.dim[3]));
   return FaultCode::none;
 }
 

@@ -42,8 +42,8 @@ template <class Lanes, class T>
 class RowReader {
  public:
   static constexpr u32 W = kChunk<Lanes>;
-  CCKS_INLINE RowReader(Lanes& lanes, T type, u32 width) : lanes_(lanes), type_(type), width_(width) {
-    Scratch scratch = scratch_of(lanes);
+  CCKS_INLINE RowReader(Lanes& lanes, T type, u32 width) : RowReader(lanes, type, width, scratch_of(lanes)) {}
+  CCKS_INLINE RowReader(Lanes& lanes, T type, u32 width, Scratch scratch) : lanes_(lanes), type_(type), width_(width) {
     kept_ = scratch.take<float>(round_up(width, W));
   }
   CCKS_INLINE void start(const u8* row, i64 stride) {

@@ -58,6 +58,8 @@ CCKS_INLINE void prefetch_tile(u32 lane, u32 lanes, const Call& call, u32 tile) 
       prefetch_operand(lane, lanes, call, 0, box.lo[2], rows, 0, static_cast<u32>(call.operands[0].dim[3]), box.lo[1]);
       prefetch_operand(lane, lanes, call, 1, 0, static_cast<u32>(call.operands[1].dim[2]), box.lo[3], columns,
                        box.lo[1]);
+      if (const u32 weight = static_cast<u32>(call.op.dims[wire::kNormDim]); weight != 0)
+        prefetch_operand(lane, lanes, call, weight, 0, 1, 0, static_cast<u32>(call.operands[weight].dim[3]), 0);
       return;
     case OpCode::map:
       for (u32 i = 0; i < call.op.input_count; ++i)

@@ -151,14 +151,31 @@ struct BlockBody {
   }
 };
 
-/// False: nothing is done.
+/// Rows of a are normed. False: nothing is done.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+CCKS_INLINE bool normed_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   using wire::ProductBody;
-  if (!in_vectors(call.op)) return false;
+  const ProductBody body = static_cast<ProductBody>(call.op.dims[0]);
+  const u32 m = static_cast<u32>(least(call.op.tile[2], call.operands[call.op.input_count].dim[2]));
+  if (matrix_product(lanes, call, tile, types, expr)) return true;
+  if constexpr (kShaped<Types> && MatrixLanes<Lanes> && kInMatrixUnits<TypeOf<0, Types>, TypeOf<1, Types>>)
+    return false;  // marked, and so taken
+  if (!normed_rows_stay<Types>(call, m, kMinScratchBytes)) return false;
+  if (body == ProductBody::turned_row)
+    run_product<TurnedRows<1, 2, 4>>(lanes, call, tile, types, expr);
+  else if (body == ProductBody::turned_four_rows)
+    run_product<TurnedRows<4, 2, 4>>(lanes, call, tile, types, expr);
+  else
+    run_product<TurnedRows<8, 2, 4>>(lanes, call, tile, types, expr);
+  return true;
+}
+
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE void plain_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  using wire::ProductBody;
   const ProductBody body = static_cast<ProductBody>(call.op.dims[0]);
   const bool turned = body >= ProductBody::turned_row && body <= ProductBody::turned_eight_rows;
-  if (turned && matrix_product(lanes, call, tile, types, expr)) return true;
+  if (turned && matrix_product(lanes, call, tile, types, expr)) return;
   if (body == ProductBody::row)  // comparisons: a jump through a table takes longer than most of them
     run_product<ThinRow>(lanes, call, tile, types, expr);
   else if (body == ProductBody::head)
@@ -175,6 +192,17 @@ CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const 
     run_product<TurnedRows<8, 2, 4>>(lanes, call, tile, types, expr);
   else
     run_product<BlockBody>(lanes, call, tile, types, expr);
+}
+
+/// False: nothing is done.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  using Norm = NormOf<Types>;
+  if (!in_vectors(call.op)) return false;
+  if constexpr (Norm::kNorms) {
+    if (norm_of(call, types).on()) return normed_product(lanes, call, tile, types, expr);
+  }
+  if constexpr (!Norm::kAlways) plain_product(lanes, call, tile, types, expr);
   return true;
 }
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ccks/worker/marked.hpp"
+#include "ccks/worker/staged_rows.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -88,10 +89,13 @@ CCKS_OUTLINE bool walk_matrix(Lanes& lanes, const u8* rows, const u8* columns, u
   return awaited || await_inputs(lanes);
 }
 
+/// Normed rows of a in scratch: neighbours begin in different banks.
+CCKS_INLINE constexpr u32 normed_pitch(u32 k) { return k * 2 + 64; }
+
 struct MatrixRowsBody {
-  /// Whether the sums of m x n results fit into scratch.
-  static CCKS_INLINE constexpr bool takes(u32 m, u32 n, u32 warps) {
-    return m <= kMatrixRows && warps * m * sums_pitch(n) * sizeof(float) <= kMinScratchBytes;
+  /// Whether the sums of m x n results fit into scratch, and k elements of each row where they are normed.
+  static CCKS_INLINE constexpr bool takes(u32 m, u32 n, u32 warps, u32 normed) {
+    return m <= kMatrixRows && m * (warps * sums_pitch(n) * sizeof(float) + (normed != 0 ? normed_pitch(normed) : 0)) <= kMinScratchBytes;
   }
 
   template <class Types, class Lanes, class Expr>
@@ -106,9 +110,20 @@ struct MatrixRowsBody {
     };
     const OperandParams &a = call.operands[0], &b = call.operands[1];
     const u32 column_bytes = static_cast<u32>(b.stride[3]) * kBytes, pitch = sums_pitch(t.n);
-    const bool runs = walk_matrix<T::kDtype>(lanes, operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * kBytes,
-                           operand_base(call.frame, b) + u64{row_offset(b, t.c0, t.c1, 0)} * kBytes + u64{t.column} * column_bytes, 0,
-                           static_cast<u32>(a.stride[2]) * kBytes, column_bytes, t.m, t.n, static_cast<u32>(a.dim[3]));
+    const u32 k = static_cast<u32>(a.dim[3]);
+    const u8* rows = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * kBytes;
+    u32 row_bytes = static_cast<u32>(a.stride[2]) * kBytes;
+    if constexpr (kNormed<Types>) {  // before the walk, which is one for all
+      if (!await_inputs(lanes)) return;
+      const u32 staged = kWarps * t.m * pitch * static_cast<u32>(sizeof(float));
+      const auto norm = norm_of(call, types);
+      stage_normed_rows(lanes, T{}, rows, row_bytes, norm.type, norm.weight, norm.eps, t.m, k, staged, normed_pitch(k));
+      rows = lanes.scratch() + staged;
+      row_bytes = normed_pitch(k);
+    }
+    const bool runs = walk_matrix<T::kDtype>(
+        lanes, rows, operand_base(call.frame, b) + u64{row_offset(b, t.c0, t.c1, 0)} * kBytes + u64{t.column} * column_bytes, 0, row_bytes,
+        column_bytes, t.m, t.n, k);
     if (!runs) return;
     load_next();
     lanes.sync();
@@ -132,7 +147,8 @@ CCKS_INLINE bool matrix_product(Lanes& lanes, const Call& call, u32 tile, const 
   if constexpr (MatrixLanes<Lanes> && kInMatrixUnits<TypeOf<0, Types>, TypeOf<1, Types>>) {
     const OperandParams& out = call.operands[Types::kCount - 1];
     const u32 m = static_cast<u32>(least(call.op.tile[2], out.dim[2])), n = static_cast<u32>(least(call.op.tile[3], out.dim[3]));
-    if (!MatrixRowsBody::takes(m, n, Lanes::kLanes / Lanes::kWarp)) return false;
+    if (!MatrixRowsBody::takes(m, n, Lanes::kLanes / Lanes::kWarp, kNormed<Types> ? static_cast<u32>(call.operands[0].dim[3]) : 0))
+      return false;
     run_product<MatrixRowsBody>(lanes, call, tile, types, expr);
     return true;
   } else {

@@ -8,6 +8,7 @@
 
 #include "ccks/worker/gemm_warps.hpp"
 #include "ccks/worker/marked.hpp"
+#include "ccks/worker/staged_rows.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -25,6 +26,7 @@ struct PacketOf<Fixed<D>> {
 /// As many values of a row of a: as they are where they take 16 bytes too.
 template <class T, u32 kValues>
 struct ValuesOf {
+  static constexpr bool kFloats = true;
   float v[kValues];
   CCKS_INLINE void load(T type, const u8* from) {
     CCKS_UNROLL
@@ -37,7 +39,9 @@ struct ValuesOf {
 };
 template <Dtype D, u32 kValues>
   requires(kValues * sizeof(Storage<D>) == 16)
-struct ValuesOf<Fixed<D>, kValues> : RawPacket<D, false> {};
+struct ValuesOf<Fixed<D>, kValues> : RawPacket<D, false> {
+  static constexpr bool kFloats = false;
+};
 
 inline constexpr u32 kTurnedColumns = 256;  // of a tile, at most
 
@@ -51,7 +55,7 @@ struct TurnedWindow {
 inline constexpr u32 kUnstaged = 0xffffffffu;
 
 /// A warp's columns, kColumns at a time, each in strides of k.
-template <u32 kRows, u32 kColumns, u32 kSteps, bool kStaged, class A, class B, class Lanes>
+template <u32 kRows, u32 kColumns, u32 kSteps, bool kStaged, class A, class B, class Norm, class Lanes>
 class TurnedWalk {
  public:
   using Vector = typename PacketOf<B>::Type;
@@ -59,8 +63,8 @@ class TurnedWalk {
   static constexpr u32 kNext = Lanes::kLanes / kWarp * kColumns;
   using Values = ValuesOf<A, kCount>;
 
-  CCKS_INLINE TurnedWalk(Lanes& lanes, A type_a, B type_b, const TurnedWindow& w)
-      : lanes_(lanes), type_a_(type_a), type_b_(type_b), w_(w), first_(lanes.lane() % kWarp * kCount) {}
+  CCKS_INLINE TurnedWalk(Lanes& lanes, A type_a, B type_b, const Norm& norm, const TurnedWindow& w)
+      : lanes_(lanes), type_a_(type_a), type_b_(type_b), norm_(norm), w_(w), first_(lanes.lane() % kWarp * kCount) {}
 
   CCKS_INLINE void run() {
     u32 j = lanes_.lane() / kWarp * kColumns, p = 0;
@@ -95,8 +99,25 @@ class TurnedWalk {
   }
 
   CCKS_INLINE Values* staged() const { return reinterpret_cast<Values*>(lanes_.scratch() + w_.staged); }
-  /// a as it is. Packets of a lane are all under way before the first is stored: a comes from other workers, through the L2.
+  /// Rows that are normed, as they lie in memory or as floats.
+  CCKS_INLINE void stage_normed() const {
+    float* floats = reinterpret_cast<float*>(staged());
+    u8* raw = lanes_.scratch() + w_.staged;
+    norm_rows(lanes_, type_a_, w_.row, w_.pitch, norm_, w_.m, w_.k, [&](u32 i, u32 p, float (&v)[kVector]) {
+      if constexpr (Values::kFloats) {
+        round_four(type_a_, v);
+        *reinterpret_cast<Four<float>*>(floats + i * w_.k + p) = {{v[0], v[1], v[2], v[3]}};
+      } else {
+        store_four(type_a_, raw + (i * w_.k + p) * bytes_of(type_a_), v);
+      }
+    });
+    lanes_.sync();
+  }
+  /// a as it is, or normed. Packets of a lane are all under way before the first is stored: a comes from other workers, through the L2.
   CCKS_INLINE void stage() const {
+    if constexpr (Norm::kNorms) {
+      if (norm_.on()) return stage_normed();
+    }
     constexpr u32 kFlight = 4;
     const u32 packets = w_.k / kCount;
     CCKS_NO_UNROLL
@@ -164,17 +185,26 @@ class TurnedWalk {
   Lanes& lanes_;
   A type_a_;
   B type_b_;
+  const Norm& norm_;
   const TurnedWindow& w_;
   u32 first_;
   float acc_[kRows * kColumns];
 };
 
 /// Arguments one by one, which stay in registers.
-template <u32 kRows, u32 kColumns, u32 kSteps, bool kStaged, class A, class B, class Lanes>
-CCKS_OUTLINE void walk_turned(Lanes& lanes, A type_a, B type_b, const u8* row, const u8* columns, u32 sums, u32 staged, u32 pitch,
-                              u32 column_bytes, u32 m, u32 n, u32 k) {
+template <u32 kRows, u32 kColumns, u32 kSteps, bool kStaged, class A, class B, class Norm, class Lanes>
+CCKS_OUTLINE void walk_turned(Lanes& lanes, A type_a, B type_b, const Norm norm, const u8* row, const u8* columns, u32 sums, u32 staged,
+                              u32 pitch, u32 column_bytes, u32 m, u32 n, u32 k) {
   const TurnedWindow window{row, columns, sums, staged, pitch, column_bytes, m, n, k};
-  TurnedWalk<kRows, kColumns, kSteps, kStaged, A, B, Lanes>(lanes, type_a, type_b, window).run();
+  TurnedWalk<kRows, kColumns, kSteps, kStaged, A, B, Norm, Lanes>(lanes, type_a, type_b, norm, window).run();
+}
+
+/// Whether a tile whose rows are normed can keep them in scratch beside its sums.
+template <class Types>
+CCKS_INLINE bool normed_rows_stay(const Call& call, u32 m, u32 scratch_bytes) {
+  using Values = ValuesOf<TypeOf<0, Types>, PacketOf<TypeOf<1, Types>>::Type::kCount>;
+  const u32 row = static_cast<u32>(call.operands[0].dim[3]) / PacketOf<TypeOf<1, Types>>::Type::kCount * static_cast<u32>(sizeof(Values));
+  return m * row + 8 * kTurnedColumns * static_cast<u32>(sizeof(float)) <= scratch_bytes;
 }
 
 /// Up to kRows rows. Each lane's results are one of a column's: all are put in order in scratch, and finished from there.
@@ -216,12 +246,13 @@ struct TurnedRows {
     const u8* row = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type_a);
     const u8* columns = operand_base(call.frame, b) + u64{row_offset(b, t.c0, t.c1, 0)} * bytes_of(type_b) + u64{t.column} * column_bytes;
     const u32 pitch = static_cast<u32>(a.stride[2]) * bytes_of(type_a);
+    const auto norm = norm_of(call, types);
     const Values* staged = scratch.take<Values>(t.m * (k / PacketOf<B>::Type::kCount));
     const auto place = [&](const void* p) { return static_cast<u32>(static_cast<const u8*>(p) - lanes.scratch()); };
-    if (staged != nullptr)
-      walk_turned<kRows, kColumns, kSteps, true>(lanes, type_a, type_b, row, columns, place(sums), place(staged), pitch, column_bytes, t.m, t.n, k);
-    else
-      walk_turned<kRows, kColumns, kSteps, false>(lanes, type_a, type_b, row, columns, place(sums), kUnstaged, pitch, column_bytes, t.m, t.n, k);
+    if (NormOf<Types>::kAlways || staged != nullptr)
+      walk_turned<kRows, kColumns, kSteps, true>(lanes, type_a, type_b, norm, row, columns, place(sums), place(staged), pitch, column_bytes, t.m, t.n, k);
+    else if constexpr (!NormOf<Types>::kAlways)  // normed rows are staged: normed_rows_stay
+      walk_turned<kRows, kColumns, kSteps, false>(lanes, type_a, type_b, norm, row, columns, place(sums), kUnstaged, pitch, column_bytes, t.m, t.n, k);
   }
 };
 

@@ -35,7 +35,7 @@ template <OpCode kKind, class CodeOf, i32... kTiles, class... Ws, Dtype... kType
 struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
   static constexpr u32 kCount = sizeof...(kTypes);
   static_assert(sizeof...(Ws) == kCount && sizeof...(kTiles) == 8);
-  using Types = ShapedTypes<kTypes...>;
+  using Types = typename TypesOfCode<kNormedCode<CodeOf>, ShapedTypes<kTypes...>>::type;
   using Expr = typename CodeOf::template Bind<epilogue_first(kKind)>;
 
   struct Operands {
@@ -56,6 +56,7 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
     op.input_count = static_cast<u16>(kCount - 1);
     op.output_count = 1;
     op.dims[wire::kEpilogueDim] = static_cast<i32>(epilogue_first(kKind));
+    if (kNormedCode<CodeOf>) op.dims[wire::kNormDim] = static_cast<i32>(kCount - 2);
     const Operands all = operands();
     wire::mark_shape(op, all.of);
     return op;

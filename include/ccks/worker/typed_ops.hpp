@@ -12,10 +12,27 @@ CCKS_INLINE constexpr u32 epilogue_first(OpCode kind) {
   return kind == OpCode::matmul || kind == OpCode::conv2d ? 2 : kind == OpCode::expert_matmul ? 4 : 0;
 }
 
-/// CodeOf is Code<Ins<...>...>; kTypes are the dtypes of all operands, inputs then outputs.
+/// Code of a matmul that norms its rows first (wire::kNormDim).
+template <class CodeOf>
+struct Normed : CodeOf {};
+template <class CodeOf>
+inline constexpr bool kNormedCode = false;
+template <class CodeOf>
+inline constexpr bool kNormedCode<Normed<CodeOf>> = true;
+
+template <bool kNormed, class Types>
+struct TypesOfCode {
+  using type = Types;
+};
+template <class Types>
+struct TypesOfCode<true, Types> {
+  using type = NormedTypes<Types>;
+};
+
+/// CodeOf is Code<Ins<...>...>, or Normed<> of it; kTypes are the dtypes of all operands, inputs then outputs.
 template <OpCode kKind, class CodeOf, Dtype... kTypes>
 struct TypedOp {
-  using Types = FixedTypes<kTypes...>;
+  using Types = typename TypesOfCode<kNormedCode<CodeOf>, FixedTypes<kTypes...>>::type;
   using Expr = typename CodeOf::template Bind<epilogue_first(kKind)>;
 
   template <class Lanes>

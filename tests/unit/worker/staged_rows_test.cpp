@@ -33,9 +33,8 @@ void check_staged(std::uint32_t seed, int rows, int width, bool exact) {
         (void)TypedOp<OpCode::rmsnorm, Code<>, D, W, D>::run(lanes, frame, op, tile);
         lanes.sync();
       }
-      const RowNorm<Fixed<W>> norm{{}, b.address(weight, {}), 1e-3f};
-      stage_normed_rows(lanes, Fixed<D>{}, b.address(x, {}), bytes, norm, static_cast<u32>(rows), static_cast<u32>(width), lanes.scratch(),
-                        pitch);
+      stage_normed_rows(lanes, Fixed<D>{}, b.address(x, {}), bytes, Fixed<W>{}, b.address(weight, {}), 1e-3f, static_cast<u32>(rows),
+                        static_cast<u32>(width), 0, pitch);
     });
     std::memcpy(staged.data(), block.scratch(), staged.size());
     return FaultCode::none;
