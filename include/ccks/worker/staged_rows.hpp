@@ -67,7 +67,7 @@ template <class Lanes, class T, class Norm, class Put>
 CCKS_INLINE void norm_rows(Lanes& lanes, T type, const u8* rows, u32 pitch, const Norm& norm, u32 m, u32 k, Put&& put) {
   constexpr u32 kKept = 2, kStep = Lanes::kLanes * kVector, kPiece = kKept * kStep;  // a row of up to kPiece is read once
   const u32 first = lanes.lane() * kVector;
-  float w[kKept][kVector], v[kKept][kVector];
+  float w[kKept][kVector] = {}, v[kKept][kVector] = {};
   const auto load_weight = [&](u32 from) {
     CCKS_UNROLL
     for (u32 u = 0; u < kKept; ++u)
