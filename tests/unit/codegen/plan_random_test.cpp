@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "codegen/check_plan.hpp"
+#include "codegen/plan_fold.hpp"
 #include "codegen/plan_image.hpp"
 #include "spec/parse.hpp"
 #include "tests/support/random_program.hpp"
@@ -36,6 +37,23 @@ TEST(PlanRandom, EveryPlanIsAccepted) {
       ASSERT_TRUE(status.ok()) << seed << ": " << status.message() << "\n" << random.yaml;
     }
   }
+}
+
+TEST(PlanRandom, EveryPlanWithFoldedNormsIsAcceptedToo) {
+  std::size_t folded = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const spec::ParseResult parsed = spec::parse_text(test::random_program(seed).yaml, "random.yaml");
+    for (const PlanOptions& options : variants()) {
+      const spec::Program program = fold_norms(parsed.program, options);
+      if (program.ops.size() == parsed.program.ops.size()) continue;
+      ++folded;
+      const auto plan = make_plan(program, options);
+      ASSERT_TRUE(plan.ok()) << seed << ": " << plan.status().message();
+      const Status status = check_plan(program, (*plan)->view()).status();
+      ASSERT_TRUE(status.ok()) << seed << ": " << status.message();
+    }
+  }
+  EXPECT_GT(folded, 0u) << "none of them has a norm of few rows before a product";
 }
 
 TEST(PlanRandom, ParsingAgainGivesTheSameTables) {
