@@ -29,7 +29,7 @@ struct SimAtoms {
 
   u32 link_load_acquire(const u32* word) const { return load32(word, Order::acquire); }  // [R4] pairs with [R3]
   u32 link_load_relaxed(const u32* word) const { return load32(word, Order::relaxed); }
-  u64 link_load_relaxed(const u64* word) const { return machine->load_link(word, 8, Order::relaxed); }
+  u64 link_load_relaxed(const u64* word) const { return machine->load_link_wide(word, Order::relaxed); }
   void link_store_release(u32* word, u32 value) const { machine->store_link(word, 4, value, Order::release); }  // [R3]
   void link_store_relaxed(u32* word, u32 value) const { machine->store_link(word, 4, value, Order::relaxed); }
   void link_store_relaxed(u64* word, u64 value) const { machine->store_link(word, 8, value, Order::relaxed); }
@@ -76,7 +76,7 @@ struct SimAtoms {
  private:
   bool device() const { return machine->explorer().side() == Side::device; }
   u32 load32(const u32* word, Order order) const { return static_cast<u32>(machine->load_link(word, 4, order)); }
-  u32 event32(const u32* event, Order order) const { return static_cast<u32>(machine->load_device(event, 4, order)); }
+  u32 event32(const u32* event, Order order) const { return static_cast<u32>(machine->load_event(event, order)); }
 };
 
 /// The clock of the agent that asks.

@@ -6,11 +6,12 @@
 
 namespace ccks::gpu::sim {
 
-/// A worker that is a thread block, its stages side by side (ccks/worker/pipeline_cuda.cuh). All 0: it takes no time.
+/// A worker that is a thread block, its stages side by side (hands.hpp, MachineOptions::side_by_side). All 0: it takes no time.
 struct StageCosts {
   std::uint64_t stage_ns = 0;    // its slowest stage, tile after tile
   std::uint64_t contact_ns = 0;  // a task that finds the pipeline empty: its run's frame, op and events, one behind the other
-  std::uint64_t begin_ns = 0;    // the last event seen, until the body begins
+  std::uint64_t begin_ns = 0;    // the last event seen, until the body begins, if no other runs
+  std::uint64_t turn_ns = 0;     // a body's end, until the next begins that had been let through before
   std::uint64_t end_ns = 0;      // the body's end, until its signals are sent
   std::uint64_t report_ns = 0;   // what copying a report takes the warp that posts, beside its stores
   std::uint64_t poll_ns = 100;   // between two looks at an empty inbox

@@ -65,6 +65,8 @@ class Explorer {
   Side side() const { return agents_[self_].side; }
   Side side_of(Agent agent) const { return agents_[agent].side; }
   Nanos now() const { return now_; }
+  /// How far the agent that runs is: now(), and what it has spent since its last scheduling point.
+  Nanos own_time() const { return time_[self_]; }
   std::uint64_t steps() const { return steps_; }
   bool inside() const { return self_ != kNobody; }
   bool alive(Agent agent) const { return agents_[agent].alive; }

@@ -17,6 +17,7 @@ constexpr Field kFields[] = {
     {"host_ns", &LinkModel::host_ns},
     {"host_miss_ns", &LinkModel::host_miss_ns},
     {"read_ns", &LinkModel::read_ns},
+    {"crowd_ns", &LinkModel::crowd_ns},
     {"write_ns", &LinkModel::write_ns},
     {"issue_ns", &LinkModel::issue_ns},
     {"release_ns", &LinkModel::release_ns},
@@ -34,6 +35,7 @@ LinkModel coherent_model() {
   LinkModel model;
   model.name = "c2c";
   model.read_ns = 320;
+  model.crowd_ns = 200;
   model.write_ns = 200;
   model.host_miss_ns = 160;
   model.link_release_ns = 320;

@@ -14,9 +14,10 @@ struct LinkModel {
   std::uint64_t host_ns = 2;           // the host reads or writes its own memory
   std::uint64_t host_miss_ns = 80;     // a line goes from one side's cache to the other's: on top of a store's way, either way
   std::uint64_t read_ns = 1080;        // a device read of link memory, there and back: 950 alone; as a raw ping-pong shows it
+  std::uint64_t crowd_ns = 600;        // on top while 132 workers poll their inboxes, for fewer in proportion: 3,340 cycles in all (gpu/README.md)
   std::uint64_t write_ns = 600;        // a store crosses the link, either way, until the other side can see it
   std::uint64_t issue_ns = 28;         // what a store takes the device that posts it
-  std::uint64_t release_ns = 400;      // what a release takes the device on top, to its own memory: 734 to 800 cycles with 132 workers
+  std::uint64_t release_ns = 470;      // what a release takes the device on top, to its own memory: 582 to 992 cycles (gpu/README.md)
   std::uint64_t link_release_ns = 850; // and across the link, until what was stored before it has arrived; 560 where nobody polls
   std::uint64_t event_read_ns = 242;   // a device load of an event, there and back: 480 cycles
   std::uint64_t event_write_ns = 227;  // an add, until others can see it: with a look and a half, the 590 of a hop through the L2

@@ -19,6 +19,43 @@ std::uint64_t Machine::load_device(const void* address, std::uint32_t bytes, Ord
   return value;
 }
 
+std::uint64_t Machine::load_event(const std::uint32_t* address, Order order) {
+  if (!side_by_side()) return load_device(address, 4, order);
+  Hands& mine = hands();
+  // A pipeline does not wait for events whose whole count its worker adds: their tiles lie before this one.
+  if (mine.own != address && adds_all(address)) {
+    mine.own = address;
+    return look(address, 4, order);
+  }
+  return gate_look(address, 4, order, link().event_read_ns);
+}
+
+// The gate has looked since its hand was free, whatever the fiber did meanwhile: this is the look that shows what the event is now.
+std::uint64_t Machine::gate_look(const void* address, std::uint32_t bytes, Order order, Nanos takes) {
+  Hands& mine = hands();
+  const Nanos there = takes / 2, back = std::max<Nanos>(takes - there, 1);  // without time nobody else would ever come to his turn
+  const Nanos at = look_that_sees(mine.gate, memory_.changed_at(address), there, back);
+  if (at > explorer_.own_time()) explorer_.advance(at - explorer_.own_time());
+  const std::uint64_t value = memory_.load_visible(address, bytes, order);
+  if (trace_) tell("load", address, value, order);
+  mine.gate = at + back;
+  if (mine.gate > explorer_.own_time()) explorer_.spend(mine.gate - explorer_.own_time());
+  remember(address);
+  return value;
+}
+
+// Counts go on over runs: an event that is complete begins anew.
+void Machine::will_add(const void* event, std::uint32_t total) {
+  Adds& adds = adds_[event];
+  if (adds.by != explorer_.self() || adds.count >= adds.total) adds = {explorer_.self(), 0, total};
+  ++adds.count;
+}
+
+bool Machine::adds_all(const void* event) const {
+  const auto found = adds_.find(event);
+  return found != adds_.end() && found->second.by == explorer_.self() && found->second.count == found->second.total;
+}
+
 void Machine::store_device(void* address, std::uint32_t bytes, std::uint64_t value, Order order) {
   explorer_.advance(link().issue_ns + (order == Order::release ? link().release_ns : 0));
   if (trace_) tell("store", address, value, order);
@@ -26,9 +63,18 @@ void Machine::store_device(void* address, std::uint32_t bytes, std::uint64_t val
 }
 
 void Machine::add_event(std::uint32_t* address, std::uint32_t amount, Order order) {
-  explorer_.advance(link().issue_ns + (order == Order::release ? link().release_ns : 0));
+  const Nanos takes = link().issue_ns + (order == Order::release ? link().release_ns : 0);
+  Nanos until = now();
+  if (side_by_side()) {
+    signal_for(takes);
+    until = hands().signal;
+    hands().post = std::max(hands().post, until);  // an answer says that the run's events stand at their counts
+  } else {
+    explorer_.advance(takes);
+    until = now();
+  }
   if (trace_) tell("add", address, amount, order);
-  memory_.add(address, amount, order, delay(link().event_write_ns, order));
+  memory_.add(address, amount, order, until - now() + delay(link().event_write_ns, order));
 }
 
 std::uint32_t Machine::exchange_add(std::uint32_t* address, std::uint32_t amount, Order order) {

@@ -30,7 +30,7 @@ bool Memory::is_stale(const Cell& cell, Explorer::Agent agent) {
   return explorer_->now() < cell.changed + (mix >> 20) % stale_ns_;
 }
 
-std::uint64_t Memory::load(const void* address, std::uint32_t bytes, Order order) {
+std::uint64_t Memory::load(const void* address, std::uint32_t bytes, Order order, bool own) {
   const Explorer::Agent agent = explorer_->self();
   AgentState& mine = state(agent);
   const Cell& known = cell(address);
@@ -44,7 +44,7 @@ std::uint64_t Memory::load(const void* address, std::uint32_t bytes, Order order
   } else if (order == Order::acquire) {
     mine.floor = explorer_->now();
   }
-  if (mine.pending == 0) return value;
+  if (!own || mine.pending == 0) return value;
   std::uint64_t newest = 0;
   std::uint64_t added = 0;
   for (const Pending& p : pending_) {
@@ -59,18 +59,19 @@ std::uint64_t Memory::load(const void* address, std::uint32_t bytes, Order order
   return added == 0 ? value : static_cast<std::uint32_t>(get(address, bytes) + added);
 }
 
-void Memory::push(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay, Kind kind) {
+void Memory::push(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay, Kind kind, Hand hand) {
   const Explorer::Agent agent = explorer_->self();
   AgentState& mine = state(agent);
   Nanos at = explorer_->now() + delay;
   if (order == Order::release) {
-    at = std::max(at, mine.latest);
+    at = std::max(at, hand == Hand::post ? std::max(mine.latest, mine.posted) : mine.latest);
   } else if (mine.pending != 0) {
     for (const Pending& p : pending_) {
       if (p.agent == agent && p.address == address) at = std::max(at, p.at);
     }
   }
-  mine.latest = std::max(mine.latest, at);
+  Nanos& last = hand == Hand::post ? mine.posted : mine.latest;
+  last = std::max(last, at);
   ++mine.pending;
   pending_.push_back({at, ++sequence_, address, value, agent, static_cast<std::uint8_t>(bytes), kind});
   std::push_heap(pending_.begin(), pending_.end(), Later());
@@ -78,11 +79,11 @@ void Memory::push(void* address, std::uint32_t bytes, std::uint64_t value, Order
   explorer_->expect(pending_.front().at);
 }
 
-void Memory::store(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay) {
-  push(address, bytes, value, order, delay, Kind::store);
+void Memory::store(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay, Hand hand) {
+  push(address, bytes, value, order, delay, Kind::store, hand);
 }
 void Memory::add(std::uint32_t* address, std::uint32_t amount, Order order, Nanos delay) {
-  push(address, 4, amount, order, delay, Kind::add);
+  push(address, 4, amount, order, delay, Kind::add, Hand::worker);
 }
 
 std::uint32_t Memory::exchange_add(std::uint32_t* address, std::uint32_t amount, Order order) {
@@ -109,7 +110,9 @@ Nanos Memory::changed_at(const void* address) {
   return known.address == address ? known.changed : 0;
 }
 
-Nanos Memory::settled(Explorer::Agent agent) const { return agent < agents_.size() ? agents_[agent].latest : 0; }
+Nanos Memory::settled(Explorer::Agent agent) const {
+  return agent < agents_.size() ? std::max(agents_[agent].latest, agents_[agent].posted) : 0;
+}
 
 void Memory::renew(Explorer::Agent agent) { state(agent).floor = explorer_->now(); }
 

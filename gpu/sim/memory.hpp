@@ -23,15 +23,21 @@ namespace ccks::gpu::sim {
 
 enum class Order : std::uint8_t { relaxed, acquire, release };
 
+/// Whose a store of an agent is, where an agent stands for several warps. A release waits for what its own warps have stored: one of
+/// the worker's for bodies and signals, one of those that post for all.
+enum class Hand : std::uint8_t { worker, post };
+
 /// One simulation's memory. Words are 4 or 8 bytes, naturally aligned; a word is always accessed with the same size.
 class Memory final : public Upcoming {
  public:
   void attach(Explorer& explorer, Nanos stale_ns) { explorer_ = &explorer, stale_ns_ = stale_ns; }
 
   /// By the agent that runs, at its time.
-  std::uint64_t load(const void* address, std::uint32_t bytes, Order order);
+  std::uint64_t load(const void* address, std::uint32_t bytes, Order order) { return load(address, bytes, order, true); }
+  /// The same by a warp that does not see what others of its agent have yet on their way.
+  std::uint64_t load_visible(const void* address, std::uint32_t bytes, Order order) { return load(address, bytes, order, false); }
   /// Visible `delay` from now or later.
-  void store(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay);
+  void store(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay, Hand hand = Hand::worker);
   void add(std::uint32_t* address, std::uint32_t amount, Order order, Nanos delay);
   /// At once, as a unit; what stood there before. The caller has waited for what its order asks for.
   std::uint32_t exchange_add(std::uint32_t* address, std::uint32_t amount, Order order);
@@ -65,7 +71,8 @@ class Memory final : public Upcoming {
     bool operator()(const Pending& a, const Pending& b) const { return a.at != b.at ? a.at > b.at : a.sequence > b.sequence; }
   };
   struct AgentState {
-    Nanos latest = 0;       // when its last store becomes visible
+    Nanos latest = 0;       // when the last store of its worker becomes visible
+    Nanos posted = 0;       // and the last that was posted aside
     Nanos floor = 0;        // it sees all that was visible then
     std::uint32_t pending = 0;
   };
@@ -80,7 +87,8 @@ class Memory final : public Upcoming {
 
   AgentState& state(Explorer::Agent agent);
   Cell& cell(const void* address) { return cells_[(reinterpret_cast<std::uint64_t>(address) >> 2) * 0x9e3779b97f4a7c15ull >> 52]; }
-  void push(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay, Kind kind);
+  std::uint64_t load(const void* address, std::uint32_t bytes, Order order, bool own);
+  void push(void* address, std::uint32_t bytes, std::uint64_t value, Order order, Nanos delay, Kind kind, Hand hand);
   void apply(const Pending& pending);
   void note_change(const void* address, std::uint64_t before, Nanos at, Explorer::Agent by);
   bool is_stale(const Cell& cell, Explorer::Agent agent);

@@ -1,6 +1,8 @@
 // SimPlatform: a worker of a simulation: one lane, a fiber, everything it touches through atoms of the simulation.
 #pragma once
 
+#include <algorithm>
+
 #include "ccks/worker/platform_host.hpp"
 #include "ccks/worker/worker_loop.hpp"
 #include "gpu/sim/atoms.hpp"
@@ -38,23 +40,40 @@ class SimLanes : public worker::HostLanes {
   u32 worker() const { return index_; }
   /// The inbox has tasks, the first of which came into sight at `since`: they were fetched from then on, whatever ran meanwhile.
   void found_tasks(Nanos since) {
-    const Nanos ready = since + context_.costs.contact_ns;
-    if (staged_at_ < ready) staged_at_ = ready;
+    if (!machine().side_by_side()) return;
+    staged_at_ = std::max(staged_at_, since + context_.costs.contact_ns);
+    machine().hands().gate = std::max(machine().hands().gate, since);
   }
-  /// Before the body of a tile whose events have been seen: not before the slowest stage is through with it.
+  /// Before the body of a tile that has been let through. It begins once the slowest stage is through with the tile, the body before
+  /// has ended, and the signals of the one before that are on their way.
   void pace() {
+    if (!machine().side_by_side()) return;
     const StageCosts& costs = context_.costs;
+    Explorer& explorer = machine().explorer();
+    const Nanos now = explorer.own_time();
     staged_at_ += costs.stage_ns;
-    const Nanos now = machine().now();
     // A wait of its own keeps the pipeline full, not ahead of itself.
     if (staged_at_ + kAhead * costs.stage_ns < now) staged_at_ = now - kAhead * costs.stage_ns;
-    const Nanos ready = (staged_at_ > now ? staged_at_ - now : 0) + costs.begin_ns;
-    if (ready > 0) machine().work(ready);
+    Nanos begins = std::max(machine().hands().gate, staged_at_) + costs.begin_ns;
+    begins = std::max({begins, ended_at_ == 0 ? 0 : ended_at_ + costs.turn_ns, met_at_[bodies_ % 2]});
+    if (begins > now) machine().work(begins - now);
+    Hands& hands = machine().hands();  // the gate is with the next tile from now on
+    hands.gate = explorer.own_time();
+    hands.own = nullptr;
   }
   /// After a body.
-  void wind_up(const wire::OpParams& op) {
-    if (context_.costs.end_ns > 0) machine().work(context_.costs.end_ns);
-    if (context_.costs.report_ns > 0 && op.report >= 0) machine().post_for(context_.costs.report_ns);
+  void wind_up(const wire::RunFrame& frame, const wire::OpParams& op, u32 tile) {
+    if (!machine().side_by_side()) return;
+    const auto* signals = worker::frame_at<wire::SignalParams>(frame, frame.signals) + op.signal_first;
+    const wire::TileCoord coord = wire::tile_coord(op.grid, tile);
+    for (u32 i = 0; i < op.signal_count; ++i) {
+      machine().will_add(reinterpret_cast<const u32*>(frame.events) + wire::signal_event(signals[i], coord), signals[i].total);
+    }
+    machine().signal_for(0);
+    met_at_[bodies_++ % 2] = machine().hands().signal;
+    machine().signal_for(context_.costs.end_ns);
+    if (op.report >= 0) machine().post_for(context_.costs.report_ns);
+    ended_at_ = machine().explorer().own_time();
   }
 
  private:
@@ -62,7 +81,10 @@ class SimLanes : public worker::HostLanes {
 
   const SimWorker& context_;
   u32 index_;
-  Nanos staged_at_ = 0;
+  Nanos staged_at_ = 0;     // the slowest stage is through with the last tile
+  Nanos ended_at_ = 0;      // the last body
+  Nanos met_at_[2] = {};    // bodies whose end the signalling hand has met: the last two
+  u32 bodies_ = 0;
 };
 
 template <class AtomsType>
@@ -134,7 +156,7 @@ struct TimedOps {
       const u32 injected = watch->end(lanes.worker(), frame, op, tile);
       if (fault == wire::FaultCode::none) fault = static_cast<wire::FaultCode>(injected);
     }
-    lanes.wind_up(op);
+    lanes.wind_up(frame, op, tile);
     return fault;
   }
 };
@@ -143,6 +165,9 @@ struct TimedOps {
 template <class Atoms, class Bodies>
 void sim_worker_main(const wire::WorkerParams* params, u32 index, void* context) {
   SimPlatform<Atoms> platform(*static_cast<const SimWorker*>(context), index);
+  Hands& hands = platform.lanes().machine().hands();
+  hands.inbox = reinterpret_cast<const u64*>(params->inboxes + u64{index} * params->inbox_slots * sizeof(wire::Task));
+  hands.inbox_end = hands.inbox + u64{params->inbox_slots} * sizeof(wire::Task) / sizeof(u64);
   worker::WorkerLoop<SimPlatform<Atoms>, TimedOps<Bodies>> loop(platform, *params, index);
   loop.run();
 }

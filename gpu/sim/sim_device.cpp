@@ -58,6 +58,7 @@ Status SimDevice::launch(const WorkerImage&, const wire::WorkerParams& params) {
   if (!all_left()) return {ErrorCode::internal, "workers are launched while others are resident"};
   params_ = params;
   launched_ = true;
+  machine_.workers_poll(options_.workers);
   clear_states(params_);
   const u32 scratch = (params.scratch_bytes + 127) / 128 * 128;
   if (scratch_ == nullptr && scratch != 0) scratch_ = std::make_unique<std::byte[]>(std::size_t{scratch} * options_.workers + 128);

@@ -116,7 +116,7 @@ class Simulation final : public SimRuns {
   static gpu::sim::MachineOptions machine_options(const gpu::sim::LinkModel& link) {
     gpu::sim::MachineOptions out;
     out.link = link;
-    out.posts_aside = true;
+    out.side_by_side = true;
     return out;
   }
   gpu::sim::SimDeviceOptions device_options(const SimCosts& costs) {

@@ -22,6 +22,8 @@ int main(int argc, char** argv) {
   app.add_option("--add", simulated.link.event_write_ns, "An add, until others see it")->capture_default_str();
   app.add_option("--event-release", simulated.link.release_ns, "A release to device memory")->capture_default_str();
   app.add_option("--read", simulated.link.read_ns, "A read across the link")->capture_default_str();
+  app.add_option("--crowd", simulated.link.crowd_ns, "On top, while 132 workers poll")->capture_default_str();
+  app.add_option("--turn", stages.turn_ns, "From a body to the next")->capture_default_str();
   app.add_option("--begin", stages.begin_ns, "From an event seen to the body")->capture_default_str();
   app.add_option("--end", stages.end_ns, "From the body to its signal")->capture_default_str();
   app.add_option("--report", stages.report_ns, "Copying a report")->capture_default_str();
