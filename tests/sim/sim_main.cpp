@@ -19,6 +19,7 @@ using namespace ccks;
 using namespace ccks::test::sim;
 
 struct Arguments {
+  std::string program;  // as it was called
   std::uint64_t first = 0, end = 0;
   std::string change;
   bool one = false, timeline = false, mutants = false;
@@ -42,6 +43,7 @@ bool parse_mutant(const char* name, Arguments& out) {
 }
 
 bool parse(int argc, char** argv, Arguments& out) {
+  out.program = argv[0];
   for (int i = 1; i < argc; ++i) {
     const std::string_view name = argv[i];
     const char* value = i + 1 < argc ? argv[i + 1] : "";
@@ -84,9 +86,10 @@ void report(const Arguments& arguments, std::uint64_t seed, const std::string& c
   const std::string mutant = arguments.mutation == Mutation::none ? "" : std::string(" --mutant ") + text_of(arguments.mutation).name;
   std::printf("seed %lu: %s\n  %s\n", seed, complaint.c_str(), describe(sim_case).c_str());
   if (arguments.one) return;
-  std::printf("  again: sim_explore --seed %lu --case '%s'%s --timeline\n", seed, arguments.change.c_str(), mutant.c_str());
+  const char* program = arguments.program.c_str();
+  std::printf("  again: %s --seed %lu --case '%s'%s --timeline\n", program, seed, arguments.change.c_str(), mutant.c_str());
   const Shrunk small = shrink(seed, arguments.change);
-  std::printf("  short: %lu steps: %s\n  sim_explore --seed %lu --case '%s'%s --timeline\n", small.steps, small.complaint.c_str(), seed,
+  std::printf("  short: %lu steps: %s\n  %s --seed %lu --case '%s'%s --timeline\n", small.steps, small.complaint.c_str(), program, seed,
               small.change.c_str(), mutant.c_str());
   std::fflush(stdout);
 }
