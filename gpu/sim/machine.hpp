@@ -118,6 +118,9 @@ class Machine {
   }
   /// From now on the clock of `side` shows `ns` more.
   void jump_clock(Side side, Nanos ns) { jump_[side == Side::host ? 0 : 1] += ns; }
+  /// It shows `ns` less; not more than shown().
+  void set_back(Side side, Nanos ns) { jump_[side == Side::host ? 0 : 1] -= ns; }
+  Nanos shown(Side side) const { return now() + jump_[side == Side::host ? 0 : 1]; }
   void work(Nanos ns) { explorer_.advance(ns); }
   /// Sleeps until somebody stores to the word that the agent has read last, at most `most`.
   void wait_for_change(Nanos most) { explorer_.sleep(most, watched_[explorer_.self()]); }

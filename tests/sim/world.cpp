@@ -1,5 +1,7 @@
 #include "tests/sim/world.hpp"
 
+#include <algorithm>
+
 #include "scheduler/decision_trace.hpp"
 #include "scheduler/tools/sim_engine.hpp"
 #include "tests/sim/mutant.hpp"
@@ -20,6 +22,7 @@ constexpr std::uint64_t kMaxSteps = 400'000;         // a history takes some tho
 constexpr Nanos kMaxTime = 1'000'000'000'000;
 constexpr Nanos kHungNs = 100'000'000'000'000;       // a body that never ends
 constexpr Nanos kLongestJumpNs = 100'000'000'000;
+constexpr Nanos kLongestSetBackNs = 50'000'000;
 constexpr std::uint32_t kMostStrikes = 64;           // then the history may come to its end
 constexpr Nanos kLongestDeadlineNs = 2'000'000;
 constexpr Nanos kLongestStallNs = 20'000'000;
@@ -268,6 +271,8 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
       case Fault::clock_jump: {
         const Side side = random_.chance(2) ? Side::host : Side::device;
         machine_.tell("FAULT: a clock jumps");
+        // Back by no more than it has shown, and by what a clock that is set is off.
+        if (random_.chance(2)) return machine_.set_back(side, random_.below(std::min(machine_.shown(side), kLongestSetBackNs)));
         return machine_.jump_clock(side, random_.below(kLongestJumpNs));
       }
       default:
