@@ -65,7 +65,7 @@ class Judge:
 
 def ours(args, arm, folder, prompt, work, judge, line):
     options = types.SimpleNamespace(ccks_run=args.ccks_run, device=args.device, context=prompt.shape[-1] + args.tokens + 8,
-                                    tokens=args.tokens, timeout=args.timeout, options=["--arm", arm, "--ahead", "2"])
+                                    tokens=args.tokens, timeout=args.timeout, options=["--arm", arm, "--ahead", "2"] + ["--no-fold"] * args.no_fold)
     result, logits = llama_check.ours(options, folder, prompt, work)
     if not judge.judge(result["generated"]["tokens"], logits):
         return {**line, "arm": arm, "failed": "its logits are not those of transformers"}
@@ -118,7 +118,7 @@ def op_bytes(args, folder, position):
         config = json.load(file)
     dims = {"layers": "num_hidden_layers", "d": "hidden_size", "heads": "num_attention_heads", "kv_heads": "num_key_value_heads",
             "ffn": "intermediate_size", "vocab": "vocab_size"}
-    command = [args.ccks_gen, "explain", *llama_check.spec_of(args.batch), "--json", "--device", "cuda"]
+    command = [args.ccks_gen, "explain", *llama_check.spec_of(args.batch), "--json", "--device", "cuda"] + ["--no-fold"] * args.no_fold
     for name, value in {**{dim: config[key] for dim, key in dims.items()}, "context": position + 24, "pos": position}.items():
         command += ["--set", f"{name}={value}"]
     try:
@@ -126,11 +126,14 @@ def op_bytes(args, folder, position):
         explained = json.loads(done.stdout)
         ops = explained["ops"]
     except (OSError, ValueError, KeyError):
-        return {}, None
-    out = collections.Counter()
+        return {}, set(), None
+    out, normed = collections.Counter(), set()
     for op in ops:
-        out[re.sub(r"^layers\.\d+\.", "", op["name"])] += op["bytes_read"] + op["bytes_written"]
-    return out, explained.get("prediction", {}).get("us")
+        name = re.sub(r"^layers\.\d+\.", "", op["name"])
+        out[name] += op["bytes_read"] + op["bytes_written"]
+        if op["kind"].startswith("rmsnorm+"):
+            normed.add(name)
+    return out, normed, explained.get("prediction", {}).get("us")
 
 
 def op_table(args, folder, prompt, work):
@@ -138,7 +141,7 @@ def op_table(args, folder, prompt, work):
     numpy.save(f"{work}/prompt.npy", prompt.astype(numpy.int32))
     command = [args.ccks_run, *llama_check.spec_of(args.batch), "--device", args.device, "--weights", folder, "--quiet",
                "--json", "--set", f"context={prompt.shape[-1] + 24}", "--generate", "10", "--prompt-ids", f"{work}/prompt.npy", "--arm", "static",
-               "--trace", f"{work}/trace.json"]
+               "--trace", f"{work}/trace.json"] + ["--no-fold"] * args.no_fold
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
         return [f"no table: {done.stderr.strip()}"]
@@ -161,13 +164,13 @@ def op_table(args, folder, prompt, work):
         kind[1] += body / workers
         kind[2] += event["args"]["wait_us"] / workers
         kind[3] = max(kind[3], body)
-    amounts, predicted = op_bytes(args, folder, prompt.shape[-1])
-    lines = [f"{'op':<20}{'tasks':>8}{'MB':>10}{'floor us':>10}{'bodies us':>11}{'waiting us':>12}{'longest us':>12}"]
+    amounts, normed, predicted = op_bytes(args, folder, prompt.shape[-1])
+    lines = [f"{'op':<36}{'tasks':>8}{'MB':>10}{'floor us':>10}{'bodies us':>11}{'waiting us':>12}{'longest us':>12}"]
     for name, (tasks, bodies, waiting, longest) in sorted(kinds.items(), key=lambda item: -item[1][1] - item[1][2]):
         amount = amounts.get(name, 0)
-        lines.append(f"{name:<20}{tasks:>8}{amount / 1e6:>10.2f}{amount / BYTES_PER_US:>10.1f}{bodies:>11.1f}{waiting:>12.1f}{longest:>12.1f}")
+        lines.append(f"{name + (' of normed rows' if name in normed else ''):<36}{tasks:>8}{amount / 1e6:>10.2f}{amount / BYTES_PER_US:>10.1f}{bodies:>11.1f}{waiting:>12.1f}{longest:>12.1f}")
     total = [sum(kind[i] for kind in kinds.values()) for i in (1, 2)]
-    lines.append(f"{'a step':<20}{'':>8}{sum(amounts.values()) / 1e6:>10.2f}{sum(amounts.values()) / BYTES_PER_US:>10.1f}{total[0]:>11.1f}{total[1]:>12.1f}"
+    lines.append(f"{'a step':<36}{'':>8}{sum(amounts.values()) / 1e6:>10.2f}{sum(amounts.values()) / BYTES_PER_US:>10.1f}{total[0]:>11.1f}{total[1]:>12.1f}"
                  f"   took {end - begin:.1f}" + (f", predicted {predicted:.1f}" if predicted else ""))
     return lines
 
@@ -185,6 +188,7 @@ def main():
     parser.add_argument("--arms", default="copilot,static,gpu_queue,graph,graph_pdl")
     parser.add_argument("--torch", default="eager,graph,compile")
     parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--no-fold", action="store_true", help="norms stay ops of their own")
     parser.add_argument("--work", help="where the checkpoint is made (a ram disk, for large ones)")
     parser.add_argument("--timeout", type=float, default=120)
     args = parser.parse_args()

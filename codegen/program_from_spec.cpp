@@ -22,6 +22,7 @@ codegen::PlanOptions plan_options(const SpecOptions& options) {
   codegen::PlanOptions plan;
   plan.device = options.device;
   plan.workers = options.workers_hint;
+  plan.fold_norms = options.fold_norms;
   // A GPU's default is the planner's; here the machine that plans is the one that runs.
   if (plan.workers == 0 && options.device == "host") plan.workers = std::thread::hardware_concurrency();
   return plan;

@@ -30,7 +30,7 @@ struct Arguments {
   std::string spec, output, device = "host", gpu = "h200";
   std::vector<std::string> set;
   std::uint32_t workers = 0;
-  bool allow_inline = false, json = false, force = false, dot = false;
+  bool allow_inline = false, json = false, force = false, dot = false, no_fold = false;
   std::vector<std::pair<std::string, std::int64_t>> values;  // of `set`
 };
 
@@ -119,6 +119,7 @@ int load(Arguments& args, Loaded& out) {
   codegen::PlanOptions plan;
   plan.device = args.device;
   plan.workers = args.workers;
+  plan.fold_norms = !args.no_fold;
   out.parsed.program = codegen::split_attention(codegen::fold_norms(out.parsed.program, plan), plan);
   auto image = codegen::make_plan(out.parsed.program, plan);
   if (!image) return complain(args, image.status());
@@ -264,6 +265,7 @@ void add_common(CLI::App& app, Arguments& args) {
   app.add_option("--workers", args.workers, "how many workers tiles are chosen for; 0: the device's default")
       ->capture_default_str();
   app.add_flag("--allow-inline", args.allow_inline, "accept code in the spec (op custom); for specs that you trust");
+  app.add_flag("--no-fold", args.no_fold, "norms stay ops of their own, and do not become part of the products that read them");
   app.add_flag("--json", args.json, "print JSON on standard output, errors too");
 }
 

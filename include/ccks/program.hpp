@@ -23,6 +23,7 @@ struct SpecOptions {
   std::vector<std::pair<std::string, std::int64_t>> constants;  // override dims by name
   std::uint32_t workers_hint = 0;  // how many workers the tiles are chosen for; 0: this machine's default
   std::string device = "host";     // tile sizes are chosen for it: "host" or "cuda"
+  bool fold_norms = true;          // norms of few rows become part of the products that read them
 };
 
 /// Program is an immutable shared handle; copies are cheap and share the tables.

@@ -32,6 +32,7 @@ Result<Program> generic_program(const Options& options, const CodeTarget& target
   spec.constants = options.dims;
   spec.workers_hint = target.workers;
   spec.device = target.device;
+  spec.fold_norms = !options.no_fold;
   return Program::from_spec_file(options.spec, spec);
 }
 
@@ -60,6 +61,7 @@ Result<Program> jit_program(const Options& options, const spec::Program& given, 
   codegen::PlanOptions plan_options;
   plan_options.device = "cuda";
   plan_options.workers = target.workers;
+  plan_options.fold_norms = !options.no_fold;
   const spec::Program program = codegen::split_attention(codegen::fold_norms(given, plan_options), plan_options);
   auto plan = codegen::make_plan(program, plan_options);
   if (!plan.ok()) return plan.status();

@@ -70,6 +70,8 @@ void add_data_options(CLI::App& app, Options& options, RawPairs& raw) {
                  "Generated program (shared library) to run instead of the interpreter's plan")
       ->type_name("LIB");
   app.add_flag("--allow-inline", options.allow_inline, "Accept ops given as code");
+  app.add_flag("--no-fold", options.no_fold, "Norms stay ops of their own, and do not become part of the products that read them")
+      ->excludes("--module");
 }
 
 void add_code_options(CLI::App& app, Options& options) {

@@ -53,6 +53,7 @@ struct Options {
   std::string code = "auto";  // auto, generic, jit
   std::string jit_only;       // compile for this architecture and stop
   bool allow_inline = false;
+  bool no_fold = false;       // norms stay ops of their own
   bool quiet = false;
 };
 
