@@ -81,6 +81,7 @@ Status CudaDevice::describe(const DeviceOptions& options) {
   info_.architecture = architecture_of(major.value(), minor.value());
   info_.takes_records = major.value() >= 8;  // they are copied in the background, which sm_80 began with
   info_.workers_sleep = false;
+  copies_in_bulk_ = major.value() >= 9;
   return {};
 }
 

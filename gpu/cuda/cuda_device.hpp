@@ -65,9 +65,9 @@ class CudaDevice final : public Device {
   Status load_kernel(const void* image, const char* name, Kernel& kernel);
   Status load_worker(const WorkerImage& image);
   void unload(Kernel& kernel);
-  Status fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes);
+  Status fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes, std::uint32_t& stream_stages);
   Status load_and_start(const WorkerImage& image);
-  Status start_grid(unsigned shared_bytes);
+  Status start_grid(unsigned shared_bytes, std::uint32_t stream_stages);
   Status wait_until_running();
   Status sample_clock();
   Status ask_clock(wire::u32* box);
@@ -93,6 +93,7 @@ class CudaDevice final : public Device {
   Bells bells_;
   int max_shared_bytes_ = 0;   // of a block, with opt-in
   int processors_ = 0;
+  bool copies_in_bulk_ = false;
 
   std::mutex memory_mutex_;  // guards the two lists
   std::vector<Block> link_blocks_;

@@ -7,6 +7,7 @@
 
 #include "ccks/wire/atoms.hpp"
 #include "ccks/worker/tile_hints.hpp"
+#include "ccks/worker/weight_stream.hpp"
 #include "gpu/cuda/cuda_device.hpp"
 #include "gpu/cuda/kernels.hpp"
 #include "gpu/line_status.hpp"
@@ -66,7 +67,9 @@ Status CudaDevice::load(const WorkerImage& image) {
   return load_worker(image);
 }
 
-Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes) {
+/// What workers of this device can have is theirs alone if there is no more than one on a processor; then what shared memory is
+/// left becomes a ring for weights.
+Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes, std::uint32_t& stream_stages) {
   // Scratch is a wish: ops run in what Lanes offers, kMinScratchBytes at least. A plan made for the host wishes for more
   // than a block can have, and runs here too.
   const unsigned room =
@@ -77,6 +80,9 @@ Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_byte
     return {ErrorCode::unsupported, fmt::format("a worker needs {} bytes of shared memory; {} has {} left a block",
                                                 shared_bytes, info_.name, room)};
   }
+  const bool alone = params_.workers <= static_cast<std::uint32_t>(processors_);
+  stream_stages = copies_in_bulk_ && alone ? worker::stages_in(room - shared_bytes) : 0;
+  shared_bytes += worker::ring_bytes(stream_stages);
   CCKS_CU(driver_, cuFuncSetAttribute(worker_.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(shared_bytes)));
   int blocks = 0;
@@ -112,17 +118,20 @@ Status CudaDevice::load_and_start(const WorkerImage& image) {
   const auto paused = copies_.pause();
   CCKS_RETURN_IF_ERROR(load_worker(image));
   unsigned shared_bytes = 0;
-  CCKS_RETURN_IF_ERROR(fit_worker(params_.scratch_bytes, shared_bytes));
+  std::uint32_t stream_stages = 0;
+  CCKS_RETURN_IF_ERROR(fit_worker(params_.scratch_bytes, shared_bytes, stream_stages));
   // Once: a relaunch in the middle of runs should cost nothing but the launch.
   if (clock_host_ns_ == 0) CCKS_RETURN_IF_ERROR(sample_clock());
   set_park(params_, wire::kParkNo);
   clear_states(params_);
   lanes_.store(worker_.threads, std::memory_order_relaxed);  // relaxed: a number for people, alone
-  return start_grid(shared_bytes);
+  return start_grid(shared_bytes, stream_stages);
 }
 
-Status CudaDevice::start_grid(unsigned shared_bytes) {
-  void* arguments[] = {&params_};
+Status CudaDevice::start_grid(unsigned shared_bytes, std::uint32_t stream_stages) {
+  wire::WorkerParams params = params_;
+  params.stream_stages = stream_stages;
+  void* arguments[] = {&params};
   CCKS_CU(driver_, cuLaunchCooperativeKernel(worker_.function, params_.workers, 1, 1, worker_.threads, 1, 1, shared_bytes,
                                              worker_stream_, arguments));
   resident_ = true;

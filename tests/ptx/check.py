@@ -53,10 +53,11 @@ ACCESSES = [
 ]
 
 ENTRY = re.compile(r"\.entry\s+(\w+)")
-# Every access that has an order, and everything that orders by itself.
+# Every access that has an order, and everything that orders by itself. Not what orders bulk copies behind other accesses: they are of
+# another proxy, for which no operation on an object has an order.
 ORDERED = re.compile(r"^\s*(?:\{\s*)?(?:\.reg[^;]*;\s*)?(?:@!?%p\d+\s+)?"
                      r"((?:ld|st|red|atom)\.(?:relaxed|acquire|release|acq_rel|volatile|mmio|sc)[.\w]*|"
-                     r"(?:ld|st|red|atom)\.(?:global|shared|local)?\.?volatile[.\w]*|(?:red|atom|membar|fence)[.\w]*)",
+                     r"(?:ld|st|red|atom)\.(?:global|shared|local)?\.?volatile[.\w]*|(?:red|atom|membar|fence(?!\.proxy))[.\w]*)",
                      re.MULTILINE)
 FENCE = re.compile(r"^(?:membar|fence)\b")
 

@@ -145,6 +145,7 @@ enum OpFlags : u8 {
   kOpVectors = 8,  // every operand can be read and written in vectors of four, with offsets of 32 bits; matmul: one product a
                    // tile, dims[0] is a ProductBody, dims[1] is 1 where vectors of b run along k
   kOpEarly = 16,   // a matmul whose body fetches b, which no op writes, and then waits itself until its other inputs are there
+  kOpStreams = 32, // a matmul whose b, weights in columns, may come to the body through the ring of a worker that has one
 };
 
 /// Where everything a worker needs of one op lies together, so that one copy fetches it:

@@ -1,7 +1,7 @@
 // What can be said of an op once, where its frame is made, so that no worker has to find it out tile by tile: a body on a GPU
 // takes some five cycles for each instruction before its first load.
 //
-// mark_shape   sets kOpFlat and kOpVectors, and the dims that go with them
+// mark_shape   sets kOpFlat, kOpVectors and kOpStreams, and the dims that go with them
 #pragma once
 
 #include "ccks/wire/frame.hpp"
@@ -11,6 +11,8 @@ namespace ccks::wire {
 
 inline constexpr i32 kMarkedLanes = 256;  // of the workers that look at marks
 inline constexpr u32 kCoordinateDim = 6;  // of a kOpVectors op: where a tile's coordinates stand in its number
+inline constexpr i32 kStreamedDepth = 512;     // k of a kOpStreams op, at least: a copy is a run along k, and short runs cost as much
+inline constexpr i32 kStreamedResults = 1024;  // of a tile of one, at most: eight warps keep sums of each in 32 KiB
 
 /// Bodies of a kOpVectors matmul, dims[0].
 enum class ProductBody : i32 {
@@ -130,6 +132,16 @@ CCKS_HD constexpr bool normed_rows_fit(const OperandParams& a, const OperandPara
   return m * row + (sums > whole ? sums : whole) <= i64{48} * 1024;
 }
 
+/// The product is one of few rows, b in columns; whether b can come through a ring. Of weights only: what programs are given anew
+/// is written beside resident workers, and nothing but its run's tasks says when.
+CCKS_HD constexpr bool may_stream(const OpParams& op, const OperandParams* operands, i32 m, i32 n) {
+  const OperandParams &a = operands[0], &b = operands[1];
+  const bool weights = b.space == static_cast<u8>(Space::weights) || b.space == static_cast<u8>(Space::absolute);
+  const bool halves = b.dtype == static_cast<u8>(Dtype::bf16) || b.dtype == static_cast<u8>(Dtype::f16);
+  if (!weights || !halves || a.dtype != b.dtype || (b.flags & kOperandStreamed) == 0 || op.guard_count != 0) return false;
+  return a.dim[3] >= kStreamedDepth && m * ((n + 15) / 16 * 16) <= kStreamedResults;
+}
+
 CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count) {
   const OperandParams &a = operands[0], &b = operands[1], &out = operands[count - 1];
   if (a.dim[3] <= 0 || a.dim[3] % 4 != 0 || !in_vectors(a, 3)) return false;
@@ -149,6 +161,7 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   op.dims[1] = down ? 1 : 0;
   op.dims[2] = product_share(body, m, n);
   if (body <= ProductBody::turned_eight_rows && (b.flags & kOperandStreamed) != 0) op.flags |= kOpEarly;
+  if (turned && may_stream(op, operands, m, n)) op.flags |= kOpStreams;
   return true;
 }
 
@@ -186,6 +199,7 @@ CCKS_HD constexpr void mark_vectors(OpParams& op, const OperandParams* operands)
   }
   op.flags |= kOpVectors;
   op.dims[kCoordinateDim] = coordinate_bits(op);
+  if (op.dims[kCoordinateDim] == -1) op.flags &= static_cast<u8>(~kOpStreams);  // who fills the ring divides nothing
 }
 
 }  // namespace detail

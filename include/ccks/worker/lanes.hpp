@@ -15,6 +15,12 @@
 // and, where they can (MatrixLanes), with g = lane / 4 and c = lane % 4 of the warp:
 //   void multiply<D>(sum, a, b)        sum[8 x 8] += a[8 x 16] b[16 x 8], of two bytes an element: a lane has of row g of a, and of column
 //                                      g of b, elements 2c, 2c + 1 in word 0 and 2c + 8, 2c + 9 in word 1; of row g of sum columns 2c, 2c + 1
+// and, where weights may come through a ring (StreamLanes, weight_stream.hpp):
+//   bool streams()                     whether those of this tile do: its body then takes all its stages, in order
+//   Stream stream()                    where the tile's stages begin: const u8* await(dry) waits until the next is filled, free(dry) is
+//                                      called by all lanes of a warp once they have read what they want of it; leave(dry) by all
+//                                      behind a barrier behind the last. dry: waits for nothing, frees and leaves nothing
+//   void multiply_wide<D>(sum, a, b)   multiply for 16 rows of a: rows g and g + 8 in turn in a, and in sum, two words each
 #pragma once
 
 #include "ccks/wire/base.hpp"
@@ -42,9 +48,27 @@ CCKS_HD inline bool await_inputs(Lanes& lanes) {
     return true;
 }
 
+/// Whether what other ops write need not be there yet, so that a body has time to go through its code once without it.
+template <class Lanes>
+CCKS_HD inline bool has_begun_early(Lanes& lanes) {
+  if constexpr (requires { lanes.has_begun_early(); })
+    return lanes.has_begun_early();
+  else
+    return false;
+}
+
 template <class Lanes>
 concept MatrixLanes = WarpLanes<Lanes> && requires(Lanes& lanes, float (&sum)[2], const wire::u32 (&words)[2]) {
   lanes.template multiply<wire::Dtype::bf16>(sum, words, words);
+};
+
+template <class Lanes>
+concept StreamLanes = WarpLanes<Lanes> && requires(Lanes& lanes) { lanes.streams(); };
+
+/// The same lanes without a ring.
+template <class Lanes>
+struct PlainLanes : Lanes {
+  void streams() = delete;
 };
 
 }  // namespace ccks::worker

@@ -7,6 +7,8 @@
 
 #if defined(__CUDACC__)
 
+#include "ccks/worker/weight_stream.hpp"
+
 #include "ccks/worker/ptx.hpp"
 
 namespace ccks::worker {
@@ -32,11 +34,14 @@ class CudaLanes {
     inputs_ = barrier;
     stays_ = stays;
   }
+  CCKS_INLINE bool has_begun_early() const { return inputs_ != 0; }
   CCKS_INLINE bool await_inputs() {
     if (inputs_ == 0) return runs_;
-    ptx::barrier_sync(inputs_, kLanes + kWarp);
+    const u32* stays = stays_;  // before what drops the L1, in which this lies
+    const u32 barrier = inputs_;
     inputs_ = 0;
-    return runs_ = ptx::ld_relaxed_cta_shared(stays_) == 0;
+    ptx::barrier_sync(barrier, kLanes + kWarp);
+    return runs_ = ptx::ld_relaxed_cta_shared(stays) == 0;
   }
 
   CCKS_INLINE u32 lane() const { return threadIdx.x & (kLanes - 1); }  // so that the compiler knows how large it may be
@@ -50,6 +55,49 @@ class CudaLanes {
     else
       ptx::mma_8x16x8_f16(sum, a, b);
   }
+#endif
+  /// The next tile's weights come through the ring, or not.
+  CCKS_INLINE void begin_tile(bool streams) { streams_ = streams; }
+#if __CUDA_ARCH__ >= 900
+  static constexpr bool kStreams = true;
+  template <Dtype D>
+  CCKS_INLINE void multiply_wide(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    if constexpr (D == Dtype::bf16)
+      ptx::mma_16x16x8_bf16(sum, a, b);
+    else
+      ptx::mma_16x16x8_f16(sum, a, b);
+  }
+  CCKS_INLINE bool streams() const { return streams_; }
+  /// Kept in registers while a tile takes its stages: whatever lies behind a barrier in memory would be loaded anew each time.
+  class Stream {
+   public:
+    CCKS_INLINE Stream(StreamRing& ring) : ring_(ring), stages_(ring.stages), at_(ring.place) {}
+    /// What the copies have brought is there for whoever has seen the phase end.
+    CCKS_INLINE const u8* await(bool dry) const {
+      while (!ptx::mbarrier_ended_acquire(&ring_.full[at_.stage], at_.round % 2) && !dry) {  // [P18] pairs with [P17]
+      }
+      return reinterpret_cast<const u8*>(&ring_ + 1) + at_.stage * kStageBytes;
+    }
+    CCKS_INLINE void free(bool dry) {
+      __syncwarp();
+      if (dry) return;
+      if (threadIdx.x % kWarp == 0) ptx::mbarrier_arrive_release(&ring_.empty[at_.stage]);  // [P19] pairs with [P20]
+      at_.step(stages_);
+    }
+    /// By all lanes, behind a barrier behind the last stage: the next tile begins there.
+    CCKS_INLINE void leave(bool dry) const {
+      if (threadIdx.x == 0 && !dry) ring_.place = at_;
+    }
+
+   private:
+    StreamRing& ring_;
+    u32 stages_;
+    StreamPlace at_;
+  };
+  CCKS_INLINE Stream stream() const { return Stream(ring()); }
+  CCKS_INLINE StreamRing& ring() const { return *reinterpret_cast<StreamRing*>(scratch() + bytes_); }
+#else
+  static constexpr bool kStreams = false;
 #endif
   // [AP1] release of what this worker has stored, and [AP2] acquire of what those have that counted themselves in before, by [AP1].
   CCKS_INLINE u32 count_in(u32* word) { return ptx::atom_acq_rel_gpu_add(word, 1); }
@@ -97,7 +145,7 @@ class CudaLanes {
   }
 
   u32 bytes_;
-  bool runs_ = true;
+  bool runs_ = true, streams_ = false;
   u32 inputs_ = 0;  // the barrier, until it has been passed
   const u32* stays_ = nullptr;
 };
@@ -109,7 +157,9 @@ class CudaLanes {
   static constexpr bool kSingleLane = false;
   static constexpr u32 kWarp = 32;
   static constexpr u32 kLanes = kCudaLanes;
+  static constexpr bool kStreams = false;
   CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
+  CCKS_INLINE void begin_tile(bool) {}
   CCKS_INLINE void begin_early(u32, const u32*) {}
   CCKS_INLINE bool await_inputs() { return true; }
   CCKS_INLINE u32 lane() const { return 0; }

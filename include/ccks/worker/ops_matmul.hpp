@@ -5,6 +5,7 @@
 #include "ccks/worker/gemm.hpp"
 #include "ccks/worker/normed_matrix.hpp"
 #include "ccks/worker/product_block.hpp"
+#include "ccks/worker/product_streamed.hpp"
 #if CCKS_HOST_BODIES
 #include "ccks/worker/gemm_thin_host.hpp"
 #endif
@@ -116,6 +117,7 @@ CCKS_OUTLINE FaultCode any_matmul(Lanes& lanes, const Call& call, u32 tile, cons
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   if constexpr (WarpLanes<Lanes>) {
+    if (streamed_product(lanes, call, tile, types, expr)) return FaultCode::none;
     if (marked_product(lanes, call, tile, types, expr)) return FaultCode::none;
   }
   if constexpr (kShaped<Types>)

@@ -11,6 +11,7 @@
 //   signalled   tiles whose signals are out  signal [P7] -> post, fetch [P8]
 //   posted      tiles the host knows of      post [P7]  -> fetch [P8]
 //   closing     the gate lets nothing more through, ParkReason + 1: gate [P9] -> signal, post, fetch [P10]
+//   gate_left   the gate has left: gate [P13] -> fetch [P14]; with full and empty of the ring for weights in pipeline_stream.cuh
 //   resume, fault   where the gate left an inbox task, with closing; what is wrong with a tile, with gated
 //   leave, abandon, suspend, stop: lone words, relaxed; nothing comes with them
 // Barriers      go: gate and bodies meet before a body; done: bodies and signal after it. inputs: gate and a body that is kOpEarly, which
@@ -42,8 +43,10 @@ class CudaPipeline : CudaStage {
       : CudaStage(memory, params, index) {}
 
   /// Every thread of the block calls it; returns once the worker has left.
-  __device__ void run(u8* scratch, u32 scratch_bytes) {
+  __device__ void run(u8* scratch, u32 bytes) {
+    const u32 scratch_bytes = bytes - ring_bytes(params_.stream_stages);
     if (threadIdx.x == 0) clear();
+    if (threadIdx.x == 0) clear_ring(reinterpret_cast<StreamRing*>(scratch + scratch_bytes));
     __syncthreads();
     const u32 warp = threadIdx.x / kWarpLanes;
     if (warp < kBodyWarps) {
@@ -79,11 +82,27 @@ class CudaPipeline : CudaStage {
   };
 
   __device__ void clear() {
+    memory_.gate_left = 0;
     memory_.fetched = memory_.gated = memory_.bodies = memory_.synced = memory_.signalled = memory_.posted = 0;
     memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
     memory_.ends[0] = memory_.ends[1] = memory_.stays = 0;
     for (auto& own : memory_.own) own = {0, 0, 0, 0};
+  }
+
+  /// A stage that has never been filled is empty: of its barrier the phase before the first counts as ended.
+  __device__ void clear_ring(StreamRing* ring) {
+    const u32 stages = CudaLanes::kStreams ? params_.stream_stages : 0;
+    memory_.ring = stages == 0 ? nullptr : ring;
+    memory_.fill = {};
+    if (stages == 0) return;
+    ring->stages = stages;
+    ring->place = {};
+    for (u32 i = 0; i != stages; ++i) {
+      ptx::mbarrier_init(&ring->full[i], 1);
+      ptx::mbarrier_init(&ring->empty[i], kBodyWarps);
+    }
+    ptx::fence_proxy_async_shared();
   }
 
   __device__ void fetch() {
@@ -98,10 +117,22 @@ class CudaPipeline : CudaStage {
   /// For the waits of the gate. `bodies`: started so far.
   struct GateStop : Stop {
     u32 bodies = 0;
+    u32 place = 0;       // of the tile that is waited for
+    bool early = false;  // its body has begun
     __device__ __forceinline__ bool idle() const {
       return static_cast<i32>(word(this->memory.bodies) - bodies * kBodyWarps) >= 0;
     }
-    __device__ __forceinline__ static void blocked() {}
+    /// A body that streams has code to go through while it waits (product_streamed.hpp). Not before the first look, which may say
+    /// that there is nothing to wait for.
+    __device__ __forceinline__ void blocked() {
+      if constexpr (requires { Ops::kAwaitsInputs; }) {
+        if (early || !this->memory.streams(place)) return;
+        early = true;
+        if (threadIdx.x % kWarpLanes == 0) this->memory.go[bodies % 2] = place + Memory::kEarly;
+        __syncwarp();
+        ptx::barrier_arrive(kGoBarrier + bodies % 2, kMeetThreads);
+      }
+    }
   };
 
   /// From an event to the body that waits for it, and from there to the next wait, every instruction counts: about five cycles
@@ -111,18 +142,18 @@ class CudaPipeline : CudaStage {
     u32 at = 0, closing = 0;
     GateStop stop{{memory_}};
     bool inside = false;  // of an inbox task
-    bool early = false;   // a body has begun, and waits for its inputs
     while (closing == 0 && await_tile(at, inside, closing)) {
       const u32 place = slot(at);
       const Control control = memory_.controls[place];
       if (word(memory_.attention) != 0 && leaves_before(control, place, inside, closing)) break;
       TileKind kind = control.kind;
-      early = kind == TileKind::body && begins_early(place);
-      if (kind == TileKind::body) name_body(place, strand_of(control), early, stop.bodies);
+      stop.place = place;
+      stop.early = kind == TileKind::body && begins_early(place);
+      if (kind == TileKind::body) name_body(place, strand_of(control), stop.early, stop.bodies);
       kind = pass(wait, place, control, stop);
       if (kind == TileKind::body) {
-        ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + stop.bodies++ % 2, kMeetThreads);
-        early = false;
+        ptx::barrier_arrive((stop.early ? kInputsBarrier : kGoBarrier) + stop.bodies++ % 2, kMeetThreads);
+        stop.early = false;
       } else if (kind == TileKind::suspend) {
         closing = suspend_before(place, control);
         break;
@@ -135,8 +166,9 @@ class CudaPipeline : CudaStage {
       if (!inside && head_of(control).inbox.op == wire::kOpPark) closing = static_cast<u32>(wire::ParkReason::requested) + 1;
     }
     if (closing != 0 && platform_.leader()) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
+    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.gate_left, 1);  // [P13] pairs with [P14]
     __syncwarp();
-    send_bodies_home(stop.bodies, early);
+    send_bodies_home(stop.bodies, stop.early);
   }
 
   /// True: the worker has stopped, or leaves here, then with a reason in `closing`.
@@ -266,6 +298,7 @@ class CudaPipeline : CudaStage {
       place = slot(place);
       for (u32 left = strand_of(memory_.controls[place]);;) {
         const Memory::Entry& entry = memory_.entries[place];
+        lanes.begin_tile(memory_.streams(place));
         const u32 fault = run_op_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile);
         if (early && !lanes.await_inputs()) return leave_bodies(body);
         early = false;

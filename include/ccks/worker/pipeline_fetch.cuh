@@ -5,7 +5,7 @@
 // into tiles here, whose records this warp writes. Either way an op's block is on its way while earlier tiles are handed on.
 #pragma once
 
-#include "ccks/worker/pipeline_stage.cuh"
+#include "ccks/worker/pipeline_stream.cuh"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -30,6 +30,7 @@ class CudaFetch : CudaStage {
     u32 misses = 0;
     u64 idle_since = 0;
     while (!gate_closed()) {
+      stream_next();
       if (advance()) {
         misses = 0;
         idle_since = 0;
@@ -45,6 +46,7 @@ class CudaFetch : CudaStage {
         look_at_host(idle_since);
       }
     }
+    if (memory_.ring != nullptr) end_stream();
   }
 
  private:
@@ -71,7 +73,7 @@ class CudaFetch : CudaStage {
     if (opened_ != published_) {
       publish_group();
     } else if (opened_ != list_end_) {
-      await_room(opening());
+      await_list_room(opening());
     } else {
       while (parsed_count_ < Memory::kParsed && !list_taken_ && source_.has_task() && may_take()) parse();
       if (parsed_count_ > 0) {
@@ -115,6 +117,7 @@ class CudaFetch : CudaStage {
   /// Waits until the queue has a task, is drained, or is given up. The worker takes one only once its last body has ended:
   /// others are there to run what it would hold. It neither leaves nor suspends in between, see WorkerLoop::await_queue.
   __device__ __forceinline__ void await_queue() {
+    finish_streams();
     for (u32 spins = 0; !bodies_idle() && !gate_closed(); ++spins) rest(spins);
     Patience patience(platform_.now_ns());
     for (u32 spins = 0; !source_.has_task() && !source_.poll() && !gate_closed(); ++spins) {
@@ -141,8 +144,16 @@ class CudaFetch : CudaStage {
     const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
     const u32 posted = ptx::ld_acquire_cta_shared(&memory_.posted);        // [P8] pairs with [P7]
     done_ = static_cast<i32>(signalled - posted) < 0 ? signalled : posted;
+    if (memory_.ring != nullptr && static_cast<i32>(memory_.fill.tile - done_) < 0) done_ = memory_.fill.tile;
     if (++unlooked_ % kRefreshesPerClock == 0 && overdue(opened_ - done_ < Memory::kOpened / 2 ? kUrgentLookNs : kLookNs)) look_at_host(0);
     return opened_ + tiles - done_ <= Memory::kOpened;
+  }
+  __device__ __forceinline__ void await_list_room(u32 tiles) {
+    for (u32 spins = 0; !has_room(tiles) && !gate_closed(); ++spins) {
+      stream_next();
+      prefetch_next();
+      rest(spins);
+    }
   }
   /// False: the worker leaves.
   __device__ __forceinline__ bool await_room(u32 tiles = 1) {
@@ -316,14 +327,44 @@ class CudaFetch : CudaStage {
     prefetch_next();
   }
 
+  /// Weights may have been written since the task before; whoever sent this one has waited for that. Bulk copies now see it too.
+  __device__ __forceinline__ void see_weights() const {
+    if (memory_.ring != nullptr) ptx::fence_proxy_async_global();
+  }
+  /// Weights of tiles handed on, into the ring for them.
+  __device__ __forceinline__ void stream_next() const {
+    if (memory_.ring != nullptr && memory_.fill.tile != published_) fill_ring(memory_, published_);
+  }
+  /// Tiles of tasks that are cut here do not stream: nobody looks at the ring while they wait for room, so all before them must be
+  /// on their way.
+  __device__ __forceinline__ void finish_streams() const {
+    for (u32 spins = 0; memory_.ring != nullptr && memory_.fill.tile != published_ && !gate_closed(); ++spins) {
+      stream_next();
+      rest(spins);
+    }
+  }
+  __device__ __forceinline__ void pass_streams() const {
+    if (memory_.ring != nullptr && memory_.fill.tile + 1 == published_ && platform_.leader()) memory_.fill.tile = published_;
+    __syncwarp();
+  }
+  /// The worker leaves: bodies that the gate has let through still want theirs.
+  __device__ __forceinline__ void end_stream() const {
+    for (;;) {
+      const bool left = ptx::ld_acquire_cta_shared(&memory_.gate_left) != 0;  // [P14] pairs with [P13]; before gated
+      if (left && static_cast<i32>(memory_.fill.tile - ptx::ld_acquire_cta_shared(&memory_.gated)) >= 0) break;  // [P4] pairs with [P3]
+      stream_next();
+    }
+    drain_ring(memory_);
+  }
+
   /// Of the tiles handed on, those that run next: what they read that no tile before them writes.
   __device__ __forceinline__ void prefetch_next() {
     const u32 gated = platform_.uniform(word(memory_.gated));
     if (static_cast<i32>(prefetched_ - gated) < 0) prefetched_ = gated;
     for (; prefetched_ != published_ && prefetched_ - gated < kPrefetchedTiles; ++prefetched_) {
       const u32 at = slot(prefetched_);
-      const bool streams = (memory_.records[at].flags & wire::kRecordStreamed) != 0;
-      if (streams && memory_.controls[at].kind == TileKind::body) prefetch(memory_.entries[at]);
+      const bool streamed = (memory_.records[at].flags & wire::kRecordStreamed) != 0;
+      if (streamed && memory_.controls[at].kind == TileKind::body && !memory_.streams(at)) prefetch(memory_.entries[at]);
     }
   }
   __device__ __forceinline__ void prefetch(const Memory::Entry& entry) const {
@@ -338,6 +379,7 @@ class CudaFetch : CudaStage {
     OpenTask& task = out.task;
     __syncwarp();  // all lanes are done with what was there
     source_.take(task);
+    see_weights();
     __syncwarp();
     if (task.records != nullptr) {
       list_taken_ = true;  // it begins once the tasks in front of it have been handed on
@@ -394,6 +436,7 @@ class CudaFetch : CudaStage {
   /// Hands on all tiles of the oldest task taken.
   __device__ __forceinline__ void emit_task() {
     await_copy();
+    finish_streams();
     Parsed& parsed = memory_.parsed[parsed_first_];
     if (await_room()) {
       set_head(parsed.task);
@@ -486,6 +529,7 @@ class CudaFetch : CudaStage {
     ++opened_;
     list_end_ = requested_ = opened_;
     publish_tiles(1);
+    pass_streams();
   }
 
   /// Lane w finds the events of wait w that no earlier tile of the task has waited for; then lane i takes the i-th of all,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ccks/worker/platform_cuda.hpp"
+#include "ccks/worker/weight_stream.hpp"
 #include "ccks/worker/worker_loop.hpp"
 
 namespace ccks::worker {
@@ -10,6 +11,14 @@ inline namespace CCKS_ISA {
 
 inline constexpr u32 kServiceWarps = 4;
 inline constexpr u32 kPipelineThreads = kCudaLanes + kServiceWarps * kWarpLanes;
+
+/// How far the ring for weights has been filled (pipeline_stream.cuh).
+struct StreamFill {
+  WeightPieces pieces;  // of `tile`, if it is begun
+  StreamPlace next;     // the stage to be filled
+  u32 tile;             // whose weights are not all asked for; those before it need nobody any more
+  bool begun;
+};
 
 struct CudaPipelineMemory {
   static constexpr u32 kRing = 32;          // tiles in the pipeline, from the copy of their record to their last answer
@@ -70,10 +79,22 @@ struct CudaPipelineMemory {
   Parsed parsed[kParsed];
   OwnEvent own[kOwnEvents];
   FaultDetails fetch_fault, fault;  // of the task that cannot be opened; of the tile that is TileKind::fault
+  StreamRing* ring;    // null: there is none
+  StreamFill fill;
   ResumePoint resume;  // where the gate left an inbox task, published with closing
   u32 fetched, gated, bodies, synced, signalled, posted;
-  u32 closing, leave, abandon, suspend, stop, attention;
+  u32 gate_left, closing, leave, abandon, suspend, stop, attention;
   alignas(128) u8 blocks[kBlocks][kBlockBytes];
+
+  /// Whether the weights of a tile handed on come through the ring: who fills it, gate and bodies ask the same. Not of one that may
+  /// not run, nor of a task that is cut into tiles here.
+  __device__ __forceinline__ bool streams(u32 tile) const {
+    const Control& control = controls[tile % kRing];
+    if (ring == nullptr || control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) return false;
+    if ((records[tile % kRing].flags & wire::kRecordCut) != 0) return false;
+    const Entry& entry = entries[tile % kRing];
+    return streams_weights(*entry.op, entry.tile);
+  }
 };
 
 /// The parts of an op's block (wire::BlockRef). Of a block that came with a record, waits and signals are missing.

@@ -122,6 +122,56 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
 }
 
+// ---- copies in bulk: from global to shared memory, counted by a barrier that lies there too --------------------------------
+
+// Before sm_90 there are none; nobody calls these there (CudaLanes::kStreams).
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define CCKS_BULK_ASM(...) asm volatile(__VA_ARGS__)
+#else
+#define CCKS_BULK_ASM(...) __trap()
+#endif
+/// A phase ends once `arrivals` have arrived and all bytes expected have landed.
+__device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
+  CCKS_BULK_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
+}
+/// What this thread has stored to shared memory is there for bulk copies that begin behind it.
+__device__ __forceinline__ void fence_proxy_async_shared() { CCKS_BULK_ASM("fence.proxy.async.shared::cta;" ::: "memory"); }
+/// The same of what this thread has seen of global memory.
+__device__ __forceinline__ void fence_proxy_async_global() { CCKS_BULK_ASM("fence.proxy.async.global;" ::: "memory"); }
+__device__ __forceinline__ void mbarrier_arrive_release(u64* barrier) {
+  CCKS_BULK_ASM("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+/// Arrives, and says how many bytes are to land in this phase.
+__device__ __forceinline__ void mbarrier_expect_release(u64* barrier, u32 bytes) {
+  CCKS_BULK_ASM("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+/// Whether the phase of this parity has ended. May wait for a time that the machine chooses.
+__device__ __forceinline__ bool mbarrier_ended_acquire(u64* barrier, u32 parity) {
+  u32 ended = 0;
+  CCKS_BULK_ASM("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                : "=r"(ended) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+  return ended != 0;
+}
+/// The same without a wait.
+__device__ __forceinline__ bool mbarrier_has_ended_acquire(u64* barrier, u32 parity) {
+  u32 ended = 0;
+  CCKS_BULK_ASM("{ .reg .pred p; mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                : "=r"(ended) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+  return ended != 0;
+}
+/// Of data that nobody reads again soon: it leaves the L2 first.
+__device__ __forceinline__ u64 evict_first_policy() {
+  u64 policy = 0;
+  CCKS_BULK_ASM("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+/// Addresses and bytes are multiples of 16. The bytes count for the barrier's phase once they have landed.
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier, u64 policy) {
+  CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+                ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy) : "memory");
+}
+#undef CCKS_BULK_ASM
+
 // ---- matrices ------------------------------------------------------------------------------------------------------------
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -135,6 +185,15 @@ __device__ __forceinline__ void mma_8x16x8_f16(float (&d)[2], const u32 (&a)[2],
   [[maybe_unused]] float low0, low1;
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%8,%5,%8}, {%6,%7}, {%0,%1,%9,%9};"
       : "+f"(d[0]), "+f"(d[1]), "=f"(low0), "=f"(low1) : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "r"(0u), "f"(0.0f));
+}
+/// Sixteen rows of a.
+__device__ __forceinline__ void mma_16x16x8_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+__device__ __forceinline__ void mma_16x16x8_f16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 #endif
 

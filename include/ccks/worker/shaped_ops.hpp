@@ -72,6 +72,10 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
     constexpr Operands kOperands = operands();
     static_assert((kParams.flags & (wire::kOpFlat | wire::kOpVectors)) != 0, "only for ops that are marked");
     if (tile >= kParams.tile_count) return FaultCode::bad_op;
+    // Apart: registers that a body keeps over calls are saved in memory for whatever else stands in its function.
+    if constexpr (StreamLanes<Lanes> && kKind == OpCode::matmul) {
+      if (!lanes.streams()) return run(static_cast<PlainLanes<Lanes>&>(lanes), frame, op, tile);
+    }
     OpParams shaped = kParams;
     Operands own = kOperands;
     place(own, frame, op);

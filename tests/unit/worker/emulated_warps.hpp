@@ -43,6 +43,8 @@ class WarpBlock {
   wire::u8* scratch() { return scratch_->bytes; }
   static constexpr wire::u32 scratch_bytes() { return kMinScratchBytes; }
   void sync() { wait(all_, kLanes); }
+  /// Lets the others go on, for a lane that waits for one of them.
+  void pass() { yield(); }
   template <class T>
   T exchange(T v, wire::u32 from) {
     static_assert(sizeof(T) <= sizeof(double));

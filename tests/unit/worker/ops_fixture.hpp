@@ -36,6 +36,7 @@ struct Tensor {
   std::array<std::int64_t, 4> stride{};
   std::uint64_t offset = 0;
   std::uint8_t flags = 0;
+  std::uint8_t space = 0;  // wire::Space: arena or weights, which begin at the same place here
 
   std::int64_t at(const Index& c) const {
     std::int64_t o = 0;
@@ -288,12 +289,13 @@ class Bench {
       p.dtype = static_cast<std::uint8_t>(t.dtype);
       p.rank = 4;
       p.flags = t.flags;
+      p.space = t.space;
       params.push_back(p);
     }
-    op.flags &= static_cast<std::uint8_t>(~(wire::kOpFlat | wire::kOpVectors));
+    op.flags &= static_cast<std::uint8_t>(~(wire::kOpFlat | wire::kOpVectors | wire::kOpStreams));
     if (!operands.empty() && op.output_count == 1) wire::mark_shape(op, params.data());
     wire::RunFrame frame{};
-    frame.arena = reinterpret_cast<std::uint64_t>(bytes());
+    frame.arena = frame.weights = reinterpret_cast<std::uint64_t>(bytes());
     frame.op_count = 1;
     frame.ops = append(image, &op, 1);
     frame.operands = append(image, params.data(), params.size());

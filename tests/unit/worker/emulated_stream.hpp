@@ -1,0 +1,116 @@
+// Emulated warps to which weights come through a ring, as they do to those of a GPU: what bodies of kOpStreams ops are tested on.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "ccks/worker/weight_stream.hpp"
+#include "tests/unit/worker/emulated_warps.hpp"
+
+namespace ccks::worker::test {
+
+/// The weights of all tiles of an op, in order. A stage is filled when it is first waited for, with what no result may depend on around.
+class EmulatedRing {
+ public:
+  static constexpr wire::u32 kStages = 3, kWarps = WarpBlock::kLanes / WarpBlock::kWarp;
+
+  EmulatedRing(const wire::RunFrame& frame, const wire::OpParams& op) {
+    for (wire::u32 tile = 0; tile < op.tile_count; ++tile) {
+      for (WeightPieces piece(Call(frame, op), tile); !piece.done(); piece.step()) pieces_.push_back(piece);
+    }
+  }
+
+  StreamPlace place;
+
+  /// Null: bodies have not read yet what is there.
+  const wire::u8* stage(const StreamPlace& at) {
+    if (freed_[at.stage] < at.round * kWarps) return nullptr;
+    const wire::u32 number = at.round * kStages + at.stage;
+    if (number > filled_ || number >= pieces_.size()) std::abort();  // out of order, or more than there is
+    if (number == filled_) fill(at.stage);
+    return stages_[at.stage].bytes;
+  }
+  void free(const StreamPlace& at) { ++freed_[at.stage]; }
+  /// A stage that nothing has been copied to.
+  const wire::u8* noise() const { return noise_.bytes; }
+  /// Whether every stage has been taken by every warp.
+  bool is_spent() const {
+    wire::u32 freed = 0;
+    for (const wire::u32 warps : freed_) freed += warps;
+    return freed == pieces_.size() * kWarps;
+  }
+
+ private:
+  struct Stage {
+    alignas(128) wire::u8 bytes[kStageBytes];
+  };
+
+  void fill(wire::u32 stage) {
+    const WeightPieces& piece = pieces_[filled_++];
+    std::memset(stages_[stage].bytes, 0xff, kStageBytes);  // no numbers
+    for (wire::u32 i = 0; i < piece.width(); ++i) std::memcpy(stages_[stage].bytes + i * kStagePitch, piece.from(i), piece.bytes());
+  }
+
+  std::vector<WeightPieces> pieces_;
+  Stage noise_ = {};
+  std::vector<Stage> stages_ = std::vector<Stage>(kStages);
+  wire::u32 freed_[kStages] = {};  // by warps, over all rounds
+  wire::u32 filled_ = 0;
+};
+
+class StreamingWarps : public EmulatedWarps {
+ public:
+  StreamingWarps(WarpBlock& block, wire::u32 lane, EmulatedRing& ring) : EmulatedWarps(block, lane), block_(block), ring_(ring) {}
+
+  bool streams() const { return true; }
+  /// The next body begins before its inputs are there; `arrive` is called by one lane once it waits for them.
+  void begin_early(std::function<void()> arrive) { arrive_ = std::move(arrive); }
+  bool has_begun_early() const { return arrive_ != nullptr; }
+  bool await_inputs() {
+    if (arrive_ == nullptr) return true;
+    sync();
+    if (lane() == 0) arrive_();
+    arrive_ = nullptr;
+    sync();
+    return true;
+  }
+  class Stream {
+   public:
+    explicit Stream(StreamingWarps& lanes) : lanes_(lanes), at_(lanes.ring_.place) {}
+    const wire::u8* await(bool dry) const {
+      if (dry) return lanes_.ring_.noise();
+      const wire::u8* stage = lanes_.ring_.stage(at_);
+      for (; stage == nullptr; stage = lanes_.ring_.stage(at_)) lanes_.block_.pass();
+      return stage;
+    }
+    void free(bool dry) {
+      if (dry) return;
+      if (lanes_.block_.exchange(lanes_.lane() % kWarp, lanes_.lane()) == 0) lanes_.ring_.free(at_);  // all lanes of the warp have come this far
+      at_.step(EmulatedRing::kStages);
+    }
+    void leave(bool dry) const {
+      if (lanes_.lane() == 0 && !dry) lanes_.ring_.place = at_;
+    }
+
+   private:
+    StreamingWarps& lanes_;
+    StreamPlace at_;
+  };
+  Stream stream() { return Stream(*this); }
+  template <wire::Dtype D>
+  void multiply_wide(float (&sum)[4], const wire::u32 (&a)[4], const wire::u32 (&b)[2]) {
+    float low[2] = {sum[0], sum[1]}, high[2] = {sum[2], sum[3]};
+    const wire::u32 rows[2][2] = {{a[0], a[2]}, {a[1], a[3]}};
+    multiply<D>(low, rows[0], b);
+    multiply<D>(high, rows[1], b);
+    sum[0] = low[0], sum[1] = low[1], sum[2] = high[0], sum[3] = high[1];
+  }
+
+ private:
+  WarpBlock& block_;
+  EmulatedRing& ring_;
+  std::function<void()> arrive_;
+};
+
+}  // namespace ccks::worker::test
