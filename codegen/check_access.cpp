@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "codegen/check_model.hpp"
+#include "codegen/plan_angles.hpp"
+#include "codegen/plan_split.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -119,13 +121,27 @@ Window matmul_window(const spec::Op& op, const Operand& o, std::size_t k, Window
   return out;
 }
 
-Window rope_window(std::size_t k, std::size_t inputs, Window out) {
-  if (k == 1 && k < inputs) {  // positions [1, 1, 1, n]
+Window rope_window(const spec::Op& rope, const Operand& o, std::size_t k, Window out) {
+  if (k == 1 && k < rope.inputs.size()) {  // positions [1, 1, 1, n], or a table [1, 1, n, head dim]
     Window w;
+    if (has_table(rope)) {
+      w.hi = {1, 1, out.hi[2], o.dim[3]};
+      w.lo[2] = out.lo[2];
+      return w;
+    }
     w.hi = {1, 1, 1, out.hi[2]};
     w.lo[3] = out.lo[2];
     return w;
   }
+  return out;
+}
+
+/// Tiles share out rows of x; the other outputs are where they meet.
+Window argmax_window(const spec::Op& op, const Model& m, const Operand& o, std::size_t k, Window out) {
+  if (k > 1) return whole(o);
+  const std::int64_t columns = columns_of_sharer(op).evaluate(m.symbols).value_or(0);
+  out.lo[3] = k == 0 ? out.lo[3] * columns : 0;
+  out.hi[3] = k == 0 ? out.hi[3] * columns : 1;
   return out;
 }
 
@@ -146,6 +162,9 @@ Window window_before_clip(const Model& m, std::size_t op, std::size_t k, const W
       widen(w, o, 3);
       return w;
     case spec::OpKind::argmax:
+      if (shares_rows(s)) return argmax_window(s, m, o, k, w);
+      widen(w, o, 3);
+      return w;
     case spec::OpKind::topk:
       widen(w, o, 3);
       return w;
@@ -154,7 +173,7 @@ Window window_before_clip(const Model& m, std::size_t op, std::size_t k, const W
     case spec::OpKind::attention:
       return attention_window(std::get<spec::AttentionAttrs>(s.attrs), operands, k, w);
     case spec::OpKind::rope:
-      return rope_window(k, s.inputs.size(), w);
+      return rope_window(s, o, k, w);
     case spec::OpKind::gather:
       return gather_window(o, k, w);
     case spec::OpKind::conv2d:

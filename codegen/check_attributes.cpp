@@ -7,6 +7,7 @@
 
 #include "codegen/check_code.hpp"
 #include "codegen/check_model.hpp"
+#include "codegen/plan_angles.hpp"
 #include "codegen/plan_split.hpp"
 
 namespace ccks::codegen::check {
@@ -52,7 +53,7 @@ struct Expect {
   }
   void operator()(const spec::RopeAttrs& a) {
     scalar(a.theta);
-    e.dims = {{0, a.heads}, {2, a.has_positions}, {3, a.interleaved}};
+    e.dims = {{0, a.heads}, {2, a.has_positions ? 1 : has_table(op) ? 2 : 0}, {3, a.interleaved}};
     if (a.scaling.original > 0) e.dims.push_back({4, a.scaling.original});
     if (a.scaling.original > 0) e.more_scalars = {a.scaling.factor, a.scaling.low, a.scaling.high};
     // The logarithm of the rate, where the size of a head is known; its two words.
@@ -81,7 +82,9 @@ struct Expect {
   }
   void operator()(const spec::CombineAttrs& a) { e.dims = {{0, a.top_k}}; }
   void operator()(const spec::GatherAttrs&) {}
-  void operator()(const spec::ArgmaxAttrs&) {}
+  void operator()(const spec::ArgmaxAttrs&) {
+    e.dims = {{0, shares_rows(op) ? columns_of_sharer(op).evaluate(m.symbols).value_or(-1) : 0}};
+  }
   void operator()(const spec::ReportAttrs&) {}
   void operator()(const spec::SelectAttrs&) {}
   void operator()(const spec::CustomAttrs&) {}

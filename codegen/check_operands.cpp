@@ -80,7 +80,7 @@ bool to_layout(const spec::Op& op, std::size_t k, Shape& s) {
     const std::size_t rows = k == 0 ? 1 : index_rank;
     return flatten(s, rows, s.extent.size()) && flatten(s, 0, rows);
   }
-  if (op.kind() == spec::OpKind::argmax && output) {
+  if (op.kind() == spec::OpKind::argmax && k == op.inputs.size()) {
     s.extent.push_back(1);
     s.stride.push_back(0);
   }
@@ -150,7 +150,7 @@ std::array<std::int64_t, 4> tile_space(const Model& m, std::size_t op) {
   const bool by_input = spec_op.kind() == spec::OpKind::argmax || spec_op.kind() == spec::OpKind::topk;
   const std::optional<Operand> o = expected(m, spec_op, by_input ? 0 : spec_op.inputs.size());
   std::array<std::int64_t, 4> space = o ? o->dim : std::array<std::int64_t, 4>{};
-  if (by_input) space[3] = 1;
+  if (by_input) space[3] = shares_rows(spec_op) ? sharers_of(spec_op).evaluate(m.symbols).value_or(-1) : 1;
   if (is_split(spec_op)) space[0] = chunks_of(spec_op).evaluate(m.symbols).value_or(-1);
   return space;
 }

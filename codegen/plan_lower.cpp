@@ -82,6 +82,7 @@ void choose_tiles(OpLowering& l) {
   for (std::size_t i = 0; i < 4; ++i)
     if (!l.out.extent[i].is_constant()) hint.tile[i] = std::max(hint.tile[i], largest.tile[i]);
   if (is_split(l.op)) hint.tile[2] = std::max<std::int32_t>(hint.tile[2], kSplitRows);
+  if (shares_rows(l.op)) hint = {};
   const std::int64_t scaled = std::int64_t{hint.tile[2]} * std::max(1u, l.planner.options.tile_scale);
   hint.tile[2] = static_cast<std::int32_t>(std::min<std::int64_t>(scaled, std::int64_t{1} << 30));
   for (std::size_t i = 0; i < 4; ++i) l.out.tile[i] = fit_tile(l.out.extent[i], hint.tile[i], l.whole_axis[i]);
@@ -262,7 +263,7 @@ Expr element_count(const spec::View& view) {
 /// chosen.
 Expr operand_bytes(const OpLowering& l, std::size_t index) {
   const Expr size = static_cast<std::int64_t>(wire::dtype_bytes(l.dtype(index)));
-  if (is_split(l.op) && index > l.op.inputs.size()) return 0;  // stays in the caches
+  if ((is_split(l.op) || shares_rows(l.op)) && index > l.op.inputs.size()) return 0;  // stays in the caches
   if (l.op.kind() == spec::OpKind::gather && index == 0) return l.out.extent[2] * l.out.extent[3] * size;
   if (l.op.kind() == spec::OpKind::expert_matmul && index == 1)
     return min(l.dim(1, 0), l.out.extent[2]) * l.dim(1, 1) * l.dim(1, 2) * size;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 
+#include "codegen/plan_angles.hpp"
 #include "codegen/plan_code.hpp"
 #include "codegen/plan_lower.hpp"
 
@@ -63,6 +64,10 @@ void rows_of(OpLowering& l) {
 
 Status describe_argmax(OpLowering& l) {
   rows_of(l);
+  if (shares_rows(l.op)) {
+    l.out.extent[3] = sharers_of(l.op);
+    l.out.dims[0] = columns_of_sharer(l.op);
+  }
   OperandShape shape;
   const std::size_t rank = l.rank(1);
   for (std::size_t i = 0; i < rank; ++i) shape[3 - rank + i] = {static_cast<std::uint32_t>(i)};
@@ -99,7 +104,7 @@ Status describe_attention(OpLowering& l, const spec::AttentionAttrs& a) {
 Status describe_rope(OpLowering& l, const spec::RopeAttrs& a) {
   CCKS_RETURN_IF_ERROR(set_heads(l, a.heads));
   l.out.dims[1] = a.position;
-  l.out.dims[2] = Expr(a.has_positions ? 1 : 0);
+  l.out.dims[2] = Expr(a.has_positions ? 1 : has_table(l.op) ? 2 : 0);
   l.out.dims[3] = Expr(a.interleaved ? 1 : 0);
   l.out.scalars[0] = static_cast<float>(a.theta);
   if (const auto head = l.granule.as_constant(); head && *head >= 2) {
@@ -282,10 +287,17 @@ struct DescribeWindows {
   void operator()(const spec::AttentionAttrs& a) { attention_windows(l, a); }
   void operator()(const spec::RopeAttrs& a) {
     if (a.has_positions) l.windows[1].back() = l.along(2);
+    if (has_table(l.op)) l.make_whole(1, 1);
   }
   void operator()(const spec::GatherAttrs&) { gather_windows(l); }
   void operator()(const spec::ArgmaxAttrs&) {
     l.make_whole(0, l.rank(0) - 1);
+    if (shares_rows(l.op)) {
+      const Expr columns = columns_of_sharer(l.op);
+      l.windows[0].back() = {3, columns, 0, columns, true};
+      l.make_all_whole(2);
+      l.make_all_whole(3);
+    }
     for (std::size_t d = 0; d < l.rank(1); ++d) l.windows[1][d] = l.along(static_cast<int>(3 - l.rank(1) + d));
   }
   void operator()(const spec::TopkAttrs&) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "codegen/plan_angles.hpp"
 #include "codegen/plan_internal.hpp"
 
 
@@ -15,6 +16,8 @@ namespace {
 // Of one context: what is brought together at the end grows with them, and below 128 positions a part is not worth it.
 constexpr std::int64_t kMostChunks = 32;
 constexpr std::int64_t kLeastContext = 128;
+// Of an argmax: fewer columns are found sooner than they are brought together; with more rows there are tiles enough.
+constexpr std::int64_t kLeastColumns = 1024, kSharedRows = 32;
 
 class Splitter {
  public:
@@ -24,8 +27,12 @@ class Splitter {
   spec::Program run() {
     if (wanted_ == 1 || (options_.device != "cuda" && wanted_ == 0)) return std::move(out_);
     for (spec::Op& op : out_.ops)
-      if (const auto* attention = std::get_if<spec::AttentionAttrs>(&op.attrs)) split(op, *attention);
+      if (const auto* attention = std::get_if<spec::AttentionAttrs>(&op.attrs))
+        split(op, *attention);
+      else if (op.kind() == spec::OpKind::argmax)
+        share_rows(op);
     if (arrivals_ > 0) count_from_zero();
+    share_angles(out_);
     return std::move(out_);
   }
 
@@ -56,12 +63,37 @@ class Splitter {
     all.tensor = parts;
     for (std::uint32_t d = 0; d < 4; ++d) all.dims.push_back({out_.tensors[parts].shape[d], d, 0, 1});
     op.outputs.push_back(std::move(all));
-    const std::int64_t groups = upper(batch) * kv_heads;
+    add_arrivals(op, upper(batch) * kv_heads);
+  }
+
+  /// As many counts, of the tensor that all such ops share.
+  void add_arrivals(spec::Op& op, std::int64_t count) {
     spec::View own;
-    own.dims.push_back({Expr(groups), 0, Expr(arrivals_), 1});
+    own.dims.push_back({Expr(count), 0, Expr(arrivals_), 1});
     op.outputs.push_back(std::move(own));
     split_.push_back(&op);
-    arrivals_ += groups;
+    arrivals_ += count;
+  }
+
+  /// argmax of few long rows of floats: a tile of each worker's.
+  void share_rows(spec::Op& op) {
+    const spec::View& x = op.inputs[0];
+    const auto columns = x.dims.back().extent.as_constant();
+    const std::int64_t workers = wanted_ != 0 ? std::int64_t{wanted_} : options_.workers != 0 ? options_.workers : 132;
+    Expr rows = 1;
+    for (std::size_t d = 0; d + 1 < x.dims.size(); ++d) rows = rows * x.dims[d].extent;
+    if (!columns || !wire::dtype_is_float(out_.tensors[x.tensor].dtype) || upper(rows) > kSharedRows) return;
+    const std::int64_t sharers = std::min(workers / std::max<std::int64_t>(1, typical(rows)), *columns / kLeastColumns);
+    if (sharers < 2) return;
+    std::vector<Expr> shape;
+    for (std::size_t d = 0; d + 1 < x.dims.size(); ++d) shape.push_back(x.dims[d].extent);
+    shape.push_back(Expr(sharers));
+    spec::View all;
+    all.tensor = tensor(op.name + ".found", wire::Dtype::i64, shape);
+    for (std::uint32_t d = 0; d < shape.size(); ++d) all.dims.push_back({shape[d], d, 0, 1});
+    const std::int64_t counts = upper(rows);
+    op.outputs.push_back(std::move(all));
+    add_arrivals(op, counts);
   }
 
   spec::TensorId tensor(std::string name, wire::Dtype dtype, std::vector<Expr> shape) {
@@ -75,10 +107,10 @@ class Splitter {
 
   /// All counts of arrivals, by one op in front of all others: a run may have been left in the middle before.
   void count_from_zero() {
-    const spec::TensorId counts = tensor("attention.arrived", wire::Dtype::i32, {Expr(arrivals_)});
+    const spec::TensorId counts = tensor("arrived", wire::Dtype::i32, {Expr(arrivals_)});
     for (spec::Op* op : split_) op->outputs.back().tensor = counts;
     spec::Op zero;
-    zero.name = "attention.arrived.zero";
+    zero.name = "arrived.zero";
     spec::ExprNode nothing;
     nothing.type = spec::ScalarType::i64;
     zero.attrs = spec::MapAttrs{{{nothing}}};

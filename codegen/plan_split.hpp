@@ -14,6 +14,13 @@ spec::Program split_attention(const spec::Program& program, const PlanOptions& o
 
 /// Whether an op's context is split over tiles.
 inline bool is_split(const spec::Op& op) { return op.kind() == spec::OpKind::attention && op.outputs.size() > 1; }
+/// Whether tiles share out rows of an argmax: found is [..., tiles of a row].
+inline bool shares_rows(const spec::Op& op) { return op.kind() == spec::OpKind::argmax && op.outputs.size() > 1; }
+inline const spec::Expr& sharers_of(const spec::Op& op) { return op.outputs[1].dims.back().extent; }
+/// Columns of each, a multiple of eight.
+inline spec::Expr columns_of_sharer(const spec::Op& op) {
+  return ceildiv(op.inputs[0].dims.back().extent, sharers_of(op) * spec::Expr(8)) * spec::Expr(8);
+}
 /// Over how many: parts are [batch, chunks, rows, ...].
 inline const spec::Expr& chunks_of(const spec::Op& op) { return op.outputs[1].dims[1].extent; }
 

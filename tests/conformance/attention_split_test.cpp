@@ -1,5 +1,5 @@
-// attention of few rows over a long context, whose tiles share it where a plan is made for a GPU: on a GPU, on the simulated one,
-// and on the host's workers with such a plan.
+// attention of few rows over a long context and argmax of long rows, whose tiles share them where a plan is made for a GPU, and ropes
+// that share their angles there: on a GPU, on the simulated one, and on the host's workers with such a plan.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,15 +27,22 @@ tensors:
   wide_keys: {shape: [300, kv * 128], kind: input}
   many: {shape: [2, 1, 96], kind: input}
   many_keys: {shape: [2, 520, 96], kind: input}
+  scores: {shape: [1, 20000], dtype: f32, kind: input, init: {integers: [0, 300]}}
   out: {shape: [n, heads * 64], kind: output}
   again: {shape: [n, heads * 64], kind: output}
   wide_out: {shape: [3, heads * 128], kind: output}
   many_out: {shape: [2, 1, 96], kind: output}
+  turned: {shape: [n, heads * 64], kind: output}
+  turned_again: {shape: [n, heads * 64], kind: output}
+  best: {shape: [1], dtype: i32, kind: output}
 ops:
   - {op: attention, q: q, k: "keys[0:pos + n, :]", v: "values[0:pos + n, :]", heads: heads, kv_heads: kv, causal: true, out: out}
   - {op: attention, q: out, k: "keys[0:pos + n, :]", v: "values[0:pos + n, :]", heads: heads, kv_heads: kv, out: again}
   - {op: attention, q: wide, k: wide_keys, v: wide_keys, heads: heads, kv_heads: kv, causal: true, out: wide_out}
   - {op: attention, q: many, k: many_keys, v: many_keys, heads: 3, out: many_out}
+  - {op: rope, x: q, heads: heads, theta: 10000, position: pos, out: turned}
+  - {op: rope, x: turned, heads: heads, theta: 10000, position: pos, out: turned_again}
+  - {op: argmax, x: scores, out: best}
 )yaml";
 
 std::string spec_of(const char* dtype) {
@@ -124,14 +131,18 @@ std::vector<float> run_once(Engine& engine, std::int64_t n, std::int64_t pos) {
   give("wide_keys", 300 * 256);
   give("many", 2 * 96);
   give("many_keys", 2 * 520 * 96);
+  give("scores", 20000);
   Result<ccks::Run> run = engine.submit(std::move(request));
   EXPECT_TRUE(run.ok() && run->wait().ok());
   std::vector<float> all;
-  for (const char* name : {"out", "again", "wide_out", "many_out"}) {
+  for (const char* name : {"out", "again", "wide_out", "many_out", "turned", "turned_again"}) {
     std::vector<float> part(run->tensor_bytes(name).value() / sizeof(float));
     EXPECT_TRUE(run->read_output(name, std::as_writable_bytes(std::span(part))).ok());
     all.insert(all.end(), part.begin(), part.end());
   }
+  std::int32_t best = -1;
+  EXPECT_TRUE(run->read_output("best", std::as_writable_bytes(std::span(&best, 1))).ok());
+  all.push_back(static_cast<float>(best));
   return all;
 }
 
@@ -142,8 +153,8 @@ TEST_P(AttentionSplitOnHost, GivesWhatOneTileGives) {
   const auto has = [](const Engine& engine, const char* tensor) {
     return std::any_of(engine.plan().tensors.begin(), engine.plan().tensors.end(), [&](const auto& t) { return std::strcmp(t.name, tensor) == 0; });
   };
-  ASSERT_TRUE(has(split, "attention.arrived"));
-  ASSERT_FALSE(has(whole, "attention.arrived"));
+  ASSERT_TRUE(has(split, "arrived") && has(split, "rope.angles.0"));
+  ASSERT_FALSE(has(whole, "arrived"));
   for (const auto& [n, pos] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 700}, {1, 0}, {1, 127}, {1, 128}, {8, 300}, {9, 400}, {1, 859}}) {
     const std::vector<float> want = run_once(whole, n, pos), got = run_once(split, n, pos);
     ASSERT_EQ(want.size(), got.size());

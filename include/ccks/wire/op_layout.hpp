@@ -17,12 +17,14 @@ enum class OpCode : u8 {
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
   matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim]: see there
   attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp); scalars: [0] scale. tile[3] = a whole number of heads
-  rope = 7,           // dims: [0] heads, [1] position of row 0, [2] has positions, [3] interleaved, [4] original context, 0: no scaling;
+  rope = 7,           // dims: [0] heads, [1] position of row 0, [2] 1: has positions, 2: has a table, [3] interleaved, [4] original context, 0: no scaling;
                       // scalars: [0] theta, [1] factor, [2] low, [3] high of spec::RopeScaling.
-                      // tile[3] = a whole number of heads; input 1, if any, is positions as [1, 1, 1, n] i32
+                      // tile[3] = a whole number of heads; input 1, if any, is positions as [1, 1, 1, n] i32, or cosines and
+                      // then sines of the pairs of a head, [1, 1, n, head dim] f32, the head dim a power of two
   gather = 8,         // table rank-aligned [1, 1, v, d] (inner dims flattened), index [1, 1, 1, t] flattened; tile space [1, 1, t, d]:
                       // both table rows and output rows must be contiguous; indices outside [0, v) are faults
-  argmax = 9,         // tile space: x with the last dim extent 1; the output operand likewise
+  argmax = 9,         // tile space: x with the last dim extent 1; the output operand likewise. dims: [0] columns of a tile where tiles share
+                      // out rows, else 0: the tile space's last dim then counts them (worker/argmax_split.hpp)
   topk = 10,          // dims: [0] k. tile space as argmax; outputs [.., k]
   conv2d = 11,        // dims: [0, 1] stride, [2, 3] padding, [4, 5] dilation (h, w). tile space [n, oc, oh, ow]
   route = 12,         // dims: [0] k, [1] softmax over all, [2] renormalize. One tile. Outputs: weight [t, k], expert [t, k],

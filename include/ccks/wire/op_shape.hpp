@@ -27,6 +27,17 @@ enum class ProductBody : i32 {
   block,       // up to 64 x 64
 };
 
+inline constexpr u32 kRowDim = 6;  // of a rope with a table, and of an argmax that tiles share out
+/// Queries of a kv head that a body for a decode step takes at a time.
+inline constexpr u32 kStepQueries = 8;
+/// Of a context whose positions tiles share out (worker/attention_split.hpp): a part has at least kLeastPart, where there are more, since
+/// bringing parts together takes as long as a few hundred; parts begin at multiples of kPartStep.
+inline constexpr u32 kLeastPart = 128, kPartStep = 32;
+CCKS_HD constexpr u32 part_count(u32 context, u32 most_parts) {
+  const u32 parts = context == 0 ? 1 : (context + kLeastPart - 1) / kLeastPart;
+  return parts < most_parts ? parts : most_parts;
+}
+
 namespace detail {
 
 /// Whether tiles, in order, cover the elements of a row-major tensor in order, each the same number.
@@ -202,11 +213,65 @@ CCKS_HD constexpr void mark_vectors(OpParams& op, const OperandParams* operands)
   if (op.dims[kCoordinateDim] == -1) op.flags &= static_cast<u8>(~kOpStreams);  // who fills the ring divides nothing
 }
 
+/// x / d is x * inverse >> 32 for x * d < 2^32; 0: d is 1.
+CCKS_HD constexpr i32 inverse_of(u32 d) { return d <= 1 ? 0 : static_cast<i32>(static_cast<u32>((u64{1} << 32) / d) + 1); }
+
+/// Whether `o` has 16-bit floats in eights along its last dim, like `like`.
+CCKS_HD constexpr bool in_eights_of(const OperandParams& o, const OperandParams& like) {
+  return o.dtype == like.dtype && in_vectors(o, 3) && in_packets(o, 3);
+}
+
+/// dims[4]: heads of a kv head, then parts that the context has now (a byte each), then dims of a head, 0: no such op; dims[5] to
+/// dims[7]: inverse_of the kv heads, the batch, the parts.
+CCKS_HD constexpr void mark_attention(OpParams& op, const OperandParams* operands) {
+  op.dims[4] = 0;
+  const OperandParams &q = operands[0], &k = operands[1], &v = operands[2], &out = operands[3];
+  const i32 heads = op.dims[0], kv_heads = op.dims[1], chunks = op.dims[3] > 1 ? op.dims[3] : 1;
+  if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || q.dim[3] % heads != 0) return;
+  const i32 group = heads / kv_heads, head_dim = q.dim[3] / heads;
+  if (group > static_cast<i32>(kStepQueries) || (head_dim != 64 && head_dim != 128) || q.dim[2] != 1 || k.dim[2] <= 0) return;
+  const Dtype dtype = static_cast<Dtype>(q.dtype);
+  if (dtype != Dtype::bf16 && dtype != Dtype::f16) return;
+  if (!in_eights_of(q, q) || !in_eights_of(k, q) || !in_eights_of(v, q) || !in_eights_of(out, q) || out.dim[0] != 1) return;
+  const i32 tile[4] = {1, 1, 1, group * head_dim}, grid[4] = {chunks, q.dim[1], 1, kv_heads};
+  for (int i = 0; i < 4; ++i) {
+    if (op.grid[i] != grid[i] || (i == 3 || grid[i] > 1 ? op.tile[i] != tile[i] : op.tile[i] < 1)) return;
+  }
+  if (op.tile_count > (1u << 20) || kv_heads > 256 || q.dim[1] > 256) return;
+  if (chunks > 1 && (op.output_count != 3 || static_cast<Dtype>(operands[4].dtype) != Dtype::f32 || !in_vectors(operands[4], 3))) return;
+  const u32 count = part_count(static_cast<u32>(k.dim[2]), static_cast<u32>(chunks));
+  if (count > 255) return;
+  op.dims[4] = group | static_cast<i32>(count) << 8 | head_dim << 16;
+  op.dims[5] = inverse_of(static_cast<u32>(kv_heads));
+  op.dims[6] = inverse_of(static_cast<u32>(q.dim[1]));
+  op.dims[7] = inverse_of(count);
+}
+
+CCKS_HD constexpr bool is_row(const OperandParams& o) {
+  return o.dim[0] == 1 && o.dim[1] == 1 && o.dim[2] == 1 && o.dim[3] > 0 && (o.stride[3] == 1 || o.dim[3] == 1) && o.dim[3] < (1 << 28);
+}
+/// dims[kRowDim] of a rope with a table: log2 of the pairs of a head where x is one row, else 0. A head then has four dims at least.
+CCKS_HD constexpr void mark_rope(OpParams& op, const OperandParams* operands) {
+  const OperandParams &x = operands[0], &table = operands[1], &out = operands[2];
+  const i32 half = table.dim[3] / 2;
+  const bool row = is_row(x) && is_row(table) && is_row(out) && op.grid[0] == 1 && op.grid[1] == 1 && op.grid[2] == 1;
+  op.dims[kRowDim] = row && half >= 2 ? ceil_log2(half) : 0;
+}
+
+/// dims[kRowDim] of an argmax whose rows tiles share out: 1 where there is one row, and tiles of it are whole vectors.
+CCKS_HD constexpr void mark_argmax(OpParams& op, const OperandParams* operands) {
+  const OperandParams& x = operands[0];
+  op.dims[kRowDim] = is_row(x) && in_vectors(x, 3) && x.dim[3] % 4 == 0 && op.dims[0] % 4 == 0 && is_row(operands[2]) ? 1 : 0;
+}
+
 }  // namespace detail
 
 /// `operands` are the op's; the spaces they lie in begin at multiples of 16.
 CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   const OpCode kind = static_cast<OpCode>(op.kind);
+  if (kind == OpCode::attention && op.input_count == 3) detail::mark_attention(op, operands);
+  if (kind == OpCode::rope && op.dims[2] == 2) detail::mark_rope(op, operands);
+  if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) detail::mark_argmax(op, operands);
   const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||
                      kind == OpCode::layernorm;
   if (!known || op.output_count != 1 || op.input_count == 0) return;

@@ -12,17 +12,14 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-/// A part has at least so many positions, where there are more: bringing parts together takes as long as a few hundred.
-inline constexpr u32 kLeastPart = 128;
-/// Parts begin at multiples of it.
-inline constexpr u32 kPartStep = 32;
+using wire::kPartStep;
 
 /// Positions [begin, end) of a context that is cut into `count` parts; a tile with index >= count has none.
 struct ContextPart {
   u32 begin = 0, end = 0, index = 0, count = 1;
 };
 CCKS_INLINE ContextPart context_part(u32 context, u32 most_parts, u32 index) {
-  const u32 count = least(most(ceil_div(context, kLeastPart), 1u), most_parts), steps = ceil_div(context, kPartStep);
+  const u32 count = wire::part_count(context, most_parts), steps = ceil_div(context, kPartStep);
   if (index >= count) return {0, 0, index, count};
   const u32 begin = index * steps / count * kPartStep, end = (index + 1) * steps / count * kPartStep;
   return {begin, least(end, context), index, count};
@@ -39,11 +36,11 @@ struct AttentionParts {
   CCKS_INLINE float* weights(i32 batch, u32 part, i32 row, i32 columns) const { return values(batch, part, row) + columns; }
 };
 
-/// Every lane calls it when its stores are done. True on all lanes of one of `count` callers: it sees what all have stored.
+/// Every lane calls it when its stores are done. True on all lanes of one of `count` callers: it sees what all have stored. `told` is
+/// a word of scratch that keeps its value until lanes next meet.
 /// Roles     word   counts the callers; zero before the run
 template <class Lanes>
-CCKS_INLINE bool last_to_arrive(Lanes& lanes, u32* word, u32 count) {
-  u32* told = reinterpret_cast<u32*>(lanes.scratch());
+CCKS_INLINE bool last_to_arrive(Lanes& lanes, u32* word, u32 count, u32* told) {
   lanes.sync();
   // [AP1] release, [AP2] acquire, in one; the barriers order the other lanes' accesses with it.
   if (lanes.lane() == 0) *told = lanes.count_in(word);

@@ -15,12 +15,17 @@
 // and, where they can (MatrixLanes), with g = lane / 4 and c = lane % 4 of the warp:
 //   void multiply<D>(sum, a, b)        sum[8 x 8] += a[8 x 16] b[16 x 8], of two bytes an element: a lane has of row g of a, and of column
 //                                      g of b, elements 2c, 2c + 1 in word 0 and 2c + 8, 2c + 9 in word 1; of row g of sum columns 2c, 2c + 1
+//   void multiply_wide<D>(sum, a, b)   multiply for 16 rows of a: rows g and g + 8 in turn in a, and in sum, two words each
+//   u32 turn(word)                     of an 8 x 8 matrix of elements of two bytes, columns 2c, 2c + 1 of row g a lane: its transpose
+//   const T* nearby(const T* p)        p, which lies in memory that the lanes share
+//   u32 pair<D>(low, high)             two floats as elements of two bytes, to nearest even
+//   u32 low_halves(a, b), high_halves(a, b)  those of two words in one, of a in the low half
+//   float power_of_two(v), inverse(v)  2 to the v and 1 / v, each in one instruction: good to 22 bits
 // and, where weights may come through a ring (StreamLanes, weight_stream.hpp):
 //   bool streams()                     whether those of this tile do: its body then takes all its stages, in order
 //   Stream stream()                    where the tile's stages begin: const u8* await(dry) waits until the next is filled, free(dry) is
 //                                      called by all lanes of a warp once they have read what they want of it; leave(dry) by all
 //                                      behind a barrier behind the last. dry: waits for nothing, frees and leaves nothing
-//   void multiply_wide<D>(sum, a, b)   multiply for 16 rows of a: rows g and g + 8 in turn in a, and in sum, two words each
 #pragma once
 
 #include "ccks/wire/base.hpp"

@@ -55,6 +55,20 @@ class CudaLanes {
     else
       ptx::mma_8x16x8_f16(sum, a, b);
   }
+  CCKS_INLINE u32 turn(u32 word) const { return ptx::movmatrix(word); }
+  template <Dtype D>
+  CCKS_INLINE u32 pair(float low, float high) const {
+    return D == Dtype::bf16 ? ptx::cvt_bf16x2(low, high) : ptx::cvt_f16x2(low, high);
+  }
+  CCKS_INLINE u32 low_halves(u32 a, u32 b) const { return __byte_perm(a, b, 0x5410); }
+  CCKS_INLINE u32 high_halves(u32 a, u32 b) const { return __byte_perm(a, b, 0x7632); }
+  CCKS_INLINE float power_of_two(float v) const { return ptx::ex2(v); }
+  CCKS_INLINE float inverse(float v) const { return ptx::rcp(v); }
+  template <class T>
+  CCKS_INLINE const T* nearby(const T* p) const {
+    const u8* scratch = this->scratch();  // the compiler knows where this lies, and so what is as far from it
+    return reinterpret_cast<const T*>(scratch + (static_cast<i64>(__cvta_generic_to_shared(p)) - static_cast<i64>(__cvta_generic_to_shared(scratch))));
+  }
 #endif
   /// The next tile's weights come through the ring, or not.
   CCKS_INLINE void begin_tile(bool streams) { streams_ = streams; }

@@ -159,6 +159,7 @@ CCKS_INLINE float f_erfc(float x) { return ::erfcf(x); }
 CCKS_INLINE float f_sin(float x) { return ::sinf(x); }
 CCKS_INLINE float f_cos(float x) { return ::cosf(x); }
 CCKS_INLINE float f_rsqrt(float x) { return ::rsqrtf(x); }
+CCKS_INLINE float f_larger(float a, float b) { return ::fmaxf(a, b); }
 #else
 CCKS_INLINE float f_exp(float x) { return exp_poly(x); }
 CCKS_INLINE float f_log(float x) { return log_poly(x); }
@@ -179,6 +180,7 @@ CCKS_INLINE float f_cos(float x) {
   return c;
 }
 CCKS_INLINE float f_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+CCKS_INLINE float f_larger(float a, float b) { return a != a || a < b ? b : a; }  // of NaN and a number the number
 #endif
 
 CCKS_INLINE float f_sigmoid(float x) { return 1.0f / (1.0f + f_exp(-x)); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ccks/worker/attention_split.hpp"
+#include "ccks/worker/attention_step.hpp"
 #include "ccks/worker/attention_thin.hpp"
 #include "ccks/worker/attention_warps.hpp"
 #include "ccks/worker/ops_map.hpp"
@@ -166,12 +167,14 @@ CCKS_INLINE FaultCode attend_part(Lanes& lanes, const Call& call, const Types& t
   i32 c[4];
   tile_coordinates(call.op, tile, c);
   u32* word = reinterpret_cast<u32*>(arrived.data) + c[1] * call.op.grid[3] + c[3];
-  if (last_to_arrive(lanes, word, task.part.count)) merge_parts(lanes, task);
+  if (last_to_arrive(lanes, word, task.part.count, reinterpret_cast<u32*>(lanes.scratch()))) merge_parts(lanes, task);
   return FaultCode::none;
 }
 
+/// Any op. Its code stands apart from what a decode step runs.
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+CCKS_OUTLINE FaultCode run_any_attention(Lanes& lanes, const Call& call, u32 tile) {
+  const Types types = types_of<Types>(call);
   const auto q = view_of<0>(call, types);
   const auto k = view_of<1>(call, types);
   const auto v = view_of<2>(call, types);
@@ -193,6 +196,12 @@ CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, co
   if (chunks == 1) return attend(lanes, task);
   if constexpr (Types::kCount == 0 || Types::kCount == 6) return attend_part(lanes, call, types, task, tile);
   return FaultCode::bad_op;
+}
+
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if (step_attention(lanes, call, tile, types)) return FaultCode::none;
+  return run_any_attention<Lanes, Types>(lanes, call, tile);
 }
 
 }  // namespace CCKS_ISA

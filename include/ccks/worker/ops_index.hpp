@@ -1,6 +1,7 @@
 // Ops that find or use indices: gather, argmax, topk. And rope, which is arithmetic on positions.
 #pragma once
 
+#include "ccks/worker/argmax_split.hpp"
 #include "ccks/worker/ops_map.hpp"
 #include "ccks/worker/rope_warps.hpp"
 #include "ccks/worker/vectors.hpp"
@@ -125,8 +126,10 @@ CCKS_INLINE i32 first_largest(Lanes& lanes, T type, const u8* row, u32 width) {
   return lanes.min(mine == key ? index : kNoIndex);
 }
 
+/// Rows that are a tile's alone.
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_argmax(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+CCKS_OUTLINE FaultCode run_own_argmax(Lanes& lanes, const Call& call, u32 tile) {
+  const Types types = types_of<Types>(call);
   const auto x = view_of<0>(call, types);
   const auto out = view_of<1>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);
@@ -143,6 +146,20 @@ CCKS_INLINE FaultCode run_argmax(Lanes& lanes, const Call& call, u32 tile, const
     const Found best = search(lanes, x.type, x.at(c), x.stride[3], static_cast<u32>(x.dim[3]), before_all());
     if (lanes.lane() == 0) store_int(out.type, out.at(c), 0, best.index);
   }
+  return FaultCode::none;
+}
+
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_argmax(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if (call.op.dims[0] == 0) return run_own_argmax<Lanes, Types>(lanes, call, tile);
+  if constexpr (NearLanes<Lanes> && Types::kCount == 4) {
+    if (call.op.dims[wire::kRowDim] != 0) {
+      share_near_argmax(lanes, *lanes.nearby(near_op(lanes, call)), tile, types.template type<0>(), types.template type<1>());
+      return FaultCode::none;
+    }
+  }
+  if constexpr (Types::kCount != 0 && Types::kCount != 4) return FaultCode::bad_op;
+  else share_argmax<Lanes, Types>(lanes, call, tile);
   return FaultCode::none;
 }
 
@@ -234,10 +251,11 @@ class RopeFrequencies {
   double* table_;
 };
 
-/// rope: angles in f64, because position times frequency loses the fraction of a turn in f32.
+/// rope without a table: angles in f64, because position times frequency loses the fraction of a turn in f32.
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+CCKS_OUTLINE FaultCode run_rope_angles(Lanes& lanes, const Call& call, u32 tile) {
   constexpr u32 W = kChunk<Lanes>;
+  const Types types = types_of<Types>(call);
   const auto x = view_of<0>(call, types);
   const u32 out_index = call.op.input_count;
   const auto out = make_view(call, out_index, types.last(out_index));
@@ -266,6 +284,30 @@ CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const T
     rotate_heads<W>(x, out, part, c, head_dim, pair, j0, n, sine, cosine);
   }
   return FaultCode::none;
+}
+
+template <class Lanes, class Types>
+CCKS_OUTLINE FaultCode run_any_rope(Lanes& lanes, const Call& call, u32 tile) {
+  if (call.op.dims[2] != 2) return run_rope_angles<Lanes, Types>(lanes, call, tile);
+  const Types types = types_of<Types>(call);
+  if constexpr (Types::kCount == 0 || Types::kCount == 3) {
+    const auto out = view_of<2>(call, types);
+    rotate_by_table(lanes, view_of<0>(call, types), view_of<1>(call, types), out, tile_box(call.op, tile, out.dim));
+    return FaultCode::none;
+  }
+  return FaultCode::bad_op;
+}
+
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_rope(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (NearLanes<Lanes> && Types::kCount == 3) {
+    if (call.op.dims[2] == 2 && call.op.dims[wire::kRowDim] != 0) {
+      const NearOp& near = *lanes.nearby(near_op(lanes, call));
+      rotate_row(lanes, near, tile, types.template type<0>(), types.template type<1>(), types.template type<2>());
+      return FaultCode::none;
+    }
+  }
+  return run_any_rope<Lanes, Types>(lanes, call, tile);
 }
 
 }  // namespace CCKS_ISA

@@ -186,7 +186,7 @@ __device__ __forceinline__ void mma_8x16x8_f16(float (&d)[2], const u32 (&a)[2],
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%8,%5,%8}, {%6,%7}, {%0,%1,%9,%9};"
       : "+f"(d[0]), "+f"(d[1]), "=f"(low0), "=f"(low1) : "r"(a[0]), "r"(a[1]), "r"(b[0]), "r"(b[1]), "r"(0u), "f"(0.0f));
 }
-/// Sixteen rows of a.
+/// Sixteen rows of a: d[0], d[1] are of row lane / 4, d[2], d[3] of the row eight below.
 __device__ __forceinline__ void mma_16x16x8_bf16(float (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
@@ -195,7 +195,36 @@ __device__ __forceinline__ void mma_16x16x8_f16(float (&d)[4], const u32 (&a)[4]
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+// An 8 x 8 matrix of 16-bit elements across a warp, two of row lane / 4 a lane, turned.
+__device__ __forceinline__ u32 movmatrix(u32 v) {
+  u32 turned;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(turned) : "r"(v));
+  return turned;
+}
+// Two floats as one word of 16-bit ones, to nearest even, `low` in the low half.
+__device__ __forceinline__ u32 cvt_bf16x2(float low, float high) {
+  u32 word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
+__device__ __forceinline__ u32 cvt_f16x2(float low, float high) {
+  u32 word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  return word;
+}
 #endif
+/// 2 to the v, to two units in the last place; results below the least normal float are 0.
+__device__ __forceinline__ float ex2(float v) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
+  return power;
+}
+/// 1 / v, to one unit in the last place.
+__device__ __forceinline__ float rcp(float v) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
+  return inverse;
+}
 
 // ---- ready queues -----------------------------------------------------------------------------------------------------
 

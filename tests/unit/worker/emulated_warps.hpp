@@ -4,6 +4,7 @@
 
 #include <ucontext.h>
 
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -132,6 +133,26 @@ class EmulatedWarps {
     }
     block_.exchange(0, lane_);
   }
+  wire::u32 turn(wire::u32 word) {
+    const auto* lanes = block_.show({word, 0, 0, 0});
+    const wire::u32 row = lane_ % kWarp / 4, column = lane_ % 4 * 2;
+    const auto element = [&](wire::u32 r) { return lanes[r * 4 + row / 2].word[0] >> (row % 2 * 16) & 0xffffu; };
+    const wire::u32 turned = element(column) | element(column + 1) << 16;
+    block_.exchange(0, lane_);
+    return turned;
+  }
+  template <class T>
+  const T* nearby(const T* p) {
+    return p;
+  }
+  template <wire::Dtype D>
+  wire::u32 pair(float low, float high) {
+    return from_float<D>(low) | static_cast<wire::u32>(from_float<D>(high)) << 16;
+  }
+  wire::u32 low_halves(wire::u32 a, wire::u32 b) { return (a & 0xffffu) | b << 16; }
+  wire::u32 high_halves(wire::u32 a, wire::u32 b) { return a >> 16 | (b & 0xffff0000u); }
+  float power_of_two(float v) { return std::exp2(v); }
+  float inverse(float v) { return 1.0f / v; }
   wire::u32 count_in(wire::u32* word) { return (*word)++; }  // all on one thread
   wire::u8* scratch() { return block_.scratch(); }
   wire::u32 scratch_bytes() const { return WarpBlock::scratch_bytes(); }

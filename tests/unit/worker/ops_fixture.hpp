@@ -293,7 +293,7 @@ class Bench {
       params.push_back(p);
     }
     op.flags &= static_cast<std::uint8_t>(~(wire::kOpFlat | wire::kOpVectors | wire::kOpStreams));
-    if (!operands.empty() && op.output_count == 1) wire::mark_shape(op, params.data());
+    if (!operands.empty() && (op.output_count == 1 || op.output_count == 3)) wire::mark_shape(op, params.data());
     wire::RunFrame frame{};
     frame.arena = frame.weights = reinterpret_cast<std::uint64_t>(bytes());
     frame.op_count = 1;
