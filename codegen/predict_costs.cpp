@@ -16,7 +16,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.other = {4.0, 0, 0};    // rope 4.7, a report of one word 3.3: what any body takes whose code and operands come from far
   costs.few_rows = {4.4, 33.8e3, 0};  // 16 columns of 2,048 6.1 to 6.7, of 8,192 12.3, 64 of 2,048 10.0 to 14.3, 128 of them 20.3
   costs.block = {4.4, 33.8e3, 1.0e6};
-  costs.attention = {9.0, 5.0e3, 0};  // 65 positions 11.8; 256 of them 22.9
+  costs.attention = {2.6, 17e3, 0};   // attention_step.hpp: 65 positions 3.5, 256 of them, and what brings parts together, 6.5
   costs.rows = {2.6, 25e3, 0};         // a norm 3.0, argmax of 128,256 floats 24.1
   costs.gather = {3.3, 0, 0};
   return costs;

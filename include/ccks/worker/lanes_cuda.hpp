@@ -55,6 +55,13 @@ class CudaLanes {
     else
       ptx::mma_8x16x8_f16(sum, a, b);
   }
+  template <Dtype D>
+  CCKS_INLINE void multiply_wide(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+    if constexpr (D == Dtype::bf16)
+      ptx::mma_16x16x8_bf16(sum, a, b);
+    else
+      ptx::mma_16x16x8_f16(sum, a, b);
+  }
   CCKS_INLINE u32 turn(u32 word) const { return ptx::movmatrix(word); }
   template <Dtype D>
   CCKS_INLINE u32 pair(float low, float high) const {
@@ -74,13 +81,6 @@ class CudaLanes {
   CCKS_INLINE void begin_tile(bool streams) { streams_ = streams; }
 #if __CUDA_ARCH__ >= 900
   static constexpr bool kStreams = true;
-  template <Dtype D>
-  CCKS_INLINE void multiply_wide(float (&sum)[4], const u32 (&a)[4], const u32 (&b)[2]) {
-    if constexpr (D == Dtype::bf16)
-      ptx::mma_16x16x8_bf16(sum, a, b);
-    else
-      ptx::mma_16x16x8_f16(sum, a, b);
-  }
   CCKS_INLINE bool streams() const { return streams_; }
   /// Kept in registers while a tile takes its stages: whatever lies behind a barrier in memory would be loaded anew each time.
   class Stream {

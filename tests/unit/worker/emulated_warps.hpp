@@ -133,6 +133,14 @@ class EmulatedWarps {
     }
     block_.exchange(0, lane_);
   }
+  template <wire::Dtype D>
+  void multiply_wide(float (&sum)[4], const wire::u32 (&a)[4], const wire::u32 (&b)[2]) {
+    const wire::u32 low[2] = {a[0], a[2]}, high[2] = {a[1], a[3]};
+    float above[2] = {sum[0], sum[1]}, below[2] = {sum[2], sum[3]};
+    multiply<D>(above, low, b);
+    multiply<D>(below, high, b);
+    sum[0] = above[0], sum[1] = above[1], sum[2] = below[0], sum[3] = below[1];
+  }
   wire::u32 turn(wire::u32 word) {
     const auto* lanes = block_.show({word, 0, 0, 0});
     const wire::u32 row = lane_ % kWarp / 4, column = lane_ % 4 * 2;
