@@ -98,14 +98,6 @@ class StreamingWarps : public EmulatedWarps {
     StreamPlace at_;
   };
   Stream stream() { return Stream(*this); }
-  template <wire::Dtype D>
-  void multiply_wide(float (&sum)[4], const wire::u32 (&a)[4], const wire::u32 (&b)[2]) {
-    float low[2] = {sum[0], sum[1]}, high[2] = {sum[2], sum[3]};
-    const wire::u32 rows[2][2] = {{a[0], a[2]}, {a[1], a[3]}};
-    multiply<D>(low, rows[0], b);
-    multiply<D>(high, rows[1], b);
-    sum[0] = low[0], sum[1] = low[1], sum[2] = high[0], sum[3] = high[1];
-  }
 
  private:
   WarpBlock& block_;
