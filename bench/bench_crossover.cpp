@@ -13,6 +13,31 @@
 #include "bench/bench_gpu.hpp"
 #include "bench/bench_report.hpp"
 
+namespace ccks::bench {
+namespace {
+
+struct Arm {
+  const char* name;
+  const char* arm;
+  const char* policy;
+  bool feels_link;
+};
+constexpr Arm kArms[] = {
+    {"static", "static", "static", true},         {"lookahead", "copilot", "lookahead", true},
+    {"reactive", "copilot", "reactive", true},    {"gpu_queue", "gpu_queue", "lookahead", false},
+    {"stream", "stream", "lookahead", false},     {"graph", "graph", "lookahead", false},
+};
+
+}  // namespace
+
+std::vector<std::string> crossover_arms() {
+  std::vector<std::string> names;
+  for (const Arm& arm : kArms) names.emplace_back(arm.name);
+  return names;
+}
+
+}  // namespace ccks::bench
+
 #if defined(CCKS_HAVE_CUDA)
 
 #include "bench/images/images.hpp"
@@ -27,18 +52,6 @@ constexpr std::uint32_t kLayers = 6;
 constexpr std::uint32_t kMaxRows = 1024;     // tiles that a dynamic layer might have
 constexpr std::uint32_t kReportValues = 80;  // each 0 to 3: about 120 rows exist
 constexpr std::uint32_t kWarmRuns = 5;
-
-struct Arm {
-  const char* name;
-  const char* arm;
-  const char* policy;
-  bool feels_link;
-};
-constexpr Arm kArms[] = {
-    {"static", "static", "static", true},         {"lookahead", "copilot", "lookahead", true},
-    {"reactive", "copilot", "reactive", true},    {"gpu_queue", "gpu_queue", "lookahead", false},
-    {"stream", "stream", "lookahead", false},     {"graph", "graph", "lookahead", false},
-};
 
 struct Point {
   const char* program;

@@ -27,6 +27,9 @@ struct CrossoverOptions {
   std::string trace;              // as for reaction, for the first point of each arm; tracing costs time
 };
 
+/// The names that CrossoverOptions::arms may hold.
+std::vector<std::string> crossover_arms();
+
 int bench_crossover(const CrossoverOptions& options);
 
 struct HandoffOptions {

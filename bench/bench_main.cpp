@@ -40,8 +40,8 @@ int main(int argc, char** argv) {
   micro_app->add_option("--device", micro.device, "Device")->check(CLI::IsMember({"auto", "host", "cuda"}))->capture_default_str();
   micro_app->add_option("--code", micro.code, "Worker code: auto, generic, jit")->check(CLI::IsMember({"auto", "generic", "jit"}))->capture_default_str();
   micro_app->add_option("--runs", micro.runs, "Samples per arm")->check(CLI::Range(30, 1'000'000))->capture_default_str();
-  micro_app->add_option("--only", micro.only, "Workloads, e.g. micro/chain200");
-  micro_app->add_option("--arms", micro.arms, "Arms, e.g. copilot graph");
+  micro_app->add_option("--only", micro.only, "Workloads")->check(CLI::IsMember(ccks::bench::micro_workloads()));
+  micro_app->add_option("--arms", micro.arms, "Arms, one word each")->check(CLI::IsMember(ccks::bench::micro_arms()));
   micro_app->add_option("--specs", micro.specs, "Folder of the specs");
   ccks::bench::CrossoverOptions crossover;
   CLI::App* crossover_app = app.add_subcommand("crossover", "Arms against length of tasks and delay of the link");
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   crossover_app->add_option("--runs", crossover.runs, "Samples per point")->check(CLI::Range(30, 1'000'000))->capture_default_str();
   crossover_app->add_option("--workers", crossover.workers, "Workers; 0: one a multiprocessor");
   crossover_app->add_option("--programs", crossover.programs, "Programs")->check(CLI::IsMember({"fixed", "dynamic"}))->capture_default_str();
-  crossover_app->add_option("--arms", crossover.arms, "Arms, e.g. lookahead graph; all if none is named");
+  crossover_app->add_option("--arms", crossover.arms, "Arms, one word each; all if none is named")->check(CLI::IsMember(ccks::bench::crossover_arms()));
   crossover_app->add_option("--trace", crossover.trace, "Where timelines go: FILE.<program>.<arm>.json; tracing costs time");
   ccks::bench::HandoffOptions handoff;
   CLI::App* handoff_app = app.add_subcommand("handoff", "How long the workers stand still for new code, under load");

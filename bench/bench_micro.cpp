@@ -189,7 +189,17 @@ bool wanted(const std::vector<std::string>& names, const char* name) {
   return names.empty() || std::find(names.begin(), names.end(), name) != names.end();
 }
 
+template <class Named>
+std::vector<std::string> names_of(const Named& all) {
+  std::vector<std::string> names;
+  for (const auto& one : all) names.emplace_back(one.name);
+  return names;
+}
+
 }  // namespace
+
+std::vector<std::string> micro_workloads() { return names_of(workloads()); }
+std::vector<std::string> micro_arms() { return names_of(kArms); }
 
 int bench_micro(const MicroOptions& options) {
   int worst = 0;

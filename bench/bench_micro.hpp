@@ -16,6 +16,10 @@ struct MicroOptions {
   std::vector<std::string> arms;  // names of arms; empty: all
 };
 
+/// The names that MicroOptions::only and arms may hold.
+std::vector<std::string> micro_workloads();
+std::vector<std::string> micro_arms();
+
 /// 0; 3 if a result was wrong; 4 where the device failed.
 int bench_micro(const MicroOptions& options);
 

@@ -175,6 +175,21 @@ def op_table(args, folder, prompt, work):
     return lines
 
 
+ARMS = ["copilot", "static", "gpu_queue", "stream", "graph", "graph_pdl"]
+TORCH = ["eager", "graph", "compile"]
+
+
+def names_of(known):
+    """Of an option: names with commas between them, or nothing."""
+    def parse(text):
+        names = [name for name in text.split(",") if name]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(known)}")
+        return names
+    return parse
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ccks-run", default=os.path.join(ROOT, "build/scheduler/tools/ccks-run"))
@@ -185,8 +200,8 @@ def main():
     parser.add_argument("--batch", type=int, default=1, help="rows, all at the same position")
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--warmup", type=int, default=8, help="steps that are not counted")
-    parser.add_argument("--arms", default="copilot,static,gpu_queue,graph,graph_pdl")
-    parser.add_argument("--torch", default="eager,graph,compile")
+    parser.add_argument("--arms", type=names_of(ARMS), default="copilot,static,gpu_queue,graph,graph_pdl")
+    parser.add_argument("--torch", type=names_of(TORCH), default="eager,graph,compile")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--no-fold", action="store_true", help="norms stay ops of their own")
     parser.add_argument("--work", help="where the checkpoint is made (a ram disk, for large ones)")
@@ -200,12 +215,12 @@ def main():
             judge = Judge(model, prompt)
             amount = bytes_of_step(model, context, args.batch)
             line = {"bench": "llama_decode", "size": args.size, "batch": args.batch, "context": context, "bytes": amount, "floor_us": amount / BYTES_PER_US}
-            for arm in filter(None, args.arms.split(",")):
+            for arm in args.arms:
                 try:
                     print(json.dumps(ours(args, arm, f"{work}/checkpoint", prompt, work, judge, line)), flush=True)
                 except (SystemExit, subprocess.TimeoutExpired) as error:
                     print(json.dumps({**line, "arm": arm, "failed": str(error)[:300]}), flush=True)
-            for how in filter(None, args.torch.split(",") if torch.cuda.is_available() else []):
+            for how in args.torch if torch.cuda.is_available() else []:
                 try:
                     times = torch_steps(model, how, context, args.tokens, args.batch)
                     p50 = percentile(times, 0.5)
