@@ -86,7 +86,7 @@ class CudaPipeline : CudaStage {
     memory_.fetched = memory_.gated = memory_.bodies = memory_.synced = memory_.signalled = memory_.posted = 0;
     memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
-    memory_.ends[0] = memory_.ends[1] = memory_.stays = 0;
+    memory_.ends[0] = memory_.ends[1] = memory_.stays[0] = memory_.stays[1] = 0;
     for (auto& own : memory_.own) own = {0, 0, 0, 0};
   }
 
@@ -279,7 +279,7 @@ class CudaPipeline : CudaStage {
   /// `early`: the next has begun.
   __device__ __forceinline__ void send_bodies_home(u32 body, bool early) {
     if (!early) await_synced(body);
-    if (platform_.leader() && early) memory_.stays = 1;
+    if (platform_.leader() && early) memory_.stays[body % 2] = 1;
     if (platform_.leader() && !early) memory_.go[body % 2] = Memory::kExit;
     __syncwarp();
     ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + body % 2, kMeetThreads);
@@ -294,13 +294,14 @@ class CudaPipeline : CudaStage {
       u32 place = memory_.go[body % 2];
       if (place == Memory::kExit) return leave_bodies(body);
       bool early = (place & Memory::kEarly) != 0;
-      if (early) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays);
+      if (early) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2]);
       place = slot(place);
       for (u32 left = strand_of(memory_.controls[place]);;) {
         const Memory::Entry& entry = memory_.entries[place];
         lanes.begin_tile(memory_.streams(place));
         const u32 fault = run_op_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile);
-        if (early && !lanes.await_inputs()) return leave_bodies(body);
+        // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
+        if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
         early = false;
         if (fault != 0) {  // several lanes may store; any of their faults will do
           memory_.body_faults[place] = fault;

@@ -73,7 +73,7 @@ struct CudaPipelineMemory {
   u32 body_faults[kRing];  // FaultCode
   Times times[kRing];      // where traces are taken
   u32 go[2];               // place of the first tile of the strand to run, in turn; kExit: there are no more
-  u32 stays;               // 1: the body that has begun early is to store nothing, the worker leaves before it
+  u32 stays[2];            // 1, in turn: the body that has begun early is to store nothing, the worker leaves before it
   u32 ends[2];             // how the strand ended, in turn: 0, a FaultCode, or kExit: there was none
   TaskHead heads[kHeads];
   Parsed parsed[kParsed];
