@@ -81,6 +81,7 @@ CCKS_INLINE float bf16_to_f32(u16 v) { return bit_cast<float>(static_cast<u32>(v
 
 /// Nearest, ties to even; NaN stays NaN.
 CCKS_INLINE u16 f32_to_bf16(float v) {
+  if constexpr (kRoundsByHardware) return hardware_bf16(v);
   const u32 u = bit_cast<u32>(v);
   const u32 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   const u32 nan = (u >> 16) | 0x40u;
@@ -98,6 +99,7 @@ CCKS_INLINE float f16_to_f32(u16 v) {
 
 /// Nearest, ties to even. Subnormal results: adding 0.5 lets the adder round at 2^-24, the unit of f16 subnormals.
 CCKS_INLINE u16 f32_to_f16(float v) {
+  if constexpr (kRoundsByHardware) return hardware_f16(v);
   const u32 u = bit_cast<u32>(v), magnitude = u & 0x7fffffffu, sign = (u >> 16) & 0x8000u;
   const u32 normal = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;
   const u32 subnormal = bit_cast<u32>(bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;

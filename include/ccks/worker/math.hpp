@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ccks/worker/isa.hpp"
+#include "ccks/worker/ptx.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -19,7 +20,14 @@ CCKS_INLINE double d_log(double x) { return ::log(x); }
 CCKS_INLINE float f_fmod(float a, float b) { return ::fmodf(a, b); }
 CCKS_INLINE float f_pow(float a, float b) { return ::powf(a, b); }
 CCKS_INLINE float f_abs(float x) { return ::fabsf(x); }
+// NaN then has other bits than by integers.
+inline constexpr bool kRoundsByHardware = ptx::kRoundsTo16;
+CCKS_INLINE u16 hardware_bf16(float v) { return ptx::cvt_rn_bf16(v); }
+CCKS_INLINE u16 hardware_f16(float v) { return ptx::cvt_rn_f16(v); }
 #else
+inline constexpr bool kRoundsByHardware = false;
+CCKS_INLINE u16 hardware_bf16(float) { return 0; }
+CCKS_INLINE u16 hardware_f16(float) { return 0; }
 CCKS_INLINE float f_sqrt(float x) { return __builtin_sqrtf(x); }
 CCKS_INLINE float f_floor(float x) { return __builtin_floorf(x); }
 CCKS_INLINE float f_ceil(float x) { return __builtin_ceilf(x); }

@@ -172,6 +172,26 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes,
 }
 #undef CCKS_BULK_ASM
 
+// ---- 16 bits: nearest, ties to even; in one instruction where integers take ten ---------------------------------------------
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+inline constexpr bool kRoundsTo16 = true;
+__device__ __forceinline__ wire::u16 cvt_rn_bf16(float v) {
+  wire::u16 half;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(v));
+  return half;
+}
+__device__ __forceinline__ wire::u16 cvt_rn_f16(float v) {
+  wire::u16 half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(v));
+  return half;
+}
+#else
+inline constexpr bool kRoundsTo16 = false;
+__host__ __device__ __forceinline__ wire::u16 cvt_rn_bf16(float) { return 0; }
+__host__ __device__ __forceinline__ wire::u16 cvt_rn_f16(float) { return 0; }
+#endif
+
 // ---- matrices ------------------------------------------------------------------------------------------------------------
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800

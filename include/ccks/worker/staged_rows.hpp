@@ -60,50 +60,73 @@ CCKS_INLINE void round_four(Fixed<D>, float (&v)[kVector]) {
   for (u32 q = 0; q < kVector; ++q) v[q] = to_float<D>(from_float<D>(v[q]));
 }
 
+/// Vectors of a row and of a weight, kCount of them a lane, of a piece that begins at `from`; zeros beyond the end.
+template <u32 kCount, class Lanes, class T>
+CCKS_INLINE void load_piece(Lanes& lanes, T type, const u8* row, u32 from, u32 k, float (&v)[kCount][kVector]) {
+  const u32 first = from + lanes.lane() * kVector;
+  CCKS_UNROLL
+  for (u32 u = 0; u < kCount; ++u) {
+    CCKS_UNROLL
+    for (u32 q = 0; q < kVector; ++q) v[u][q] = 0;
+    const u32 at = first + u * Lanes::kLanes * kVector;
+    if (at < k) load_four(type, row + at * bytes_of(type), v[u]);
+  }
+}
+template <u32 kCount>
+CCKS_INLINE float add_squares(float sum, const float (&v)[kCount][kVector]) {
+  CCKS_UNROLL
+  for (u32 u = 0; u < kCount; ++u)
+    for (u32 q = 0; q < kVector; ++q) sum += v[u][q] * v[u][q];
+  return sum;
+}
+template <u32 kCount, class Lanes, class Put>
+CCKS_INLINE void put_piece(Lanes& lanes, u32 row, u32 from, u32 k, float scale, float (&v)[kCount][kVector], const float (&w)[kCount][kVector],
+                           Put&& put) {
+  const u32 first = from + lanes.lane() * kVector;
+  CCKS_UNROLL
+  for (u32 u = 0; u < kCount; ++u) {
+    const u32 at = first + u * Lanes::kLanes * kVector;
+    if (at >= k) break;
+    CCKS_UNROLL
+    for (u32 q = 0; q < kVector; ++q) v[u][q] = v[u][q] * scale * w[u][q];
+    put(row, at, v[u]);
+  }
+}
+template <class Lanes>
+CCKS_INLINE float row_scale(Lanes& lanes, float squares, u32 k, float eps) {
+  return 1.0f / f_sqrt(lanes.sum(squares) / static_cast<float>(k) + eps);
+}
+
 /// Normed rows [0, m) of k elements, `pitch` bytes apart: calls put(row, first, v) with the elements [first, first + 4), which it
-/// rounds. All lanes take part, and each row has all of them; sums go in the order of NormRows (rows_warps.hpp).
-/// Rows and weight go in vectors. Contains barriers; the caller puts one behind before others read what put has written.
+/// rounds. All lanes take part, and each row has all of them; sums go in the order of NormRows (rows_warps.hpp). Rows and weight go in
+/// vectors. Contains barriers; the caller puts one behind before others read what put has written.
 template <class Lanes, class T, class Norm, class Put>
 CCKS_INLINE void norm_rows(Lanes& lanes, T type, const u8* rows, u32 pitch, const Norm& norm, u32 m, u32 k, Put&& put) {
-  constexpr u32 kKept = 2, kStep = Lanes::kLanes * kVector, kPiece = kKept * kStep;  // a row of up to kPiece is read once
-  const u32 first = lanes.lane() * kVector;
-  float w[kKept][kVector] = {}, v[kKept][kVector] = {};
-  const auto load_weight = [&](u32 from) {
-    CCKS_UNROLL
-    for (u32 u = 0; u < kKept; ++u)
-      if (from + first + u * kStep < k) load_four(norm.type, norm.weight + (from + first + u * kStep) * bytes_of(norm.type), w[u]);
-  };
-  const auto load_row = [&](const u8* row, u32 from) {
-    CCKS_UNROLL
-    for (u32 u = 0; u < kKept; ++u) {
-      CCKS_UNROLL
-      for (u32 q = 0; q < kVector; ++q) v[u][q] = 0;
-      if (from + first + u * kStep < k) load_four(type, row + (from + first + u * kStep) * bytes_of(type), v[u]);
+  constexpr u32 kKept = 2, kPiece = kKept * Lanes::kLanes * kVector;
+  float w[kKept][kVector], v[kKept][kVector];
+  if (k <= kPiece) {  // few instructions: a row is read once, and the weight once for all rows
+    load_piece(lanes, norm.type, norm.weight, 0, k, w);
+    CCKS_NO_UNROLL
+    for (u32 i = 0; i < m; ++i) {
+      load_piece(lanes, type, rows + i * pitch, 0, k, v);
+      put_piece(lanes, i, 0, k, row_scale(lanes, add_squares(0, v), k, norm.eps), v, w, put);
     }
-  };
-  load_weight(0);
+    return;
+  }
   CCKS_NO_UNROLL
   for (u32 i = 0; i < m; ++i) {
-    const u8* row = rows + i * pitch;
     float squares = 0;
     CCKS_NO_UNROLL
     for (u32 from = 0; from < k; from += kPiece) {
-      load_row(row, from);
-      CCKS_UNROLL
-      for (u32 u = 0; u < kKept; ++u)
-        for (u32 q = 0; q < kVector; ++q) squares += v[u][q] * v[u][q];
+      load_piece(lanes, type, rows + i * pitch, from, k, v);
+      squares = add_squares(squares, v);
     }
-    const float scale = 1.0f / f_sqrt(lanes.sum(squares) / static_cast<float>(k) + norm.eps);
+    const float scale = row_scale(lanes, squares, k, norm.eps);
     CCKS_NO_UNROLL
     for (u32 from = 0; from < k; from += kPiece) {
-      if (k > kPiece) load_row(row, from), load_weight(from);
-      CCKS_UNROLL
-      for (u32 u = 0; u < kKept; ++u) {
-        if (from + first + u * kStep >= k) break;
-        CCKS_UNROLL
-        for (u32 q = 0; q < kVector; ++q) v[u][q] = v[u][q] * scale * w[u][q];
-        put(i, from + first + u * kStep, v[u]);
-      }
+      load_piece(lanes, type, rows + i * pitch, from, k, v);
+      load_piece(lanes, norm.type, norm.weight, from, k, w);
+      put_piece(lanes, i, from, k, scale, v, w, put);
     }
   }
 }

@@ -82,7 +82,7 @@ TEST(NormedProducts, OfFewRowsByColumns) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
     check(seed++, {1, 256, 24, 1, 8, true}, dtype, true, dtype);
     check(seed++, {1, 2048, 16, 1, 16, true}, dtype, true, Dtype::f32);
-    check(seed++, {1, 4104, 8, 1, 8, true}, dtype, true, dtype);  // longer than lanes keep
+    check(seed++, {1, 2056, 8, 1, 8, true}, dtype, true, dtype);  // longer than lanes keep
     check(seed++, {3, 264, 20, 3, 20, true}, dtype, true, Dtype::bf16);
     check(seed++, {8, 512, 36, 8, 36, true}, dtype, true, dtype);
     check(seed++, {11, 264, 12, 8, 12, true}, dtype, true, dtype);
@@ -92,12 +92,12 @@ TEST(NormedProducts, OfFewRowsByColumns) {
 TEST(NormedProducts, ThatNoMarkedBodyTakes) {
   std::uint32_t seed = 50;
   for (const Dtype dtype : {Dtype::f32, Dtype::f16, Dtype::bf16}) {
-    check(seed++, {8, 4096, 12, 8, 12, true}, dtype, false, dtype);  // rows are too long for scratch
+    check(seed++, {8, 3000, 4, 8, 4, true}, dtype, false, dtype);  // rows are too long for scratch
     check(seed++, {1, 256, 24, 1, 8, false}, dtype, false, dtype);   // b in rows
     check(seed++, {5, 100, 20, 5, 12, false}, dtype, false, dtype);
-    check(seed++, {61, 132, 68, 40, 36, true}, dtype, false, dtype);  // blocks
-    check(seed++, {61, 132, 68, 40, 36, false}, dtype, false, Dtype::f32);
-    check(seed++, {150, 64, 20, 150, 20, true}, dtype, false, dtype);  // more rows than scales are kept of
+    check(seed++, {41, 68, 36, 24, 20, true}, dtype, false, dtype);  // blocks
+    check(seed++, {41, 68, 36, 24, 20, false}, dtype, false, Dtype::f32);
+    check(seed++, {150, 64, 8, 150, 8, true}, dtype, false, dtype);  // more rows than scales are kept of
     check(seed++, {7, 33, 5, 7, 5, true}, dtype, false, dtype);
   }
 }
