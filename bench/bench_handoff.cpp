@@ -98,10 +98,10 @@ struct Times {
 
 Status hand_off(Engine& engine, const test::GraphPlan& plan, const HandoffOptions& options, Times& times) {
   // Two copies, so that each handoff loads code that is not there.
-  const std::vector<unsigned char> copy(ccks_image_graph_worker, ccks_image_graph_worker_end);
+  const std::vector<unsigned char> copy(ccks_image_handoff_worker, ccks_image_handoff_worker_end);
   for (std::uint32_t i = 0; i < options.handoffs; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(options.every_ms));
-    const auto done = engine.handoff(plan.program(i % 2 == 0 ? copy.data() : ccks_image_graph_worker), kPatience);
+    const auto done = engine.handoff(plan.program(i % 2 == 0 ? copy.data() : ccks_image_handoff_worker), kPatience);
     if (!done.ok()) return done.status();
     const auto us = [](std::chrono::nanoseconds t) { return static_cast<double>(t.count()) / 1e3; };
     times.total.push_back(us(done->total()));
@@ -110,7 +110,7 @@ Status hand_off(Engine& engine, const test::GraphPlan& plan, const HandoffOption
     times.relaunch.push_back(us(done->relaunch));
   }
   // The workers go back to code that outlives them.
-  return engine.handoff(plan.program(ccks_image_graph_worker), kPatience).status();
+  return engine.handoff(plan.program(ccks_image_handoff_worker), kPatience).status();
 }
 
 Status measure(const HandoffOptions& options) {
@@ -118,7 +118,7 @@ Status measure(const HandoffOptions& options) {
   if (!device.ok()) return device.status();
   const DeviceInfo info = (*device)->info();
   const test::GraphPlan plan = layers(info.workers);
-  auto engine = Engine::create(std::move(*device), plan.program(ccks_image_graph_worker), {});
+  auto engine = Engine::create(std::move(*device), plan.program(ccks_image_handoff_worker), {});
   if (!engine.ok()) return engine.status();
   CCKS_RETURN_IF_ERROR(engine->start());
   Client client(*engine, plan);

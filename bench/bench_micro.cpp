@@ -71,6 +71,7 @@ class Measurement {
     run_options_.spec = fmt::format("{}/{}.yaml", options_.specs, workload_.spec);
     run_options_.dims = workload_.set;
     run_options_.code = options_.code;
+    run_options_.arm = arm_.arm;
     spec::ParseOptions parse;
     parse.constants = workload_.set;
     spec::ParseResult parsed = spec::parse_file(run_options_.spec, parse);

@@ -42,8 +42,9 @@ struct Bodies {
 Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, const PlanImage& image,
                                                 const EmitOptions& options);
 /// The CUDA worker in units that are compiled apart and linked (ccks/worker/linked_ops.cuh): the loop, what it prefetches, each
-/// body, and the switch between them. Only the switch belongs to this program; the others are the same wherever they occur.
-Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies);
+/// body, and the switch between them. Only the switch belongs to this program; the others are the same wherever they occur. `queues`: the
+/// loop can take part in ready queues, which arm gpu_queue needs and no other.
+Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool queues = true);
 /// Every file name that any version of emit_sources may return.
 std::vector<std::string> generated_names();
 /// Version of the generator, "0.1.0".

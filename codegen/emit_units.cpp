@@ -37,20 +37,21 @@ bool inlines(const Bodies& bodies) {
          std::all_of(bodies.list.begin(), bodies.list.end(), [](const Bodies::Body& body) { return body.type.starts_with("ShapedOp<"); });
 }
 
-Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies) {
+Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const char* queues) {
   std::string cases;
   for (std::size_t i = 0; i < bodies.list.size(); ++i)
     cases += fmt::format("      case {}: return Op{}::run_inline(lanes, frame, op, tile);\n", i, i);
-  auto text = filled("unit_inlined.cu.in", {{"ALIASES", bodies.aliases}, {"CASES", cases}});
+  auto text = filled("unit_inlined.cu.in", {{"ALIASES", bodies.aliases}, {"CASES", cases}, {"QUEUES", queues}});
   if (!text) return text.status();
   return std::vector<GeneratedFile>{{"worker.cu", std::move(*text)}};
 }
 
 }  // namespace
 
-Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies) {
-  if (inlines(bodies)) return inlined_unit(bodies);
-  auto worker = filled("unit_worker.cu.in", {});
+Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool with_queues) {
+  const char* queues = with_queues ? "1" : "0";
+  if (inlines(bodies)) return inlined_unit(bodies, queues);
+  auto worker = filled("unit_worker.cu.in", {{"QUEUES", queues}});
   if (!worker) return worker.status();
   auto prefetch = filled("unit_prefetch.cu.in", {});
   if (!prefetch) return prefetch.status();

@@ -73,7 +73,12 @@ Status EngineCore::set_up_arm() {
     return {ErrorCode::invalid_argument, fmt::format("arm {} has no workers that could be traced", options_.arm)};
   }
   if (arm_ == Arm::fixed) options_.policy = policy_name(PolicyKind::fixed);
-  return {};
+  return check_code(program_);
+}
+
+Status EngineCore::check_code(const Program& program) const {
+  if (arm_ != Arm::gpu_queue || device_->info().kind != "cuda" || program.worker().cuda_queues) return {};
+  return {ErrorCode::unsupported, "arm gpu_queue: the program's workers were made without ready queues"};
 }
 
 // Policies that look at events on the host, or at what was decided before, would have to know of the turn.
@@ -260,6 +265,7 @@ Result<HandoffTimes> EngineCore::handoff(const Program& program, std::uint64_t t
   if (!arm_has_workers(arm_)) {
     return {ErrorCode::unsupported, fmt::format("arm {} has no workers that could be handed new code", options_.arm)};
   }
+  CCKS_RETURN_IF_ERROR(check_code(program));
   return keeper_->handoff(program, timeout_ns);
 }
 

@@ -80,6 +80,7 @@ class EngineCore final : public RunEvents {
   Status set_up();
   Status set_up_policy();
   Status set_up_arm();
+  Status check_code(const Program& program) const;
   CopilotSetup copilot_setup();
   Status start_launcher();
   Status start_device();

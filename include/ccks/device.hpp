@@ -20,6 +20,7 @@ struct WorkerImage {
   HostWorkerEntry host = nullptr;       // null: the generic worker built into the library
   const void* cuda_image = nullptr;     // cubin or fatbin with kernels `ccks_worker` and `ccks_op`; null: the generic one
   std::size_t cuda_image_bytes = 0;
+  bool cuda_queues = true;              // false: made without ready queues (CCKS_WORKER_QUEUES), so not for arm gpu_queue
 };
 
 /// How the ops of an OpSequence are launched.

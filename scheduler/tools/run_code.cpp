@@ -66,9 +66,10 @@ Result<Program> jit_program(const Options& options, const spec::Program& given, 
   auto plan = codegen::make_plan(program, plan_options);
   if (!plan.ok()) return plan.status();
   CCKS_RETURN_IF_ERROR(codegen::check_plan(program, (*plan)->view()).status());
+  const bool queues = options.arm == "gpu_queue";
   auto bodies = codegen::emit_bodies(program, **plan, options.allow_inline, codegen::BodyShapes::fixed);
   if (!bodies.ok()) return bodies.status();
-  auto units = codegen::emit_worker_units(*bodies);
+  auto units = codegen::emit_worker_units(*bodies, queues);
   if (!units.ok()) return units.status();
   gpu::JitInput input;
   input.architecture = target.architecture;
@@ -81,7 +82,7 @@ Result<Program> jit_program(const Options& options, const spec::Program& given, 
     compiled->plan.ops[i].body = bodies->of_op[i];
     compiled->plan.ops[i].typical_body = bodies->typical_of_op[i];
   }
-  const WorkerImage worker{.cuda_image = compiled->cubin.data(), .cuda_image_bytes = compiled->cubin.size()};
+  const WorkerImage worker{.cuda_image = compiled->cubin.data(), .cuda_image_bytes = compiled->cubin.size(), .cuda_queues = queues};
   const plan::PlanView view = compiled->plan.view();
   return Program(std::move(compiled), view, worker);
 }

@@ -132,6 +132,18 @@ TEST_F(PlayedGpu, WhereNoCodeLoadsAnyMoreRunsFail) {
   EXPECT_EQ(run->wait_for(seconds(30)).code(), ErrorCode::device_fault);
 }
 
+TEST_F(PlayedGpu, WorkersMadeWithoutQueuesAreNotForTheArmThatHasSome) {
+  const GraphPlan plan(layered_graph(2), 2);
+  const Program without = plan.program().with_worker({nullptr, &graph_image(), sizeof(FakeImage), false});
+  EngineOptions options;
+  EXPECT_TRUE(create(without, options).ok());
+  options.arm = "gpu_queue";
+  EXPECT_EQ(create(without, options).status().code(), ErrorCode::unsupported);
+  Engine engine = start(plan, options);
+  EXPECT_EQ(engine.handoff(without, seconds(5)).status().code(), ErrorCode::unsupported);
+  expect_runs(engine, plan, 2);
+}
+
 TEST_F(PlayedGpu, IdleWorkersLeaveTheGpuAndComeBack) {
   const GraphPlan plan(layered_graph(1));
   EngineOptions options;

@@ -52,10 +52,10 @@ ACCESSES = [
     ("red_relaxed_cta_shared_add", "u32", [], "red.relaxed.cta.shared.add.u32"),
 ]
 
-ENTRY = re.compile(r"\.entry\s+(\w+)")
+ENTRY = re.compile(r"\.entry\s+(\w+)|^\.func\b", re.MULTILINE)  # a function has no name here
 # Every access that has an order, and everything that orders by itself. Not what orders bulk copies behind other accesses: they are of
 # another proxy, for which no operation on an object has an order.
-ORDERED = re.compile(r"^\s*(?:\{\s*)?(?:\.reg[^;]*;\s*)?(?:@!?%p\d+\s+)?"
+ORDERED = re.compile(r"^\s*(?:\{\s*)?(?:\.reg[^;]*;\s*)?(?:@!?%\w+\s+)?"
                      r"((?:ld|st|red|atom)\.(?:relaxed|acquire|release|acq_rel|volatile|mmio|sc)[.\w]*|"
                      r"(?:ld|st|red|atom)\.(?:global|shared|local)?\.?volatile[.\w]*|(?:red|atom|membar|fence(?!\.proxy))[.\w]*)",
                      re.MULTILINE)
@@ -77,11 +77,16 @@ def compile_to(nvcc, include, source, output, *options):
 
 
 def instructions_of(ptx):
-    """Body of each kernel of a PTX text, by name."""
+    """Body of each kernel of a PTX text, by name, with the functions that it may call."""
     bodies, starts = {}, list(ENTRY.finditer(ptx))
+    functions = ""
     for start, end in zip(starts, [s.start() for s in starts[1:]] + [len(ptx)]):
-        bodies[start.group(1)] = ptx[start.start():end].replace("{ .reg", "{\n.reg").replace("; ", ";\n")
-    return bodies
+        text = ptx[start.start():end].replace("{ .reg", "{\n.reg").replace("; ", ";\n")
+        if start.group(1) is None:
+            functions += text
+        else:
+            bodies[start.group(1)] = text
+    return {name: body + functions for name, body in bodies.items()}
 
 
 def ordered(body):

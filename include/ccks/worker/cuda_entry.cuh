@@ -14,9 +14,8 @@ inline namespace CCKS_ISA {
 
 template <class Ops>
 __device__ void cuda_worker_main(const wire::WorkerParams& params) {
-  __shared__ CudaPipelineMemory memory;
   extern __shared__ __align__(128) u8 ccks_scratch[];
-  CudaPipeline<Ops> pipeline(memory, params, blockIdx.x);
+  CudaPipeline<Ops> pipeline(pipeline_memory(), params, blockIdx.x);
   pipeline.run(ccks_scratch, ptx::dynamic_shared_bytes());
 }
 

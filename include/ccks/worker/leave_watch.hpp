@@ -10,15 +10,21 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
+/// The host's heartbeat as a worker last saw it.
+struct Heartbeat {
+  u64 value = 0;
+  u64 seen_at = 0;  // by the worker's clock
+};
+
 template <class Platform>
 class LeaveWatch {
  public:
-  /// Both must outlive the watch.
-  CCKS_HD_ANY LeaveWatch(Platform& platform, const wire::WorkerParams& params, u32 index)
-      : platform_(platform), params_(params),
+  /// All must outlive the watch.
+  CCKS_HD_ANY LeaveWatch(Platform& platform, const wire::WorkerParams& params, u32 index, Heartbeat& beat)
+      : platform_(platform), params_(params), beat_(beat),
         host_(reinterpret_cast<const wire::HostLine*>(params.host_lines) + index) {}
 
-  CCKS_HD_ANY void start() { heartbeat_seen_at_ = platform_.now_ns(); }
+  CCKS_HD_ANY void start() { beat_.seen_at = platform_.now_ns(); }
 
   /// Park request, stale heartbeat, idle limit; true with the reason if the worker should leave. `idle_since` 0: not idle.
   CCKS_HD_ANY bool should_leave(u64 idle_since, wire::ParkReason& reason) {
@@ -72,20 +78,16 @@ class LeaveWatch {
   CCKS_HD_ANY bool heartbeat_is_stale(u64 now) {
     if (params_.heartbeat_limit_ns == 0) return false;
     const u64 beat = platform_.uniform(platform_.atoms().link_load_relaxed(&host_->heartbeat_ns));
-    if (beat != heartbeat_) {
-      heartbeat_ = beat;
-      heartbeat_seen_at_ = now;
-    }
-    return now - heartbeat_seen_at_ > params_.heartbeat_limit_ns;
+    if (beat != beat_.value) beat_ = {beat, now};
+    return now - beat_.seen_at > params_.heartbeat_limit_ns;
   }
 
   Platform& platform_;
   const wire::WorkerParams& params_;
+  Heartbeat& beat_;
   const wire::HostLine* host_;
   u32 unchecked_tasks_ = 0, unchecked_tiles_ = 0;
   u64 unchecked_ns_ = 0;
-  u64 heartbeat_ = 0;
-  u64 heartbeat_seen_at_ = 0;
 };
 
 }  // namespace CCKS_ISA

@@ -65,12 +65,11 @@ CCKS_HD inline const u32* report_source(const wire::RunFrame& frame, const wire:
   return reinterpret_cast<const u32*>(base + operand.offset);
 }
 
-/// Copies the value to the slot's report area: `lane` of `lanes` takes its share. Bytes are whole words: i32 or f32.
+/// Copies the value, of report_source, to the slot's report area: `lane` of `lanes` takes its share. Bytes are whole words: i32 or f32.
 /// Relaxed stores: a later record, or the end of the launch, publishes them.
 template <class Atoms>
-CCKS_HD inline void copy_report(Atoms atoms, const wire::RunFrame& frame, const wire::OpParams& op, u32 lane,
+CCKS_HD inline void copy_report(Atoms atoms, const u32* from, const wire::RunFrame& frame, const wire::OpParams& op, u32 lane,
                                     u32 lanes) {
-  const u32* from = report_source(frame, op);
   u32* to = reinterpret_cast<u32*>(frame.reports + op.report_offset);
   for (u32 i = lane; i < op.report_bytes / sizeof(u32); i += lanes) atoms.link_store_relaxed(&to[i], from[i]);
 }
@@ -104,7 +103,7 @@ CCKS_HD inline u32 run_op_tile(Lanes& lanes, Atoms atoms, const wire::OpLaunch& 
   if (op.report < 0) return fault;
   lanes.sync();  // the value was written by other lanes
   if (fault != 0) return fault;
-  copy_report(atoms, frame, op, lanes.lane(), lanes.lanes());
+  copy_report(atoms, report_source(frame, op), frame, op, lanes.lane(), lanes.lanes());
   u32* published = reinterpret_cast<u32*>(launch.status + sizeof(wire::OpStatus)) + op.report;
   if (lanes.lane() == 0) atoms.link_store_relaxed(published, 1);
   return 0;

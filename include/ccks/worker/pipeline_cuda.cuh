@@ -47,8 +47,9 @@ class CudaPipeline : CudaStage {
     const u32 scratch_bytes = bytes - ring_bytes(params_.stream_stages);
     if (threadIdx.x == 0) clear();
     if (threadIdx.x == 0) clear_ring(reinterpret_cast<StreamRing*>(scratch + scratch_bytes));
+    if (threadIdx.x < Memory::kOwnEvents) memory_.own[threadIdx.x] = {0, 0, 0, 0};
     __syncthreads();
-    const u32 warp = threadIdx.x / kWarpLanes;
+    const u32 warp = platform_.uniform(u32{threadIdx.x} / kWarpLanes);  // so that ptxas knows that no branch on it parts a warp
     if (warp < kBodyWarps) {
       run_bodies(scratch, scratch_bytes);
     } else if (warp == kBodyWarps) {
@@ -71,14 +72,9 @@ class CudaPipeline : CudaStage {
   static constexpr u32 kHeldTurns = 32;  // looks of the post stage, about 2 us: what an answer waits for the next
   static constexpr u32 kLastBody = 1u << 30;  // added to `synced` by a signalling warp that has left
 
-  /// What gate and outbox ask of the rest of the worker.
-  struct Stop {
-    Memory& memory;
-    __device__ bool abandoned() const { return word(memory.abandon) != 0 || word(memory.stop) != 0; }
-    __device__ wire::ParkRequest asked() const {
-      if (abandoned()) return wire::kParkAbandon;
-      return word(memory.suspend) != 0 ? wire::kParkSuspend : wire::kParkNo;
-    }
+  /// What the outbox asks of the rest of the worker.
+  struct PostStop {
+    __device__ __forceinline__ static WaitEnd::Code look(bool first) { return static_cast<WaitEnd::Code>(__shfl_sync(kFullWarp, u32{look_while_waiting(1, first)}, 0)); }
   };
 
   __device__ void clear() {
@@ -87,7 +83,8 @@ class CudaPipeline : CudaStage {
     memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
     memory_.ends[0] = memory_.ends[1] = memory_.stays[0] = memory_.stays[1] = 0;
-    for (auto& own : memory_.own) own = {0, 0, 0, 0};
+    memory_.params = params_;
+    memory_.prefetched = 0;
   }
 
   /// A stage that has never been filled is empty: of its barrier the phase before the first counts as ended.
@@ -108,29 +105,30 @@ class CudaPipeline : CudaStage {
   __device__ void fetch() {
     CudaPlatform platform(memory_.shared);
     TaskSource<CudaPlatform> source(platform, params_, index_);
-    LeaveWatch<CudaPlatform> watch(platform, params_, index_);
-    CudaFetch<Ops>(memory_, params_, index_, source, watch).run();
+    CudaFetch<Ops>(memory_, params_, index_, source).run();
   }
 
   // ---- gate -----------------------------------------------------------------------------------------------------------
 
-  /// For the waits of the gate. `bodies`: started so far.
-  struct GateStop : Stop {
-    u32 bodies = 0;
-    u32 place = 0;       // of the tile that is waited for
-    bool early = false;  // its body has begun
-    __device__ __forceinline__ bool idle() const {
-      return static_cast<i32>(word(this->memory.bodies) - bodies * kBodyWarps) >= 0;
-    }
+  /// For the waits of the gate.
+  struct GateStop {
+    Memory& memory;
+    u32 body;                  // how many have been started
+    u32 place;                 // of the tile that is waited for
+    bool early;                // its body has begun
+    bool was_blocked = false;
+    __device__ __forceinline__ static WaitEnd::Code look(bool first) { return static_cast<WaitEnd::Code>(__shfl_sync(kFullWarp, u32{look_while_waiting(0, first)}, 0)); }
+    __device__ __forceinline__ static bool idle() { return true; }
     /// A body that streams has code to go through while it waits (product_streamed.hpp). Not before the first look, which may say
     /// that there is nothing to wait for.
     __device__ __forceinline__ void blocked() {
+      was_blocked = true;
       if constexpr (requires { Ops::kAwaitsInputs; }) {
-        if (early || !this->memory.streams(place)) return;
+        if (early || !memory.streams(place)) return;
         early = true;
-        if (threadIdx.x % kWarpLanes == 0) this->memory.go[bodies % 2] = place + Memory::kEarly;
+        memory.go[body % 2] = place + Memory::kEarly;
         __syncwarp();
-        ptx::barrier_arrive(kGoBarrier + bodies % 2, kMeetThreads);
+        ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
       }
     }
   };
@@ -140,35 +138,37 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ void gate() {
     EventWait<CudaPlatform> wait(platform_, params_, index_);
     u32 at = 0, closing = 0;
-    GateStop stop{{memory_}};
+    u32 bodies = 0;       // started so far
     bool inside = false;  // of an inbox task
+    bool early = false;   // a body has begun, and waits for its inputs
     while (closing == 0 && await_tile(at, inside, closing)) {
       const u32 place = slot(at);
       const Control control = memory_.controls[place];
       if (word(memory_.attention) != 0 && leaves_before(control, place, inside, closing)) break;
       TileKind kind = control.kind;
-      stop.place = place;
-      stop.early = kind == TileKind::body && begins_early(place);
-      if (kind == TileKind::body) name_body(place, strand_of(control), stop.early, stop.bodies);
+      early = kind == TileKind::body && begins_early(place);
+      if (kind == TileKind::body) name_body(place, strand_of(control), early, bodies);
+      GateStop stop{memory_, bodies, place, early};
       kind = pass(wait, place, control, stop);
+      early = stop.early;
       if (kind == TileKind::body) {
-        ptx::barrier_arrive((stop.early ? kInputsBarrier : kGoBarrier) + stop.bodies++ % 2, kMeetThreads);
-        stop.early = false;
+        ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + bodies++ % 2, kMeetThreads);
+        early = false;
       } else if (kind == TileKind::suspend) {
         closing = suspend_before(place, control);
         break;
       }
       const u32 tiles = strand_of(control);
       at += tiles;
-      if (platform_.leader()) ptx::st_release_cta_shared(&memory_.gated, at);  // [P3] pairs with [P4]
+      ptx::st_release_cta_shared(&memory_.gated, at);  // [P3] pairs with [P4]
       inside = (memory_.controls[slot(at - 1)].flags & kTileClosesInbox) == 0;
       if (kind == TileKind::fault) break;
       if (!inside && head_of(control).inbox.op == wire::kOpPark) closing = static_cast<u32>(wire::ParkReason::requested) + 1;
     }
-    if (closing != 0 && platform_.leader()) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
-    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.gate_left, 1);  // [P13] pairs with [P14]
+    if (closing != 0) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
+    ptx::st_release_cta_shared(&memory_.gate_left, 1);  // [P13] pairs with [P14]
     __syncwarp();
-    send_bodies_home(stop.bodies, stop.early);
+    send_bodies_home(bodies, early);
   }
 
   /// True: the worker has stopped, or leaves here, then with a reason in `closing`.
@@ -176,7 +176,7 @@ class CudaPipeline : CudaStage {
     if (word(memory_.stop) != 0) return true;
     if (!inside) {
       closing = word(memory_.leave);
-    } else if (word(memory_.suspend) != 0 && control.kind != TileKind::fault && head_of(control).inbox.op != wire::kOpQueue) {
+    } else if (word(memory_.suspend) != 0 && control.kind != TileKind::fault && !(kWorkerQueues && head_of(control).inbox.op == wire::kOpQueue)) {
       closing = suspend_before(place, control);
     }
     return closing != 0;
@@ -186,7 +186,7 @@ class CudaPipeline : CudaStage {
     const wire::TileRecord& record = memory_.records[place];
     const bool cut = (record.flags & wire::kRecordCut) != 0;
     const u32 finished = cut ? record.tile - head_of(control).task.first_tile() : 0;
-    if (platform_.leader()) memory_.resume = {control.list_task, finished};
+    memory_.resume = {control.list_task, finished};
     __syncwarp();
     return word(memory_.leave);
   }
@@ -207,16 +207,17 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ TileKind pass(EventWait<CudaPlatform>& wait, u32 place, const Control& control, GateStop& stop) {
     if (control.kind == TileKind::fault) return mark_fault(place, memory_.fetch_fault);
     const wire::TileRecord& record = memory_.records[place];
-    if (tracing()) wait.reset();
-    const u64 start_ns = tracing() ? platform_.now_ns() : 0;
+    if (tracing()) memory_.times[place].start_ns = ptx::globaltimer();
     const u32 waits = control.kind == TileKind::body || control.kind == TileKind::empty ? record.wait_count : 0;
     if (waits > 0) {
       const Memory::Entry& entry = memory_.entries[place];
       const u32 mine = platform_.control_lane() < waits ? platform_.control_lane() : 0;
       const u32 event = record.wait_event[mine], amount = record.wait_from[mine] + entry.runs * record.wait_total[mine];
-      const WaitEnd end = wait.wait(entry.events, event, amount, entry.bases == nullptr ? nullptr : entry.bases + event, stop);
-      if (end.code == WaitEnd::suspend) return TileKind::suspend;
-      if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
+      const bool silent = (record.flags & wire::kRecordSilent) != 0;
+      WaitEnd end;
+      if (!wait.wait(entry.events, event, amount, entry.bases == nullptr ? nullptr : entry.bases + event, silent, stop, end)) {
+        return end.code == WaitEnd::suspend ? TileKind::suspend : mark_fault(place, control, end);
+      }
     }
     const bool guarded = (control.flags & kTileGuarded) != 0 && control.kind == TileKind::body;
     bool drops = false;  // it is of a draft that the host has dropped
@@ -226,9 +227,9 @@ class CudaPipeline : CudaStage {
       if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
       drops = wait.skips();
     }
-    if (tracing() && platform_.leader()) {
-      memory_.times[place].start_ns = start_ns;
-      memory_.times[place].wait_ns = wait.waited_ns();
+    if (tracing()) {
+      Memory::Times& times = memory_.times[place];
+      times.wait_ns = stop.was_blocked ? ptx::globaltimer() - times.start_ns : 0;
     }
     return guarded && (drops || !guards_hold(place, control)) ? mark(place, TileKind::skip) : control.kind;
   }
@@ -244,11 +245,11 @@ class CudaPipeline : CudaStage {
   }
 
   __device__ __forceinline__ TileKind mark(u32 place, TileKind kind) {
-    if (platform_.leader()) memory_.controls[place].kind = kind;
+    memory_.controls[place].kind = kind;
     return kind;
   }
   __device__ __forceinline__ TileKind mark_fault(u32 place, const FaultDetails& details) {
-    if (platform_.leader()) memory_.fault = details;
+    memory_.fault = details;
     return mark(place, TileKind::fault);
   }
   __device__ __forceinline__ TileKind mark_fault(u32 place, const Control& control, const WaitEnd& end) {
@@ -268,7 +269,7 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ void name_body(u32 place, u32 tiles, bool early, u32 body) {
     await_synced(body);
     if (platform_.control_lane() < tiles) memory_.controls[slot(place + platform_.control_lane())].body = body;
-    if (platform_.leader()) memory_.go[body % 2] = place + (early ? Memory::kEarly : 0);
+    memory_.go[body % 2] = place + (early ? Memory::kEarly : 0);
     __syncwarp();
     if (early) ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
   }
@@ -279,8 +280,8 @@ class CudaPipeline : CudaStage {
   /// `early`: the next has begun.
   __device__ __forceinline__ void send_bodies_home(u32 body, bool early) {
     if (!early) await_synced(body);
-    if (platform_.leader() && early) memory_.stays[body % 2] = 1;
-    if (platform_.leader() && !early) memory_.go[body % 2] = Memory::kExit;
+    if (early) memory_.stays[body % 2] = 1;
+    if (!early) memory_.go[body % 2] = Memory::kExit;
     __syncwarp();
     ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + body % 2, kMeetThreads);
   }
@@ -353,8 +354,9 @@ class CudaPipeline : CudaStage {
       Control control = memory_.controls[place];
       const u32 tiles = strand_of(control);  // of which only the last signals
       Pending mine = signal_of(slot(at + tiles - 1), control);
-      const bool queued = head_of(control).inbox.op == wire::kOpQueue;
+      const bool queued = kWorkerQueues && head_of(control).inbox.op == wire::kOpQueue;
       const bool alone = used_ == 0 && !queued && !halted;
+      const bool silent = (memory_.records[slot(at + tiles - 1)].flags & wire::kRecordSilent) != 0;
       // Without guards a body runs unless the worker leaves before it.
       if (control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) {
         if (!await_gated(at, sent)) break;
@@ -368,22 +370,26 @@ class CudaPipeline : CudaStage {
         ptx::barrier_sync(kDoneBarrier + body % 2, kMeetThreads);
         end = memory_.ends[body % 2];
         more = body_ends(++body);
+        // A release may take a microsecond, and the post stage may have a report to send.
+        if (!(alone && silent)) ptx::st_release_cta_shared(&memory_.synced, body);  // [P11] pairs with [P12]
       }
       // After a fault nothing is signalled any more: the run is lost.
       if (alone && !more && end == 0) {
-        add(mine);
+        add(mine, silent);
       } else {
         if (end == Memory::kExit) break;
         halted = halted || end != 0;
-        if (!halted && queued) collect_queued(queue, control, place);
+        if constexpr (kWorkerQueues) {
+          if (!halted && queued) collect_queued(queue, control, place);
+        }
         if (!halted && !queued) collect(mine);
         if (!more) flush();
       }
       at += tiles;
       if (!more) publish_signalled(sent = at);
-      if (control.kind == TileKind::body && platform_.leader()) ptx::st_release_cta_shared(&memory_.synced, body);  // [P11] pairs with [P12]
+      if (control.kind == TileKind::body && alone && silent) ptx::st_release_cta_shared(&memory_.synced, body);  // [P11] pairs with [P12]
     }
-    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.synced, body + kLastBody);  // [P11] pairs with [P12]
+    ptx::st_release_cta_shared(&memory_.synced, body + kLastBody);  // [P11] pairs with [P12]
   }
 
   /// Whether all its warps are about to arrive at the barrier. Relaxed: what they have stored is seen behind that.
@@ -447,16 +453,16 @@ class CudaPipeline : CudaStage {
 
   /// Every lane its own, at once: one wait for the worker's stores.
   __device__ __forceinline__ void flush() {
-    add(pending_);
+    add(pending_, __all_sync(kFullWarp, pending_.silent || pending_.count == 0) != 0);
     pending_.count = 0;
     used_ = 0;
   }
-  __device__ __forceinline__ static void add(const Pending& pending) {
-    if (pending.count == 0) return;
-    if (pending.silent) {
-      CudaAtoms::event_add_relaxed(pending.word, pending.count);
+  /// `silent`: all of them are.
+  __device__ __forceinline__ static void add(const Pending& pending, bool silent) {
+    if (silent) {
+      ptx::red_relaxed_gpu_add_if(pending.count != 0, pending.word, pending.count);
     } else {
-      CudaAtoms::event_add_release(pending.word, pending.count);  // [E1]
+      ptx::red_release_gpu_add_if(pending.count != 0, pending.word, pending.count);  // [E1]
     }
   }
   __device__ __forceinline__ void send(u32 at) {
@@ -465,7 +471,7 @@ class CudaPipeline : CudaStage {
   }
   __device__ __forceinline__ void publish_signalled(u32 at) const {
     __syncwarp();
-    if (platform_.leader()) ptx::st_release_cta_shared(&memory_.signalled, at);  // [P7] pairs with [P8]
+    ptx::st_release_cta_shared(&memory_.signalled, at);  // [P7] pairs with [P8]
   }
 
   // ---- post -----------------------------------------------------------------------------------------------------------
@@ -474,7 +480,7 @@ class CudaPipeline : CudaStage {
     WorkerPost<CudaPlatform> post(platform_, params_, index_);
     post.start();
     u32 at = 0;
-    for (u32 spins = 0;; ++spins) {
+    for (u32 spins = 0; !post.left(); ++spins) {
       const u32 closing = ptx::ld_acquire_cta_shared(&memory_.closing);  // [P10] pairs with [P9]; before gated
       const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
       const u32 before = at;
@@ -483,24 +489,24 @@ class CudaPipeline : CudaStage {
         if (tiles == 0) break;
         at += tiles;
       }
-      if (at != before && platform_.leader()) ptx::st_release_cta_shared(&memory_.posted, at);  // [P7] pairs with [P8]
+      if (at != before) ptx::st_release_cta_shared(&memory_.posted, at);  // [P7] pairs with [P8]
       if (at != before) held_turns_ = 0;
       if (post.owes_answer() && !holds_answer() && post.has_room()) {
         post.answer();
         held_tasks_ = 0;
       }
-      if (post.left()) break;
       if (at != before) {
         spins = 0;
         continue;
       }
       if (closing != 0 && at == gated) {
         post.leave_parked(static_cast<wire::ParkReason>(closing - 1), memory_.resume);
-        break;
+        continue;
       }
       if (spins == kHotSpins) post.flush_counters();
       rest(spins);
     }
+    post.say_left();
     raise(memory_.stop, 1);
   }
 
@@ -523,7 +529,7 @@ class CudaPipeline : CudaStage {
     const u32 at = first + tiles - 1, place = slot(at);
     control = memory_.controls[place];
     const wire::TileRecord& record = memory_.records[place];
-    Stop stop{memory_};
+    PostStop stop;
     const Memory::Entry& entry = memory_.entries[place];
     if (body && entry.op->report >= 0 && !post.report(*entry.frame, *entry.op, task_of(control, place), stop)) return 0;
     // An answer tells the host that the run's events stand at their counts.

@@ -5,6 +5,7 @@
 // into tiles here, whose records this warp writes. Either way an op's block is on its way while earlier tiles are handed on.
 #pragma once
 
+#include "ccks/worker/pipeline_looks.cuh"
 #include "ccks/worker/pipeline_stream.cuh"
 
 namespace ccks::worker {
@@ -14,36 +15,32 @@ template <class Ops>
 class CudaFetch : CudaStage {
  public:
   using Source = TaskSource<CudaPlatform>;
-  using Watch = LeaveWatch<CudaPlatform>;
 
-  /// `source` and `watch` are of this worker, and outlive the object. They are no members: an object that points into itself
-  /// would not be kept in registers.
-  __device__ CudaFetch(Memory& memory, const wire::WorkerParams& params, u32 index, Source& source, Watch& watch)
-      : CudaStage(memory, params, index), source_(source), watch_(watch) {}
+  /// `source` is of this worker, and outlives the object. It is no member: an object that points into itself would not be kept in
+  /// registers.
+  __device__ CudaFetch(Memory& memory, const wire::WorkerParams& params, u32 index, Source& source)
+      : CudaStage(memory, params, index), source_(source) {}
 
   __device__ void run() {
     const wire::WorkerLine* line = reinterpret_cast<const wire::WorkerLine*>(params_.worker_lines) + index_;
     source_.start(platform_.uniform(CudaAtoms::link_load_relaxed(&line->inbox_position)),
                   platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_list_task)));
     finished_tiles_ = platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_tile));
-    watch_.start();
+    start_looks();
     u32 misses = 0;
-    u64 idle_since = 0;
     while (!gate_closed()) {
       stream_next();
       if (advance()) {
         misses = 0;
-        idle_since = 0;
       } else if (source_.queued()) {
         await_queue();
       } else if (word(memory_.leave) == 0 && source_.poll()) {
         continue;
       } else {
-        prefetch_next();
+        prefetch_tiles<Ops>(published_);
         platform_.idle(misses);
         if (misses++ % kPollsPerLook != kPollsPerLook - 1) continue;
-        if (idle_since == 0) idle_since = platform_.now_ns();
-        look_at_host(idle_since);
+        look_at_host(index_, 0, misses == kPollsPerLook ? Idle::begins : Idle::still);
       }
     }
     if (memory_.ring != nullptr) end_stream();
@@ -55,17 +52,7 @@ class CudaFetch : CudaStage {
   static constexpr u32 kAhead = 2;         // groups opened before the oldest of them is handed on
   static constexpr u32 kRequested = 2;     // groups asked for before the oldest of them is opened
   static constexpr u32 kNoOp = 0xffffffffu;
-  // Tiles whose operands are asked for before they run. All workers share the L2 cache: more would drive out what is to come first.
-  static constexpr u32 kPrefetchedTiles = 2;
   static constexpr u32 kPollsPerLook = 8;  // one read in nine goes to the host's line
-  static constexpr u32 kRefreshesPerClock = 4;
-  // A busy worker looks at the host's line so often: reading it takes the fetching warp 1 us, and a handoff waits for it.
-  static constexpr u64 kLookNs = 25'000;
-  static constexpr u64 kUrgentLookNs = 100'000;  // also where the gate is about to have nothing
-
-  __device__ __forceinline__ bool gate_closed() const {
-    return ptx::ld_acquire_cta_shared(&memory_.closing) != 0 || word(memory_.stop) != 0;  // [P10] pairs with [P9]
-  }
 
   /// Hands on a group of records, or all tiles of a task. False: there is none.
   __device__ __forceinline__ bool advance() {
@@ -98,22 +85,6 @@ class CudaFetch : CudaStage {
   /// Once the worker leaves, the inbox task under way is fetched to its end and no other begun.
   __device__ __forceinline__ bool may_take() const { return !source_.between_inbox_tasks() || word(memory_.leave) == 0; }
 
-  __device__ __forceinline__ void look_at_host(u64 idle_since) {
-    looked_at_ = platform_.now_ns();
-    wire::ParkReason reason;
-    if (word(memory_.leave) == 0 && watch_.should_leave(idle_since, reason)) {
-      raise(memory_.leave, static_cast<u32>(reason) + 1);
-    }
-    if (word(memory_.leave) != 0) {
-      const u32 request = watch_.park_request();
-      if (request == wire::kParkAbandon) raise(memory_.abandon, 1);
-      const bool alone = word(memory_.leave) == static_cast<u32>(wire::ParkReason::stale_heartbeat) + 1;
-      if (request == wire::kParkSuspend || alone) raise(memory_.suspend, 1);
-    }
-    __syncwarp();
-  }
-  __device__ __forceinline__ bool overdue(u64 limit_ns = kLookNs) const { return platform_.now_ns() - looked_at_ > limit_ns; }
-
   /// Waits until the queue has a task, is drained, or is given up. The worker takes one only once its last body has ended:
   /// others are there to run what it would hold. It neither leaves nor suspends in between, see WorkerLoop::await_queue.
   __device__ __forceinline__ void await_queue() {
@@ -123,7 +94,7 @@ class CudaFetch : CudaStage {
     for (u32 spins = 0; !source_.has_task() && !source_.poll() && !gate_closed(); ++spins) {
       platform_.relax(spins);
       if (spins % 64 != 63) continue;
-      if (overdue()) look_at_host(0);
+      look_at_host(index_, kLookNs, Idle::no);
       if (word(memory_.abandon) != 0) return source_.fail(wire::FaultCode::abandoned);
       if (patience.over(platform_.now_ns(), params_.spin_deadline_ns)) return source_.fail(wire::FaultCode::wait_deadline);
     }
@@ -141,28 +112,21 @@ class CudaFetch : CudaStage {
   /// Whether so many tiles more can be opened. Tiles are counted since the launch; `done_` of them have left the pipeline.
   __device__ __forceinline__ bool has_room(u32 tiles = 1) {
     if (opened_ + tiles - done_ <= Memory::kOpened) return true;
-    const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
-    const u32 posted = ptx::ld_acquire_cta_shared(&memory_.posted);        // [P8] pairs with [P7]
-    done_ = static_cast<i32>(signalled - posted) < 0 ? signalled : posted;
-    if (memory_.ring != nullptr && static_cast<i32>(memory_.fill.tile - done_) < 0) done_ = memory_.fill.tile;
-    if (++unlooked_ % kRefreshesPerClock == 0 && overdue(opened_ - done_ < Memory::kOpened / 2 ? kUrgentLookNs : kLookNs)) look_at_host(0);
+    done_ = tiles_done();
+    if (++unlooked_ % kRefreshesPerClock == 0) look_while_busy(index_, opened_ - done_);
     return opened_ + tiles - done_ <= Memory::kOpened;
   }
   __device__ __forceinline__ void await_list_room(u32 tiles) {
     for (u32 spins = 0; !has_room(tiles) && !gate_closed(); ++spins) {
       stream_next();
-      prefetch_next();
+      prefetch_tiles<Ops>(published_);
       rest(spins);
     }
   }
   /// False: the worker leaves.
   __device__ __forceinline__ bool await_room(u32 tiles = 1) {
-    for (u32 spins = 0; !has_room(tiles); ++spins) {
-      if (gate_closed()) return false;
-      prefetch_next();
-      rest(spins);
-    }
-    return true;
+    if (opened_ + tiles - done_ > Memory::kOpened) done_ = await_done<Ops>(index_, opened_ + tiles, published_);
+    return opened_ + tiles - done_ <= Memory::kOpened;
   }
   __device__ __forceinline__ void publish_tiles(u32 count) {
     __syncwarp();
@@ -198,6 +162,7 @@ class CudaFetch : CudaStage {
   }
   /// Lane `lane` of `lanes` takes its share.
   __device__ __forceinline__ void copy_block(u32 block, const u8* from, u32 bytes, u32 lane, u32 lanes) const {
+    CCKS_NO_UNROLL
     for (u32 at = lane * 16; at < bytes; at += lanes * 16) ptx::copy_async_16(memory_.blocks[block] + at, from + at);
   }
   /// Once the copy is there. An op's operands then have addresses. Lane `lane` of `lanes` takes its share.
@@ -207,6 +172,7 @@ class CudaFetch : CudaStage {
     if (lane == 0) op->operands = reinterpret_cast<u64>(operands);
     if (!has_state) return;
     const u32 count = u32{op->input_count} + op->output_count;
+    CCKS_NO_UNROLL
     for (u32 i = lane; i < count; i += lanes) {
       if (operands[i].space != static_cast<u8>(wire::Space::state)) continue;
       operands[i].offset += state;
@@ -221,9 +187,6 @@ class CudaFetch : CudaStage {
     set_head(task);
     list_ = task.records;
     list_frame_ = task.frame;
-    list_events_ = task.events;
-    list_runs_ = task.runs;
-    list_state_ = task.state;
     list_epoch_ = task.task.epoch;
     list_task_ = task.list_task;
     list_skips_ = (task.task.slot_flags & wire::kTaskSkip) != 0;
@@ -303,7 +266,8 @@ class CudaFetch : CudaStage {
     if (body) flags |= kTileOpensTask | kTileClosesTask;
     if (body && (record.flags & wire::kRecordGuarded) != 0) flags |= kTileGuarded;
     memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(block), list_task_ + index, 0};
-    memory_.entries[at] = {list_events_, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, list_runs_, 0};
+    const TaskHead& head = memory_.heads[head_];
+    memory_.entries[at] = {head.events, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, head.runs, 0};
     memory_.body_faults[at] = 0;
   }
 
@@ -321,10 +285,10 @@ class CudaFetch : CudaStage {
     const Control control = memory_.controls[at];
     const u8 flags = memory_.records[at].flags;
     if (mine < count && (control.flags & Memory::kFresh) != 0) {
-      finish_copy(control.block, list_state_, (flags & wire::kRecordState) != 0, part, kLanesARecord);
+      finish_copy(control.block, memory_.heads[head_].state, (flags & wire::kRecordState) != 0, part, kLanesARecord);
     }
     publish_tiles(count);
-    prefetch_next();
+    prefetch_tiles<Ops>(published_);
   }
 
   /// Weights may have been written since the task before; whoever sent this one has waited for that. Bulk copies now see it too.
@@ -357,19 +321,6 @@ class CudaFetch : CudaStage {
     drain_ring(memory_);
   }
 
-  /// Of the tiles handed on, those that run next: what they read that no tile before them writes.
-  __device__ __forceinline__ void prefetch_next() {
-    const u32 gated = platform_.uniform(word(memory_.gated));
-    if (static_cast<i32>(prefetched_ - gated) < 0) prefetched_ = gated;
-    for (; prefetched_ != published_ && prefetched_ - gated < kPrefetchedTiles; ++prefetched_) {
-      const u32 at = slot(prefetched_);
-      const bool streamed = (memory_.records[at].flags & wire::kRecordStreamed) != 0;
-      if (streamed && memory_.controls[at].kind == TileKind::body && !memory_.streams(at)) prefetch(memory_.entries[at]);
-    }
-  }
-  __device__ __forceinline__ void prefetch(const Memory::Entry& entry) const {
-    prefetch_operands<Ops>(platform_.control_lane(), kWarpLanes, *entry.frame, *entry.op, entry.tile);
-  }
 
   // ---- tasks that are cut into tiles here ----
 
@@ -486,14 +437,11 @@ class CudaFetch : CudaStage {
     const TileKind kind = stager.kind();
     stager.next_of_task(tile, staging.view.op);
     const bool op_tile = kind == TileKind::body || kind == TileKind::skip;
-    const bool queued = parsed.task.inbox.op == wire::kOpQueue;
+    const bool queued = kWorkerQueues && parsed.task.inbox.op == wire::kOpQueue;
     const wire::TileCoord coord = op_tile ? wire::tile_coord(staging.view.op->grid, tile.tile) : wire::TileCoord{};
     Watched watched;
     // A queue has waited already.
     if (kind == TileKind::body && !queued) watched = find_events(staging, coord, first, tile, parsed);
-    while (__popc(static_cast<int>(__ballot_sync(kFullWarp, watched.mine))) > static_cast<int>(wire::kRecordWaits)) {
-      emit_waits(watched, staging, tile, parsed);
-    }
     if (!await_room()) return;
     const u32 at = slot(opened_);
     wire::TileRecord& record = memory_.records[at];
@@ -516,7 +464,7 @@ class CudaFetch : CudaStage {
     }
     hand_on();
     if (op_tile && !queued && staging.signal_count > wire::kRecordSignals) emit_signals(parsed, staging, coord, tile);
-    prefetch_next();
+    prefetch_tiles<Ops>(published_);
   }
   __device__ __forceinline__ void set_control(u32 at, TileKind kind, u32 flags, const Parsed& parsed, u32 tile) {
     const OpenTask& task = parsed.task;
@@ -532,22 +480,40 @@ class CudaFetch : CudaStage {
     pass_streams();
   }
 
-  /// Lane w finds the events of wait w that no earlier tile of the task has waited for; then lane i takes the i-th of all,
-  /// and what this worker completes itself is left out. Those beyond the lanes, and beyond a record, go into records before.
+  /// A wait a lane finds its events, of those that no earlier tile of the task has waited for; then, as many as there are lanes at a
+  /// time, a lane takes one, and what this worker completes itself is left out. Those that do not fit the tile's record go into
+  /// records before it.
   __device__ __forceinline__ Watched find_events(Staging& staging, const wire::TileCoord& coord, bool first, const StagedTile& tile,
                                  const Parsed& parsed) {
-    const u32 lane = platform_.control_lane();
-    const u32 wait_count = staging.wait_count;
+    const u32 lane = platform_.control_lane(), wait_count = staging.wait_count;
+    const bool many = wait_count > kWarpLanes;
     Watched out;
-    if (wait_count == 0) return out;
-    u32 events = 0;
-    if (lane < wait_count && wait_count <= kWarpLanes) {
-      const wire::EventRect rect = wire::wait_rect(staging.wait, coord);
-      if (first || !wire::rect_covers(staging.rect, rect)) events = wire::rect_count(rect);
-      staging.rect = rect;
+    CCKS_NO_UNROLL
+    for (u32 group = 0; group < wait_count; group += kWarpLanes) {
+      const u32 waits = wait_count - group < kWarpLanes ? wait_count - group : kWarpLanes;
+      u32 events = 0;
+      if (lane < waits) {
+        if (many) staging.wait = staging.view.waits[group + lane];
+        const wire::EventRect rect = wire::wait_rect(staging.wait, coord);
+        if (first || many || !wire::rect_covers(staging.rect, rect)) events = wire::rect_count(rect);
+        staging.rect = rect;
+      }
+      u32 all = 0, taken = 0;
+      do {
+        out = leave_out_own(staging, take_events(staging, events, waits, taken, all));
+        taken += kWarpLanes;
+        const u32 fit = taken >= all && group + kWarpLanes >= wait_count ? wire::kRecordWaits : 0;
+        while (static_cast<u32>(__popc(static_cast<int>(__ballot_sync(kFullWarp, out.mine)))) > fit) emit_waits(out, staging, tile, parsed);
+      } while (taken < all);
     }
+    return out;
+  }
+  /// Lane i takes event `taken` + i of all that lanes have found, `events` each.
+  __device__ __forceinline__ Watched take_events(const Staging& staging, u32 events, u32 waits, u32 taken, u32& all) const {
+    Watched out;
     u32 count = 0;
-    for (u32 w = 0; w < wait_count && wait_count <= kWarpLanes; ++w) {
+    CCKS_NO_UNROLL
+    for (u32 w = 0; w < waits; ++w) {
       const u32 here = platform_.from_lane(events, w);
       if (here == 0) continue;
       const u32 lo = platform_.from_lane(staging.rect.span[0].lo, w), from = platform_.from_lane(staging.rect.span[1].lo, w);
@@ -555,41 +521,24 @@ class CudaFetch : CudaStage {
       const u32 event_first = platform_.from_lane(staging.wait.event_first, w);
       const u32 stride0 = platform_.from_lane(static_cast<u32>(staging.wait.axis[0].stride), w);
       const u32 stride1 = platform_.from_lane(static_cast<u32>(staging.wait.axis[1].stride), w);
-      const u32 all = platform_.from_lane(staging.wait.total, w);
-      if (lane >= count && lane < count + here) {
-        const u32 i = lane - count, row = i < width ? 0 : i / width;
+      const u32 total = platform_.from_lane(staging.wait.total, w);
+      const u32 i = taken + platform_.control_lane() - count;
+      if (i < here) {
+        const u32 row = i < width ? 0 : i / width;
         out.event = event_first + (lo + row) * stride0 + (from + i - row * width) * stride1;
-        out.total = all;
+        out.total = total;
         out.mine = true;
       }
       count += here;
     }
-    if (count > kWarpLanes || wait_count > kWarpLanes) return find_many(staging, coord, tile, parsed);
-    return leave_out_own(staging, out);
+    all = count;
+    return out;
   }
 
   __device__ __forceinline__ Watched leave_out_own(const Staging& staging, Watched out) const {
     const bool guarded = staging.view.op->guard_count > 0;
     if (out.mine && !guarded) out.mine = own_count(staging, out.event) != out.total;
     return out;
-  }
-
-  /// More events than lanes: one wait after the other.
-  __device__ __forceinline__ Watched find_many(Staging& staging, const wire::TileCoord& coord, const StagedTile& tile, const Parsed& parsed) {
-    for (u32 w = 0; w < staging.wait_count; ++w) {
-      const wire::WaitParams& wait = staging.view.waits[w];
-      const wire::EventRect rect = wire::wait_rect(wait, coord);
-      const u32 count = wire::rect_count(rect);
-      for (u32 first = 0; first < count; first += kWarpLanes) {
-        const u32 i = first + platform_.control_lane();
-        Watched here;
-        here.mine = i < count;
-        if (here.mine) here.event = wire::rect_event(wait, rect, i), here.total = wait.total;
-        here = leave_out_own(staging, here);
-        while (__any_sync(kFullWarp, here.mine)) emit_waits(here, staging, tile, parsed);
-      }
-    }
-    return {};
   }
 
   /// A record that only waits, for the first kRecordWaits that lanes watch; they are then theirs no longer.
@@ -658,23 +607,18 @@ class CudaFetch : CudaStage {
   }
 
   Source& source_;
-  Watch& watch_;
-  // Tiles since the launch: done, operands asked for, handed on, opened, records asked for.
-  u32 done_ = 0, prefetched_ = 0, published_ = 0, opened_ = 0, requested_ = 0;
+  // Tiles since the launch: done, handed on, opened, records asked for.
+  u32 done_ = 0, published_ = 0, opened_ = 0, requested_ = 0;
   u32 head_ = 0;
   u32 parsed_first_ = 0, parsed_count_ = 0;
   u32 finished_tiles_ = 0;  // of the first task, by an earlier launch
   u32 unlooked_ = 0;        // looks at the ring since the last look at the clock
-  u64 looked_at_ = 0;
   const wire::RunFrame* copied_frame_ = nullptr;
   u32 copied_epoch_ = 0, copied_op_ = kNoOp, copied_block_ = 0;
   bool copied_whole_ = false;
   // The list of records under way.
   const wire::TileRecord* list_ = nullptr;
   const wire::RunFrame* list_frame_ = nullptr;
-  const u32* list_events_ = nullptr;
-  u64 list_state_ = 0;
-  u32 list_runs_ = 0;
   u32 list_epoch_ = 0, list_first_ = 0, list_end_ = 0;
   u32 list_task_ = 0;
   bool list_taken_ = false, list_skips_ = false;

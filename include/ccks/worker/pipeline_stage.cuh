@@ -9,6 +9,9 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
+template <>
+inline constexpr bool kTakesQueues<CudaPlatform> = kWorkerQueues;
+
 inline constexpr u32 kServiceWarps = 4;
 inline constexpr u32 kPipelineThreads = kCudaLanes + kServiceWarps * kWarpLanes;
 
@@ -61,12 +64,25 @@ struct CudaPipelineMemory {
     u32 block;      // kNoBlock: none
     bool fresh;     // the copy was begun for this task
   };
+  /// What the fetching warp remembers of its looks at the host and at the clock (pipeline_looks.cuh).
+  struct Looks {
+    Heartbeat beat;
+    u64 at, idle_since;
+  };
+  /// What a warp that waits remembers of its looks at the clock, and what the last was worth: WaitEnd::Code.
+  struct Waiting {
+    Patience patience;
+    u32 code;
+  };
   /// How often earlier tiles of this worker add to an event in one run.
   struct OwnEvent {
     u32 event, slot, epoch, count;
   };
 
   WorkerShared<kWarpLanes> shared;
+  wire::WorkerParams params;  // of the launch, for functions that are not inlined
+  Looks looks;
+  Waiting waiting[2];         // gate, post
   alignas(128) wire::TileRecord records[kRing];
   Control controls[kRing];
   Entry entries[kRing];
@@ -83,6 +99,7 @@ struct CudaPipelineMemory {
   StreamFill fill;
   ResumePoint resume;  // where the gate left an inbox task, published with closing
   u32 fetched, gated, bodies, synced, signalled, posted;
+  u32 prefetched;      // tiles whose operands the fetching warp has asked for; nobody else looks
   u32 gate_left, closing, leave, abandon, suspend, stop, attention;
   alignas(128) u8 blocks[kBlocks][kBlockBytes];
 
@@ -97,6 +114,12 @@ struct CudaPipelineMemory {
   }
 };
 
+/// Of this block. By a function, so that those that are not inlined know where it lies. As bytes: nothing in it is initialized.
+__device__ inline CudaPipelineMemory& pipeline_memory() {
+  __shared__ alignas(CudaPipelineMemory) u8 memory[sizeof(CudaPipelineMemory)];
+  return reinterpret_cast<CudaPipelineMemory&>(memory);
+}
+
 /// The parts of an op's block (wire::BlockRef). Of a block that came with a record, waits and signals are missing.
 __device__ inline OpView view_of_block(const void* block) {
   const auto* op = static_cast<const wire::OpParams*>(block);
@@ -106,6 +129,12 @@ __device__ inline OpView view_of_block(const void* block) {
   return {op, waits, reinterpret_cast<const wire::SignalParams*>(waits + op->wait_count), guards};
 }
 
+inline constexpr u32 kHotSpins = 256, kNapNs = 32;
+/// In the `spins`-th turn of a stage that waits for another warp of the block: after a while it naps.
+__device__ __forceinline__ void rest(u32 spins) {
+  if (spins > kHotSpins) __nanosleep(kNapNs);
+}
+
 /// One object a warp and role; all of a block share `memory`.
 class CudaStage {
  protected:
@@ -113,8 +142,6 @@ class CudaStage {
   using Control = Memory::Control;
   using Parsed = Memory::Parsed;
   static constexpr u32 kBodyWarps = kCudaLanes / kWarpLanes;
-  static constexpr u32 kHotSpins = 256;    // of a stage that waits for another warp of the block: then it naps
-  static constexpr u32 kNapNs = 32;
 
   __device__ CudaStage(Memory& memory, const wire::WorkerParams& params, u32 index)
       : memory_(memory), params_(params), index_(index), platform_(memory.shared) {}
@@ -130,9 +157,6 @@ class CudaStage {
     set_word(memory_.attention, 1);
   }
   __device__ static u32 slot(u32 tile) { return tile % Memory::kRing; }
-  __device__ static void rest(u32 spins) {
-    if (spins > kHotSpins) __nanosleep(kNapNs);
-  }
   __device__ bool body_ended(u32 body) const {
     return static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.synced) - (body + 1)) >= 0;  // [P12] pairs with [P11]
   }

@@ -15,9 +15,12 @@
 //   u64 now_ns()                          device clock; the same value for all control lanes
 //   bool control()                        this lane is a control lane
 //   bool leader()                         this lane is the one control lane that stores
+//   bool stores()                         this lane stores words that all control lanes hold: the leader; or each of them, where that is one
+//                                         access and saves a branch that parts them
 //   u32 control_lane(), control_lanes()
 // Collective over the control lanes:
 //   T uniform(T)                          the leader's value (u32, u64)
+//   bool any_lane(bool)                  whether it is true on one of them
 //   u32 first_lane(bool)                  lowest control lane where true, control_lanes() if none
 //   u32 from_lane(u32 value, u32 lane)    that lane's value
 //   u32 count_lanes(bool, u32& rank)      control lanes where true; rank: how many of them are lower than this one
@@ -43,16 +46,18 @@ using wire::u8;
 
 /// The collective part of a Platform whose workers have one control lane: there is nobody to agree with.
 struct OneControlLane {
-  static constexpr bool control() { return true; }
-  static constexpr bool leader() { return true; }
-  static constexpr u32 control_lane() { return 0; }
-  static constexpr u32 control_lanes() { return 1; }
+  CCKS_HD static constexpr bool control() { return true; }
+  CCKS_HD static constexpr bool leader() { return true; }
+  CCKS_HD static constexpr bool stores() { return true; }
+  CCKS_HD static constexpr u32 control_lane() { return 0; }
+  CCKS_HD static constexpr u32 control_lanes() { return 1; }
   template <class T>
-  static constexpr T uniform(T value) { return value; }
-  static constexpr u32 first_lane(bool here) { return here ? 0 : 1; }
-  static constexpr u32 from_lane(u32 value, u32) { return value; }
-  static constexpr u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
-  static constexpr void converge() {}
+  CCKS_HD static constexpr T uniform(T value) { return value; }
+  CCKS_HD static constexpr bool any_lane(bool here) { return here; }
+  CCKS_HD static constexpr u32 first_lane(bool here) { return here ? 0 : 1; }
+  CCKS_HD static constexpr u32 from_lane(u32 value, u32) { return value; }
+  CCKS_HD static constexpr u32 count_lanes(bool here, u32& rank) { return rank = 0, here ? 1 : 0; }
+  CCKS_HD static constexpr void converge() {}
 };
 
 enum class StepKind : u32 { body = 0, leave = 1 };
@@ -66,6 +71,13 @@ struct WorkerStep {
   u32 fault;   // FaultCode a lane met in the body; cleared by the leader before each body
 };
 
+/// What scheduling has cost one end of a ready queue (C9), alike on all control lanes. publish() writes it to the worker's line.
+struct QueueCost {
+  u64 atomics = 0;  // read-modify-writes
+  u64 polls = 0;    // looks at a place that was still empty
+  u64 ns = 0;       // time in finish(): adding, counting, pushing
+};
+
 /// Memory that all lanes of a worker share, next to the scratch of the ops.
 template <u32 kPollSlots>
 struct WorkerShared {
@@ -73,14 +85,18 @@ struct WorkerShared {
   wire::Task listed[kPollSlots];  // the next tasks of the list under way
   wire::BlockRef blocks[kPollSlots];  // where their ops lie, for platforms that stage ops
   wire::RunFrame head;            // of the run whose tasks are being taken
+  QueueCost queue_takes;          // the leader's
   WorkerStep step;
 };
+
+/// What is visible to whoever has seen a record. Tasks leave everything in the device's memory; reports and traces lie elsewhere.
+enum class Publishes : u32 { itself, device_memory, all };
 
 /// Patience is how long a wait has lasted, as far as this worker was there to see it. Of the time between two looks only
 /// kLongestLookNs counts: a process that was stopped, or a GPU that others had, has not waited.
 class Patience {
  public:
-  CCKS_HD_ANY explicit Patience(u64 now) : looked_at_(now) {}
+  CCKS_HD_ANY explicit Patience(u64 now = 0) : looked_at_(now) {}
   CCKS_HD_ANY bool over(u64 now, u64 limit_ns) {
     const u64 step = now - looked_at_;
     looked_at_ = now;

@@ -56,10 +56,12 @@ class CudaPlatform {
   __device__ u64 now_ns() const { return uniform(ptx::globaltimer()); }
 
   __device__ bool leader() const { return control_lane() == 0; }
+  __device__ static constexpr bool stores() { return true; }
   __device__ u32 control_lane() const { return threadIdx.x % kWarpLanes; }
   __device__ static constexpr u32 control_lanes() { return kWarpLanes; }
   __device__ u32 uniform(u32 v) const { return __shfl_sync(kFullWarp, v, 0); }
   __device__ u64 uniform(u64 v) const { return __shfl_sync(kFullWarp, v, 0); }
+  __device__ bool any_lane(bool here) const { return __any_sync(kFullWarp, here) != 0; }
   __device__ u32 first_lane(bool here) const {
     const u32 lanes = __ballot_sync(kFullWarp, here);
     return lanes == 0 ? kWarpLanes : static_cast<u32>(__ffs(static_cast<int>(lanes)) - 1);
@@ -101,6 +103,16 @@ class CudaPlatform {
   }
   __device__ static void posted() {}
 
+  /// By the leader, for all control lanes. Not inlined: to ptxas a branch for one lane parts the warp.
+  __device__ __noinline__ static void put_slot(void* slot, u64 low, u64 high, Publishes what) {
+    if (threadIdx.x % kWarpLanes != 0) return;
+    switch (what) {
+      case Publishes::itself: CudaAtoms::store_slot_relaxed(slot, {low, high}); break;
+      case Publishes::device_memory: CudaAtoms::store_slot_release_device(slot, {low, high}); break;  // [R5]
+      case Publishes::all: CudaAtoms::store_slot_release(slot, {low, high}); break;                   // [R1]
+    }
+  }
+
  private:
   static constexpr u32 kHotSpins = 16;
   static constexpr u32 kNapNs = 50;
@@ -111,6 +123,12 @@ class CudaPlatform {
   WorkerShared<kPollSlots>& shared_;
   u32 poll_lanes_ = kIdleLanes;
 };
+
+#if defined(CCKS_WORKER_QUEUES)
+inline constexpr bool kWorkerQueues = CCKS_WORKER_QUEUES != 0;
+#else
+inline constexpr bool kWorkerQueues = true;
+#endif
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

@@ -77,6 +77,15 @@ __device__ __forceinline__ void red_release_gpu_add(u32* p, u32 v) {
 __device__ __forceinline__ void red_relaxed_gpu_add(u32* p, u32 v) {
   asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
+// The same where `here`: one instruction, and no branch that parts the warp.
+__device__ __forceinline__ void red_release_gpu_add_if(bool here, u32* p, u32 v) {
+  asm volatile("{ .reg .pred %here; setp.ne.u32 %here, %2, 0; @%here red.release.gpu.global.add.u32 [%0], %1; }"
+               ::"l"(p), "r"(v), "r"(u32{here}) : "memory");
+}
+__device__ __forceinline__ void red_relaxed_gpu_add_if(bool here, u32* p, u32 v) {
+  asm volatile("{ .reg .pred %here; setp.ne.u32 %here, %2, 0; @%here red.relaxed.gpu.global.add.u32 [%0], %1; }"
+               ::"l"(p), "r"(v), "r"(u32{here}) : "memory");
+}
 
 // ---- within a block: words in shared memory, barriers of some of its warps, copies that go on in the background --------
 

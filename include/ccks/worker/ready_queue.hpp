@@ -42,13 +42,6 @@ enum class QueueLook : u32 {
   drained = 2,  // every task of the run has been claimed
 };
 
-/// What scheduling has cost this end (C9), alike on all control lanes. publish() writes it to the worker's line.
-struct QueueCost {
-  u64 atomics = 0;  // read-modify-writes
-  u64 polls = 0;    // looks at a place that was still empty
-  u64 ns = 0;       // time in finish(): adding, counting, pushing
-};
-
 /// Takes tasks from one queue at a time. On the control lanes; replicated there.
 template <class Platform>
 class QueueSource {
@@ -75,7 +68,7 @@ class QueueSource {
       // Relaxed until the entry is there: every acquire costs an SM its L1.
       entry = platform_.uniform(platform_.atoms().queue_load_relaxed(word));
       if (!wire::queue_entry_is_of(entry, queue_.tag())) {
-        ++cost_.polls;
+        if (platform_.leader()) ++platform_.shared().queue_takes.polls;
         return QueueLook::nothing;
       }
       (void)platform_.atoms().queue_load_acquire(word);  // [QE4] pairs with [QE3]
@@ -90,8 +83,8 @@ class QueueSource {
   /// For people: relaxed.
   CCKS_HD_ANY void publish(wire::WorkerLine* line) {
     if (!platform_.leader()) return;
-    platform_.atoms().link_store_relaxed(&line->queue_take_atomics, cost_.atomics);
-    platform_.atoms().link_store_relaxed(&line->queue_polls, cost_.polls);
+    platform_.atoms().link_store_relaxed(&line->queue_take_atomics, platform_.shared().queue_takes.atomics);
+    platform_.atoms().link_store_relaxed(&line->queue_polls, platform_.shared().queue_takes.polls);
   }
 
  private:
@@ -100,14 +93,13 @@ class QueueSource {
     if (platform_.leader()) before = platform_.atoms().queue_add_relaxed(&queue_.counters()->claimed, 1);
     place_ = platform_.uniform(before) - queue_.run * (head.task_count + head.workers);
     claimed_ = true;
-    ++cost_.atomics;
+    if (platform_.leader()) ++platform_.shared().queue_takes.atomics;
   }
 
   Platform& platform_;
   QueueView queue_;
   u32 place_ = 0;
   bool claimed_ = false;
-  QueueCost cost_;
 };
 
 /// One event that a finished task adds to.

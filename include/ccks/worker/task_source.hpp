@@ -23,6 +23,11 @@ struct OpenTask : TaskHead {
   wire::FaultCode fault = wire::FaultCode::bad_op;  // if kind is fault
 };
 
+/// Whether workers of this platform take part in ready queues. Where no arm asks for it, a GPU's are made without (CCKS_WORKER_QUEUES):
+/// it is a sixth of the loop's code. A task of a queue is then one that cannot be opened.
+template <class Platform>
+inline constexpr bool kTakesQueues = true;
+
 template <class Platform>
 class TaskSource {
  public:
@@ -42,7 +47,12 @@ class TaskSource {
   /// Whether the next task opens an inbox task.
   CCKS_HD_ANY bool between_inbox_tasks() const { return list_next_ >= list_end_ && !queued(); }
   /// Whether the worker helps with a queue: then poll() looks there, once all tasks taken before have run.
-  CCKS_HD_ANY bool queued() const { return queue_.joined(); }
+  CCKS_HD_ANY bool queued() const {
+    if constexpr (kTakesQueues<Platform>)
+      return queue_.joined();
+    else
+      return false;
+  }
   /// Gives up on the queue: the next task is a fault.
   CCKS_HD_ANY void fail(wire::FaultCode code) {
     queue_fault_ = code;
@@ -74,10 +84,14 @@ class TaskSource {
     out.open_flags = 0;
     out.records = nullptr;
     out.fault = wire::FaultCode::bad_op;
-    if (list_next_ < list_end_) return take_listed(out);
-    if (queued()) return take_queued(out);
-    take_inbox(out);
-    out.open_flags |= kTileOpensInbox;
+    u32 opens = 0;
+    if (list_next_ >= list_end_) {
+      if (queued()) return take_queued(out);
+      take_inbox(out);
+      opens = kTileOpensInbox;
+    }
+    if (list_next_ < list_end_) take_listed(out);  // the one place: it is long
+    out.open_flags |= opens;
   }
 
  private:
@@ -95,7 +109,9 @@ class TaskSource {
     out.kind = TileKind::fault;
     if (!find_frame()) return;
     name_frame(out);
-    if (inbox_task_.op == wire::kOpQueue) return join_queue(out);
+    if constexpr (kTakesQueues<Platform>) {
+      if (inbox_task_.op == wire::kOpQueue) return join_queue(out);
+    }
     if (inbox_task_.op != wire::kOpList) return open(out, wire::BlockRef{}, false);
     if (inbox_task_.tile >= head().list_count) return;
     const wire::ListParams list = frame_at<wire::ListParams>(*frame_, head().lists)[inbox_task_.tile];
@@ -107,7 +123,6 @@ class TaskSource {
     list_end_ = list.first + list.count;
     chunk_first_ = chunk_end_ = list_next_;
     resume_list_ = 0;
-    if (list_next_ < list_end_) return take_listed(out);
     out.kind = TileKind::empty;
   }
 

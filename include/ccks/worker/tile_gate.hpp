@@ -29,45 +29,43 @@ class EventWait {
       : platform_(platform), params_(params), index_(index) {}
 
   /// `amount`: what counters[event] has to stand at, less `*base` if there is one. It is read while the first look at the event
-  /// is on its way. Stop as in TileGate::pass.
+  /// is on its way. `silent`: whoever adds to it has stored nothing, and what waits reads nothing (kOpSilent): a pipeline then acquires
+  /// nothing. False: it ended otherwise, as `end` says. Stop as in TileGate::pass.
   CCKS_ANY_SIDE
   template <class Stop>
-  CCKS_HD WaitEnd wait(const u32* counters, u32 event, u32 amount, const u32* base, Stop& stop) {
+  CCKS_HD bool wait(const u32* counters, u32 event, u32 amount, const u32* base, bool silent, Stop& stop, WaitEnd& end) {
     const u32* counter = counters + event;
     const u32 target = base == nullptr ? amount : *base + amount;
     u64 since = 0;
-    Patience patience(0);
-    bool looked = false;
     for (u32 spins = 0;; ++spins) {
       // A look that acquires waits for itself before the next: on an H200 a layer of empty tasks took 57 ns more with them.
       const bool acquires = !Platform::kPipelined && (spins == 0 || stop.idle());
       const u32 value = acquires ? platform_.atoms().event_load_acquire(counter) : platform_.atoms().event_load_relaxed(counter);
-      const u32 late = platform_.first_lane(!wire::event_reached(value, target));
-      if (late == platform_.control_lanes()) {
+      const bool late = !wire::event_reached(value, target);
+      if (!platform_.any_lane(late)) {
         // [E2] Reads what the last look saw, or later: its value needs no look, and ptxas leaves only the drop of the L1 of it. Not
         // behind !acquires, for which ptxas 13.0 takes a predicate that never holds here: bodies then read lines of before.
-        if (Platform::kPipelined || !acquires) (void)platform_.atoms().event_load_acquire(counter);
+        if (Platform::kPipelined ? !silent : !acquires) (void)platform_.atoms().event_load_acquire(counter);
         break;
       }
       if (spins == 0) {
         stop.blocked();
-        if (timed()) since = platform_.now_ns();
+        if constexpr (kTimed) since = platform_.now_ns();
       }
       if (spins % kSpinsPerClock == kSpinsPerClock - 1) {
-        if (!looked) patience = Patience(platform_.now_ns());
-        looked = true;
-        const wire::ParkRequest asked = stop.asked();
-        if (asked == wire::kParkSuspend) return {WaitEnd::suspend};
-        const bool abandoned = asked == wire::kParkAbandon;
-        if (abandoned || patience.over(platform_.now_ns(), params_.spin_deadline_ns)) {
-          return {abandoned ? WaitEnd::abandoned : WaitEnd::overdue, platform_.from_lane(event, late),
-                  platform_.from_lane(value, late), platform_.from_lane(target, late)};
+        const WaitEnd::Code code = look(stop, spins == kSpinsPerClock - 1);
+        if (code != WaitEnd::ready) {
+          const u32 lane = platform_.first_lane(late);
+          end = {code, platform_.from_lane(event, lane), platform_.from_lane(value, lane), platform_.from_lane(target, lane)};
+          return false;
         }
       }
       platform_.relax(spins);
     }
-    if (since != 0 && timed()) waited_ns_ += platform_.now_ns() - since;
-    return {};
+    if constexpr (kTimed) {
+      if (since != 0) waited_ns_ += platform_.now_ns() - since;
+    }
+    return true;
   }
 
   /// Waits for the verdict on `task`, an inbox task that is a draft. Stop as above. `first`: of its tiles in this launch.
@@ -78,24 +76,21 @@ class EventWait {
     if (decided_) return {};
     const wire::Task* inbox = reinterpret_cast<const wire::Task*>(params_.inboxes) + static_cast<u64>(index_) * params_.inbox_slots;
     const wire::Task* slot = inbox + ((task.seq - 1) & (params_.inbox_slots - 1));
-    const u64 since = platform_.now_ns();
-    Patience patience(since);
+    u64 since = 0;
+    if constexpr (kTimed) since = platform_.now_ns();
     for (u32 spins = 0;; ++spins) {
       const u32 flags = look_at_flags(slot);
       if ((flags & wire::kTaskDraft) == 0) {
         skips_ = (flags & wire::kTaskSkip) != 0;
         decided_ = true;
-        if (timed()) waited_ns_ += platform_.now_ns() - since;
+        if constexpr (kTimed) waited_ns_ += platform_.now_ns() - since;
         return {};
       }
       if (spins == 0) stop.blocked();
       if (spins % kLooksPerClock == kLooksPerClock - 1) {
-        const wire::ParkRequest asked = stop.asked();
-        if (asked == wire::kParkSuspend) return {WaitEnd::suspend};
-        const bool abandoned = asked == wire::kParkAbandon;
-        if (abandoned || patience.over(platform_.now_ns(), params_.spin_deadline_ns)) {
-          return {abandoned ? WaitEnd::abandoned : WaitEnd::overdue, wire::kVerdictEvent, flags, 0};
-        }
+        const WaitEnd::Code code = look(stop, spins == kLooksPerClock - 1);
+        if (code == WaitEnd::suspend) return {WaitEnd::suspend};
+        if (code != WaitEnd::ready) return {code, wire::kVerdictEvent, flags, 0};
       }
       // A look over the link takes longer than any nap.
       if constexpr (!Platform::kPipelined) platform_.relax(spins);
@@ -104,15 +99,31 @@ class EventWait {
   /// What the last verdict was.
   CCKS_HD_ANY bool skips() const { return skips_; }
 
-  /// Time spent waiting since the last reset; only where timed().
+  /// Time spent waiting since the last reset; only where kTimed.
   CCKS_HD_ANY u64 waited_ns() const { return waited_ns_; }
   CCKS_HD_ANY void reset() { waited_ns_ = 0; }
-  /// A pipeline looks at the clock only for traces: between an event and the body that waits for it, every cycle counts.
-  CCKS_HD_ANY bool timed() const { return !Platform::kPipelined || params_.trace != 0; }
 
  private:
+  /// A pipeline looks at the clock only for traces, and does so itself: between an event and the body that waits for it, every
+  /// cycle counts.
+  static constexpr bool kTimed = !Platform::kPipelined;
   static constexpr u32 kSpinsPerClock = 64;
   static constexpr u32 kLooksPerClock = Platform::kPipelined ? 8 : kSpinsPerClock;
+
+  /// Whether the wait ends without what it waits for; `ready` if not. `first`: the first look of a wait, whose patience begins.
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD WaitEnd::Code look(Stop& stop, bool first) {
+    if constexpr (requires { stop.look(first); }) {
+      return stop.look(first);
+    } else {
+      if (first) patience_ = Patience(platform_.now_ns());
+      const wire::ParkRequest asked = stop.asked();
+      if (asked == wire::kParkSuspend) return WaitEnd::suspend;
+      if (asked == wire::kParkAbandon) return WaitEnd::abandoned;
+      return patience_.over(platform_.now_ns(), params_.spin_deadline_ns) ? WaitEnd::overdue : WaitEnd::ready;
+    }
+  }
 
   /// One lane looks: the others have other things to do, or are of its warp. The upper half of the slot has the flags. Relaxed: a
   /// verdict publishes nothing else. Not several looks at once: they queue, and a reaction on an H200 took 6.0 us instead of 4.0.
@@ -126,6 +137,7 @@ class EventWait {
   const wire::WorkerParams& params_;
   u32 index_;
   u64 waited_ns_ = 0;
+  Patience patience_;
   bool decided_ = false, skips_ = false;  // the draft under way
 };
 
@@ -137,7 +149,8 @@ class TileGate {
 
   /// Waits; then kind is body, skip, suspend, or fault with its details.
   /// Stop has ParkRequest asked(), looked at now and then, of which abandon and suspend end a wait; void blocked(), called
-  /// once before a wait that does not succeed at once; and bool idle(), whether no body of the worker runs meanwhile.
+  /// once before a wait that does not succeed at once; and bool idle(), whether no body of the worker runs meanwhile. Instead of asked() it
+  /// may have WaitEnd::Code look(bool first), see EventWait::look.
   CCKS_ANY_SIDE
   template <class Stop>
   CCKS_HD void pass(StagedTile& tile, Stop& stop) {
@@ -215,8 +228,8 @@ class TileGate {
     for (u32 first = 0; first < count; first += platform_.control_lanes()) {
       const u32 i = first + platform_.control_lane();
       const u32 event = wire::rect_event(wait, rect, i < count ? i : first);
-      const WaitEnd end = wait_.wait(tile.events, event, tile.amount(wait.total), tile.bases + event, stop);
-      if (end.code != WaitEnd::ready) return set_end(tile, end), false;
+      WaitEnd end;
+      if (!wait_.wait(tile.events, event, tile.amount(wait.total), tile.bases + event, false, stop, end)) return set_end(tile, end), false;
     }
     return true;
   }

@@ -44,7 +44,7 @@ class WorkerLoop {
  public:
   /// Both must outlive the loop.
   CCKS_HD_ANY WorkerLoop(Platform& platform, const wire::WorkerParams& params, u32 index)
-      : platform_(platform), params_(params), index_(index), watch_(platform, params, index), source_(platform, params, index),
+      : platform_(platform), params_(params), index_(index), watch_(platform, params, index, beat_), source_(platform, params, index),
         gate_(platform, params, index), signals_(platform), queue_signals_(platform), post_(platform, params, index) {}
 
   /// Runs until the worker leaves. Every lane calls it.
@@ -99,6 +99,7 @@ class WorkerLoop {
     while (!post_.left()) {
       if (next_tile() && begin_tile()) return;
     }
+    post_.say_left();
     if (platform_.leader()) platform_.shared().step.kind = StepKind::leave;
   }
 
@@ -263,6 +264,7 @@ class WorkerLoop {
   Platform& platform_;
   const wire::WorkerParams& params_;
   u32 index_;
+  Heartbeat beat_;
   LeaveWatch<Platform> watch_;
 
   // Replicated in the control lanes; other lanes never look.

@@ -13,6 +13,7 @@
 #include "ccks/worker/op_entry.hpp"
 #include "ccks/worker/platform.hpp"
 #include "ccks/worker/staged_tile.hpp"
+#include "ccks/worker/tile_gate.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -39,7 +40,7 @@ class WorkerPost {
     trace_count_ = platform_.uniform(atoms_.link_load_relaxed(&line_->trace_count));
     outbox_ = wire::RingWriter<Record, Atoms>(records, params_.outbox_slots, produced, atoms_);
     outbox_consumed_ = platform_.uniform(atoms_.link_load_acquire(&host_->outbox_consumed));  // [R4]
-    if (platform_.leader()) {
+    if (platform_.stores()) {
       atoms_.link_store_relaxed(&line_->fault, static_cast<u32>(wire::FaultCode::none));
       atoms_.link_store_release(&line_->state, static_cast<u32>(wire::WorkerState::running));  // [W1]
     }
@@ -51,7 +52,7 @@ class WorkerPost {
     return {platform_.uniform(atoms_.link_load_relaxed(&line_->resume_list_task)),
             platform_.uniform(atoms_.link_load_relaxed(&line_->resume_tile))};
   }
-  /// True once the worker has said that it leaves.
+  /// True once the worker leaves; say_left() tells the host.
   CCKS_HD_ANY bool left() const { return left_; }
   /// Inbox tasks finished so far, over all launches.
   CCKS_HD_ANY u32 consumed_tasks() const { return consumed_tasks_; }
@@ -62,18 +63,19 @@ class WorkerPost {
     return outbox_.position() - outbox_consumed_ < params_.outbox_slots;
   }
 
-  /// Copies the report of `op`, whose task has run, and announces it. False: a fault was posted instead. Stop as in
+  /// Copies the report of `op`, whose task has run, and announces it. False: the worker leaves with a fault. Stop as in
   /// TileGate::pass.
   CCKS_ANY_SIDE
   template <class Stop>
   CCKS_HD bool report(const wire::RunFrame& frame, const wire::OpParams& op, const wire::Task& task, Stop& stop) {
     const bool word = op.report_bytes == sizeof(u32);
-    if (!word) copy_report(atoms_, frame, op, platform_.control_lane(), platform_.control_lanes());
+    const u32* from = report_source(frame, op);
+    if (!word) copy_report(atoms_, from, frame, op, platform_.control_lane(), platform_.control_lanes());
     platform_.converge();
     const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(word ? wire::RecordKind::word : wire::RecordKind::report));
-    const u32 value = word ? *report_source(frame, op) : static_cast<u32>(op.report);
+    const u32 value = word ? *from : static_cast<u32>(op.report);
     const Record record{value, task.epoch, task.op, slot_kind, 0};
-    if (!has_room() && !wait_for_room(record, stop)) return false;
+    if (!wait_for_room(record, stop)) return false;
     put(record, word ? Publishes::itself : Publishes::all);
     return true;
   }
@@ -88,7 +90,7 @@ class WorkerPost {
     owed_release_ = owed_release_ || !nothing;
   }
   CCKS_HD_ANY bool owes_answer() const { return owed_; }
-  /// Waits until the answer fits; false: a fault was posted instead.
+  /// Waits until the answer fits; false: the worker leaves with a fault.
   CCKS_ANY_SIDE
   template <class Stop>
   CCKS_HD bool wait_to_answer(Stop& stop) {
@@ -103,21 +105,10 @@ class WorkerPost {
     owed_ = owed_release_ = false;
   }
 
-  /// Writes the fault where the host finds it; the worker leaves. Always false, for `return fault(...)`.
+  /// The worker leaves with a fault. Always false, for `return fault(...)`.
   CCKS_HD_ANY bool fault(const FaultDetails& details) {
-    if (platform_.leader()) {
-      atoms_.link_store_relaxed(&line_->fault, static_cast<u32>(details.code));
-      atoms_.link_store_relaxed(&line_->fault_op, details.op);
-      atoms_.link_store_relaxed(&line_->fault_slot, details.slot);
-      atoms_.link_store_relaxed(&line_->fault_epoch, details.epoch);
-      atoms_.link_store_relaxed(&line_->fault_tile, details.tile);
-      atoms_.link_store_relaxed(&line_->fault_event, details.event);
-      atoms_.link_store_relaxed(&line_->fault_value, details.value);
-      atoms_.link_store_relaxed(&line_->fault_target, details.target);
-    }
-    leave(wire::WorkerState::faulted,
-          {static_cast<u32>(details.code), details.epoch, static_cast<u16>(details.op),
-           static_cast<u16>(details.slot | static_cast<u32>(wire::RecordKind::fault)), 0});
+    fault_ = details;
+    left_ = true;
     return false;
   }
 
@@ -127,17 +118,26 @@ class WorkerPost {
   }
 
   CCKS_HD_ANY void leave_parked(wire::ParkReason reason, const ResumePoint& resume = {}) {
-    if (owed_ && has_room()) answer();
-    // A launch that has neither finished nor suspended a task has not begun the one that it was to take up in its middle: where
-    // that is stands in the line already.
-    const bool untouched = consumed_tasks_ == launched_at_ && resume.list_task == 0 && resume.tile == 0;
-    if (platform_.leader() && !untouched) {
-      atoms_.link_store_relaxed(&line_->resume_list_task, resume.list_task);
-      atoms_.link_store_relaxed(&line_->resume_tile, resume.tile);
+    reason_ = reason;
+    resume_ = resume;
+    left_ = true;
+  }
+
+  /// Tells the host, once left(): the last call. In one place, since it is long.
+  CCKS_HD_ANY void say_left() {
+    const bool faulted = fault_.code != wire::FaultCode::none;
+    if (!faulted && owed_ && has_room()) answer();
+    if (platform_.stores()) {
+      if (faulted) {
+        say_fault();
+      } else {
+        say_parked();
+      }
     }
-    if (platform_.leader()) atoms_.link_store_relaxed(&line_->park_reason, static_cast<u32>(reason));
-    leave(wire::WorkerState::parked,
-          {static_cast<u32>(reason), 0, wire::kOpPark, static_cast<u16>(wire::RecordKind::parked), 0});
+    const u16 kind = static_cast<u16>(faulted ? wire::RecordKind::fault : wire::RecordKind::parked);
+    leave(faulted ? wire::WorkerState::faulted : wire::WorkerState::parked,
+          faulted ? Record{static_cast<u32>(fault_.code), fault_.epoch, static_cast<u16>(fault_.op), static_cast<u16>(fault_.slot | kind), 0}
+                  : Record{static_cast<u32>(reason_), 0, wire::kOpPark, kind, 0});
   }
 
   /// A task is finished: `busy_ns` in its bodies, `wait_ns` in waits.
@@ -146,7 +146,7 @@ class WorkerPost {
     wait_ns_ += wait_ns;
   }
   CCKS_HD_ANY void flush_counters() {
-    if (!platform_.leader()) return;
+    if (!platform_.stores()) return;
     atoms_.link_store_relaxed(&line_->busy_ns, busy_ns_);
     atoms_.link_store_relaxed(&line_->wait_ns, wait_ns_);
   }
@@ -155,7 +155,7 @@ class WorkerPost {
   /// Appends to the worker's trace area; when it is full the oldest records go. The next release record publishes it.
   CCKS_HD_ANY void trace(const wire::Task& task, u64 start_ns, u64 wait_ns, u64 run_ns) {
     if (!tracing()) return;
-    if (platform_.leader()) {
+    if (platform_.stores()) {
       const u64 slot = static_cast<u64>(index_) * params_.trace_slots + trace_count_ % params_.trace_slots;
       u64* words = reinterpret_cast<u64*>(params_.trace) + slot * (sizeof(wire::TraceRecord) / sizeof(u64));
       atoms_.link_store_relaxed(&words[0], start_ns);
@@ -178,11 +178,13 @@ class WorkerPost {
     owed_ = owed_release_ = true;
   }
 
-  /// What is visible to whoever has seen a record. Tasks leave everything in the device's memory; reports and traces lie elsewhere.
-  enum class Publishes { itself, device_memory, all };
-
-  CCKS_HD_ANY void put(const Record& record, Publishes what) {
-    if (platform_.leader()) {
+  CCKS_HD_ANY void put(Record record, Publishes what) {
+    if constexpr (Platform::kPipelined) {
+      record.seq = wire::ring_seq(outbox_.position());
+      const wire::SlotWords words = wire::to_words(record);
+      platform_.put_slot(const_cast<Record*>(outbox_.next_slot()), words.low, words.high, what);
+      outbox_.skip();
+    } else if (platform_.leader()) {
       switch (what) {
         case Publishes::itself: outbox_.put_relaxed(record); break;
         case Publishes::device_memory: outbox_.put_release_device(record); break;  // [R5]
@@ -197,25 +199,55 @@ class WorkerPost {
   CCKS_ANY_SIDE
   template <class Stop>
   CCKS_HD bool wait_for_room(const Record& record, Stop& stop) {
-    Patience patience(platform_.now_ns());
+    Patience patience;
     for (u32 spins = 0; !has_room(); ++spins) {
       platform_.relax(spins);
       if (spins % kSpinsPerClock != kSpinsPerClock - 1) continue;
-      const bool abandoned = stop.abandoned();
-      if (!abandoned && !patience.over(platform_.now_ns(), params_.spin_deadline_ns)) continue;
+      const bool first = spins == kSpinsPerClock - 1;
+      bool abandoned = false, over = false;
+      if constexpr (requires { stop.look(first); }) {
+        const WaitEnd::Code code = stop.look(first);
+        abandoned = code == WaitEnd::abandoned;
+        over = code == WaitEnd::overdue;
+      } else {
+        if (first) patience = Patience(platform_.now_ns());
+        abandoned = stop.abandoned();
+        over = patience.over(platform_.now_ns(), params_.spin_deadline_ns);
+      }
+      if (!abandoned && !over) continue;
       return fault({abandoned ? wire::FaultCode::abandoned : wire::FaultCode::outbox_full, record.op, record.slot(),
                     record.epoch, record.value});
     }
     return true;
   }
 
+  CCKS_HD_ANY void say_fault() {
+    atoms_.link_store_relaxed(&line_->fault, static_cast<u32>(fault_.code));
+    atoms_.link_store_relaxed(&line_->fault_op, fault_.op);
+    atoms_.link_store_relaxed(&line_->fault_slot, fault_.slot);
+    atoms_.link_store_relaxed(&line_->fault_epoch, fault_.epoch);
+    atoms_.link_store_relaxed(&line_->fault_tile, fault_.tile);
+    atoms_.link_store_relaxed(&line_->fault_event, fault_.event);
+    atoms_.link_store_relaxed(&line_->fault_value, fault_.value);
+    atoms_.link_store_relaxed(&line_->fault_target, fault_.target);
+  }
+  CCKS_HD_ANY void say_parked() {
+    // A launch that has neither finished nor suspended a task has not begun the one that it was to take up in its middle: where
+    // that is stands in the line already.
+    const bool untouched = consumed_tasks_ == launched_at_ && resume_.list_task == 0 && resume_.tile == 0;
+    if (!untouched) {
+      atoms_.link_store_relaxed(&line_->resume_list_task, resume_.list_task);
+      atoms_.link_store_relaxed(&line_->resume_tile, resume_.tile);
+    }
+    atoms_.link_store_relaxed(&line_->park_reason, static_cast<u32>(reason_));
+  }
+
   /// The state comes first, so that whoever takes the record finds it. The record is sent only if there is room: the line
   /// says the same.
   CCKS_HD_ANY void leave(wire::WorkerState state, const Record& record) {
-    left_ = true;
     flush_counters();
     const bool room = has_room();
-    if (platform_.leader()) {
+    if (platform_.stores()) {
       atoms_.link_store_relaxed(&line_->inbox_position, consumed_tasks_);
       atoms_.link_store_relaxed(&line_->answered_position, answered_tasks_);
       atoms_.link_store_relaxed(&line_->outbox_position, outbox_.position() + (room ? 1 : 0));
@@ -236,6 +268,9 @@ class WorkerPost {
   bool owed_ = false;        // such a task exists
   bool owed_release_ = false;
   bool left_ = false;
+  wire::ParkReason reason_ = wire::ParkReason::requested;  // it leaves for, and where it is taken up,
+  ResumePoint resume_;
+  FaultDetails fault_;       // unless it has one
   u32 consumed_tasks_ = 0;   // position in the inbox
   u32 launched_at_ = 0;      // where this launch began
   u32 answered_tasks_ = 0;   // of them, those that the host knows of

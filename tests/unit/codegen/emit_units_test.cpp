@@ -68,6 +68,19 @@ TEST(EmitUnits, FewBodiesOfFixedShapeAreOneUnitWithTheLoop) {
   EXPECT_GT(emit_worker_units(bodies_of(9, "ShapedOp<B>")).value().size(), 1u) << "one core would compile them all";
 }
 
+TEST(EmitUnits, TheLoopIsMadeWithOrWithoutReadyQueues) {
+  for (const char* body : {"ShapedOp<A>", "TypedOp<A>"}) {
+    Bodies bodies;
+    bodies.list = {typed(body)};
+    bodies.count = 1;
+    for (const bool queues : {true, false}) {
+      const std::string line = std::string("#define CCKS_WORKER_QUEUES ") + (queues ? "1" : "0") + "\n";
+      const std::size_t at = emit_worker_units(bodies, queues).value()[0].text.find(line);
+      EXPECT_LT(at, emit_worker_units(bodies, queues).value()[0].text.find("#include")) << body << ": " << line;
+    }
+  }
+}
+
 TEST(EmitUnits, CodeOfASpecStandsInItsOwnUnit) {
   const auto units = units_of({typed("TypedOp<A>"), {"Custom1", "struct Custom1 { /* twice */ };\n"}});
   ASSERT_EQ(units.size(), 5u);

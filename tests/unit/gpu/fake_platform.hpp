@@ -138,6 +138,8 @@ class LanePlatform {
   template <class T>
   T uniform(T v) { return static_cast<T>(from(static_cast<u64>(v), 0)); }
   u32 from_lane(u32 v, u32 lane) { return static_cast<u32>(from(v, lane)); }
+  bool stores() const { return leader(); }
+  bool any_lane(bool here) { return first_lane(here) != control_lanes(); }
   u32 first_lane(bool here) {
     group_.exchange[lane_] = here;
     converge();

@@ -1,0 +1,3 @@
+// The workers that `ccks-bench handoff` loads: as those of test plans, made for all arms but gpu_queue, as the JIT makes them.
+#define CCKS_WORKER_QUEUES 0
+#include "tests/support/graph_worker.cu"
