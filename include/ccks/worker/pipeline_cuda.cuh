@@ -25,6 +25,10 @@
 // What a wait need not wait for. Bodies of a block run one after the other, so a tile does not wait for events whose whole
 // count comes from earlier tiles of the same worker; unless it has guards, which the gate reads while bodies run.
 //
+// Lanes of a service warp hold the same and do the same. What one of them would store into shared memory, all do: one access, of one
+// value. A branch for one lane is what makes ptxas doubt that the warp is together: then every shuffle and barrier of the warp gets a
+// second copy of itself. What only one lane may do is one predicated instruction (ptx.hpp), or a function apart (pipeline_looks.cuh).
+//
 // Leaving. The fetching warp sees that the worker should leave; the gate leaves between two inbox tasks, or before any tile
 // if it is to suspend, or with a fault; the post stage says so to the host once everything before it is through.
 #pragma once
