@@ -227,7 +227,7 @@ WEAKER = [
     (check_orders, "ptx.hpp", r"atom\.acq_rel\.gpu", "atom.acq_rel.sys"),
     (check_orders, "ptx.hpp", r"st\.release\.cta", "st.relaxed.cta"),
     (check_orders, "platform_cuda.hpp", r"\[E1\]", "[E9]"),
-    (check_worker, "*", r"(?<!void )\b(event_add_|red_)release(_gpu_add)?\(", r"\1relaxed\2("),
+    (check_worker, "*", r"(?<!void )\b(event_add_|red_)release(_gpu_add(?:_if)?)?\(", r"\1relaxed\2("),
     (check_worker, "*", r"(?<!u32 )(?<!u64 )\b(event_load_|ld_)acquire(_gpu)?\(", r"\1relaxed\2("),
     (check_worker, "*", r"\bst_release_cta_shared\(&", "st_relaxed_cta_shared(&"),
     (check_worker, "ptx.hpp", r"atom\.relaxed\.gpu", "atom.relaxed.sys"),
