@@ -1,5 +1,7 @@
 #include "scheduler/memory_map.hpp"
 
+#include <algorithm>
+
 #include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
@@ -63,6 +65,14 @@ std::uint64_t limit_ns(std::chrono::nanoseconds limit, std::uint64_t otherwise) 
 
 }  // namespace
 
+bool may_stream(const plan::PlanView& plan) {
+  return std::any_of(plan.ops.begin(), plan.ops.end(), [&](const plan::OpDesc& op) {
+    if (op.kind != wire::OpCode::matmul || op.guard_count != 0) return false;
+    const plan::OperandDesc& b = plan.operands[op.operand_first + 1];
+    return b.space == wire::Space::weights && (b.dtype == wire::Dtype::bf16 || b.dtype == wire::Dtype::f16);
+  });
+}
+
 Result<MemoryMap> reserve_memory(Device& device, const PlanTables& tables, const EngineOptions& options) {
   MemoryMap map;
   Reserver reserver(device);
@@ -75,6 +85,7 @@ Result<MemoryMap> reserve_memory(Device& device, const PlanTables& tables, const
   CCKS_RETURN_IF_ERROR(reserver.status());
   wire::WorkerParams& p = map.params;
   p.scratch_bytes = tables.plan.scratch_bytes;
+  p.stream_stages = may_stream(tables.plan) ? 1 : 0;
   p.spin_deadline_ns = static_cast<std::uint64_t>(options.spin_deadline.count());
   p.heartbeat_limit_ns = limit_ns(options.heartbeat_limit, 0);
   p.idle_limit_ns = limit_ns(options.idle_limit, info.kind == "cuda" ? kCudaIdleLimitNs : 0);

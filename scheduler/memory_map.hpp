@@ -20,6 +20,10 @@ struct MemoryMap {
   std::uint64_t state(std::uint32_t index) const { return states + index * state_stride; }
 };
 
+/// Whether any op may come to stream (wire/op_shape.hpp says which do, at which dims): a product of 16-bit weights. For others
+/// WorkerParams::stream_stages is 0: a ring would only take memory that the caches of a GPU's processors use.
+bool may_stream(const plan::PlanView& plan);
+
 /// reserve_memory allocates rings, lines, reports, frames, arenas, events, weights and states, and writes the frame
 /// table.
 Result<MemoryMap> reserve_memory(Device& device, const PlanTables& tables, const EngineOptions& options);

@@ -68,7 +68,7 @@ Status CudaDevice::load(const WorkerImage& image) {
 }
 
 /// What workers of this device can have is theirs alone if there is no more than one on a processor; then what shared memory is
-/// left becomes a ring for weights.
+/// left becomes a ring for weights, if whoever launches says that something may stream.
 Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes, std::uint32_t& stream_stages) {
   // Scratch is a wish: ops run in what Lanes offers, kMinScratchBytes at least. A plan made for the host wishes for more
   // than a block can have, and runs here too.
@@ -81,7 +81,7 @@ Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_byte
                                                 shared_bytes, info_.name, room)};
   }
   const bool alone = params_.workers <= static_cast<std::uint32_t>(processors_);
-  stream_stages = copies_in_bulk_ && alone ? worker::stages_in(room - shared_bytes) : 0;
+  stream_stages = copies_in_bulk_ && alone && params_.stream_stages != 0 ? worker::stages_in(room - shared_bytes) : 0;
   shared_bytes += worker::ring_bytes(stream_stages);
   CCKS_CU(driver_, cuFuncSetAttribute(worker_.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(shared_bytes)));

@@ -93,6 +93,7 @@ TEST(TypedOp, RowsAndIndices) {
   b.op.scalars[0] = 10000;
   b.op.dims[0] = 2;
   compare<TypedOp<OpCode::rope, Code<>, Dtype::bf16, Dtype::f32>>(b, OpCode::rope, 1);
+  b.op.dims[0] = 0;
   b.grid({1, 2, 5, 1});
   b.operands = {x, b.tensor(Dtype::i32, {1, 2, 5, 1})};
   compare<TypedOp<OpCode::argmax, Code<>, Dtype::bf16, Dtype::i32>>(b, OpCode::argmax, 1);
