@@ -129,7 +129,9 @@ TEST_P(Faults, AnOpThatFaultsIsNamed) {
   const Status end = one->wait_for(seconds(30));
   EXPECT_EQ(end.code(), ErrorCode::device_fault) << end.to_string();
   EXPECT_NE(end.message().find("op2"), std::string::npos) << end.to_string();
-  if (two.ok()) EXPECT_FALSE(two->wait_for(seconds(30)).ok());
+  if (two.ok()) {
+    EXPECT_FALSE(two->wait_for(seconds(30)).ok());
+  }
   EXPECT_FALSE(submit_graph(engine, 3, 1).ok());
 }
 

@@ -58,7 +58,7 @@ TEST(EmitShapes, ADimThatVariesHasABodyForAllAndOneForThePreset) {
 }
 
 TEST(EmitShapes, OnlyWhereAskedFor) {
-  for (const std::string& n : {"16", "{range: [1, 64], default: 16}"}) {
+  for (const std::string n : {"16", "{range: [1, 64], default: 16}"}) {
     const Types types = types_of(n, BodyShapes::read);
     EXPECT_EQ(types.typical, types.any);
     for (const std::string& type : types.any) EXPECT_EQ(type.find("ShapedOp"), std::string::npos) << type;
