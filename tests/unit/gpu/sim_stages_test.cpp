@@ -1,6 +1,8 @@
 // The stages of a simulated worker on lines of time of their own: what hides behind a body costs nothing, what does not, the rest.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "gpu/sim/atoms.hpp"
 
 namespace ccks::gpu::sim {
@@ -34,6 +36,9 @@ constexpr Nanos kThere = 100;  // a look on its way, or an exchange
 /// One worker, and those it deals with.
 class Stages : public testing::Test {
  protected:
+  void SetUp() override {
+    if (std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "fibers: not under sanitizers";
+  }
   void play(const std::function<void()>& worker, bool side_by_side = true) {
     machine_ = std::make_unique<Machine>(options(side_by_side));
     atoms_ = {machine_.get()};
