@@ -6,6 +6,7 @@
 #include "codegen/check_model.hpp"
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_split.hpp"
+#include "codegen/plan_turn.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -115,6 +116,7 @@ Window reduce_window(const spec::ReduceAttrs& attrs, const spec::Op& op, const O
 }
 
 Window matmul_window(const spec::Op& op, const Operand& o, std::size_t k, Window out) {
+  if (turns_heads(op) && k == table_input(op)) widen(out, o, 3);
   if (std::get<spec::MatmulAttrs>(op.attrs).norm && k + 1 == op.inputs.size()) return whole(o);
   if (k == 0) widen(out, o, 3);
   if (k == 1) widen(out, o, 2);
@@ -285,6 +287,7 @@ bool covers(const Model& m, std::size_t op) {
 bool whole_where_needed(const Model& m, std::size_t op) {
   const OpNow& now = m.ops[op];
   const spec::Op& s = m.spec_op(op);
+  if (turns_heads(s) && now.tile[0] != 2) return false;  // a tile has both of a pair
   if (now.grid[3] <= 1) return true;
   std::int64_t heads = 0;
   if (s.kind() == spec::OpKind::softmax || s.kind() == spec::OpKind::rmsnorm || s.kind() == spec::OpKind::layernorm)

@@ -9,6 +9,7 @@
 #include "codegen/check_model.hpp"
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_split.hpp"
+#include "codegen/plan_turn.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -46,6 +47,7 @@ struct Expect {
   void operator()(const spec::MatmulAttrs& a) {
     epilogue(a.epilogue, 2);
     e.dims.push_back({wire::kNormDim, a.norm ? static_cast<std::int64_t>(op.inputs.size() - 1) : 0});
+    e.dims.push_back({wire::kRopeDim, a.rope ? static_cast<std::int64_t>(table_input(op)) : 0});
     if (a.norm) scalar(a.norm->eps);
   }
   void operator()(const spec::AttentionAttrs& a) {

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "codegen/check_code_functions.hpp"
+#include "codegen/plan_turn.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -231,8 +232,7 @@ CodeContext code_context(const Model& m, std::size_t op) {
   CodeContext context;
   const bool map = m.spec_op(op).kind() == spec::OpKind::map;
   if (!map) context.arguments.push_back(wire::Dtype::f32);
-  const auto* matmul = std::get_if<spec::MatmulAttrs>(&m.spec_op(op).attrs);
-  const std::size_t end = matmul && matmul->norm ? d.input_count - 1u : d.input_count;
+  const std::size_t end = epilogue_end(m.spec_op(op));
   for (std::size_t k = map ? 0 : m.spec_op(op).kind() == spec::OpKind::expert_matmul ? 4 : 2; k < end; ++k)
     context.arguments.push_back(operands[k].dtype);
   context.out = operands[d.input_count].dtype;

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "codegen/check_reach.hpp"
+#include "codegen/plan_turn.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -106,15 +107,14 @@ class OrderCheck {
     const std::size_t inputs = s.inputs.size();
     const bool pointwise = s.kind() == spec::OpKind::map || s.kind() == spec::OpKind::select;
     const std::size_t epilogue = s.kind() == spec::OpKind::matmul || s.kind() == spec::OpKind::conv2d ? 2 : inputs;
-    const auto* matmul = std::get_if<spec::MatmulAttrs>(&s.attrs);
-    const std::size_t norm = matmul && matmul->norm ? inputs - 1 : inputs;  // its weight is read whole
+    const std::size_t end = epilogue_end(s);  // the weight of a norm and a table are read whole
     const std::span<const Operand> operands = m_.operands_of(op);
     for (std::size_t k = 0; k < operands.size(); ++k) {
       for (std::size_t w = inputs; w < operands.size(); ++w) {
         const OpAccesses& a = accesses_[op];
         if (k == w || a.empty[k] || a.empty[w] || !overlap(a.boxes[k], a.boxes[w])) continue;
         const Operand &x = operands[k], &y = operands[w];
-        if (k < inputs && (pointwise || (k >= epilogue && k != norm)) && x.offset == y.offset && x.stride == y.stride &&
+        if (k < inputs && (pointwise || (k >= epilogue && k < end)) && x.offset == y.offset && x.stride == y.stride &&
             x.dim == y.dim)
           continue;
         faults_.add("order.within",

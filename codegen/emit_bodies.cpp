@@ -36,6 +36,7 @@ std::string code_type(std::span<const wire::ExprInstr> code) {
 std::string typed_op(const PlanImage& image, const plan::OpDesc& op, const std::string& shape) {
   std::string code = code_type(std::span(image.code).subspan(op.code_first, op.code_count));
   if (norms_rows(image, op)) code = "Normed<" + code + ">";
+  if (turns_heads(image, op)) code = "Roped<" + code + ">";
   std::string text = fmt::format("{}<OpCode::{}, {}", shape.empty() ? "TypedOp" : "ShapedOp",
                                  spec::op_kind_name(static_cast<spec::OpKind>(op.kind)), code);
   if (!shape.empty()) text += ", " + shape;

@@ -11,6 +11,12 @@
 namespace ccks::codegen {
 namespace {
 
+/// Whether a matmul has the input that dims[at] counts.
+bool has_input(const PlanImage& image, const plan::OpDesc& op, std::uint32_t at) {
+  const plan::DimId input = op.kind == wire::OpCode::matmul ? op.dims[at] : plan::kNone;
+  return input != plan::kNone && image.dims[input].op == plan::DimOp::constant && image.dims[input].value != 0;
+}
+
 /// The op's frame entries, as far as they tell its shape, at the program's typical sizes.
 class Shape {
  public:
@@ -21,6 +27,7 @@ class Shape {
     params.output_count = op.output_count;
     params.tile_count = 1;
     if (norms_rows(image, op)) params.dims[wire::kNormDim] = op.input_count - 1;
+    if (turns_heads(image, op)) params.dims[wire::kRopeDim] = op.input_count - (norms_rows(image, op) ? 2 : 1);
     for (int i = 0; i < 4; ++i) {
       params.tile[i] = small(op.tile[i]);
       params.grid[i] = small(op.grid[i]);
@@ -81,10 +88,8 @@ bool may_be_shaped(const PlanImage& image, const plan::OpDesc& op) {
 
 }  // namespace
 
-bool norms_rows(const PlanImage& image, const plan::OpDesc& op) {
-  const plan::DimId weight = op.kind == wire::OpCode::matmul ? op.dims[wire::kNormDim] : plan::kNone;
-  return weight != plan::kNone && image.dims[weight].op == plan::DimOp::constant && image.dims[weight].value != 0;
-}
+bool norms_rows(const PlanImage& image, const plan::OpDesc& op) { return has_input(image, op, wire::kNormDim); }
+bool turns_heads(const PlanImage& image, const plan::OpDesc& op) { return has_input(image, op, wire::kRopeDim); }
 
 OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
   if (!may_be_shaped(image, op)) return {};

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ccks/wire/task.hpp"
+#include "codegen/plan_turn.hpp"
 
 namespace ccks::codegen {
 
@@ -51,6 +52,17 @@ Expr granular_tile(const OpLowering& l, std::int64_t hint) {
   return Expr(units) * l.granule;
 }
 
+/// Tiles of few heads' pairs: as many columns as a product of all columns of heads would have, which are two runs of one head.
+worker::TileHint pairs_hint(worker::TileQuestion q) {
+  const std::int64_t pairs = q.extent[3];
+  q.extent[3] *= q.extent[0] * q.extent[1];
+  q.extent[0] = q.extent[1] = 1;
+  worker::TileHint hint = worker::tile_hint(q);
+  hint.tile[0] = 2;
+  hint.tile[3] = static_cast<std::int32_t>(std::min(pairs, worker::hints::ceil_pow2(std::max(1, hint.tile[3] / 2))));
+  return hint;
+}
+
 worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   worker::TileQuestion q = l.question;
   q.kind = l.out.kind;
@@ -71,7 +83,7 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
   q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
-  return worker::tile_hint(q);
+  return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
 }
 
 /// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent:
@@ -221,6 +233,29 @@ AccessDim compose(const OpLowering& l, const spec::ViewDim& d, const Window& w) 
   return a;
 }
 
+/// View dims that share a dim of the tensor, as heads, halves and pairs do: the windows of the outermost, each with all of the others.
+AccessDim compose_shared(const OpLowering& l, const spec::View& view, std::size_t index, std::uint32_t base) {
+  std::vector<std::size_t> dims;
+  for (std::size_t d = 0; d < view.dims.size(); ++d)
+    if (view.dims[d].base_dim == base) dims.push_back(d);
+  std::stable_sort(dims.begin(), dims.end(), [&](std::size_t a, std::size_t b) { return view.dims[a].step > view.dims[b].step; });
+  AccessDim a = compose(l, view.dims[dims[0]], l.windows[index][dims[0]]);
+  bool dense = true;
+  for (std::size_t i = 1; i < dims.size(); ++i) {
+    const spec::ViewDim& inner = view.dims[dims[i]];
+    const Expr reach = Expr(inner.step) * (inner.extent - 1);
+    dense = dense && l.planner.proves_equal(Expr(view.dims[dims[i - 1]].step), Expr(inner.step) * inner.extent);
+    a.offset = a.offset + inner.offset;
+    a.first = a.first + inner.offset;
+    a.end = a.end + inner.offset + reach;
+    a.length = a.length + reach;
+  }
+  if (dims.size() == 1) return a;
+  a.gapless = a.gapless && dense && view.dims[dims.back()].step == 1;
+  a.view_step = 1;
+  return a;
+}
+
 std::vector<AccessDim> access_of(const OpLowering& l, std::size_t index) {
   const spec::View& view = l.view(index);
   std::vector<AccessDim> access(l.planner.program.tensor(view.tensor).shape.size());
@@ -229,9 +264,8 @@ std::vector<AccessDim> access_of(const OpLowering& l, std::size_t index) {
     access[b].length = 1;
     access[b].end = view.fixed[b] + 1;
   }
-  for (std::size_t d = 0; d < view.dims.size(); ++d)
-    if (view.dims[d].base_dim != spec::kNone)
-      access[view.dims[d].base_dim] = compose(l, view.dims[d], l.windows[index][d]);
+  for (const spec::ViewDim& d : view.dims)
+    if (d.base_dim != spec::kNone) access[d.base_dim] = compose_shared(l, view, index, d.base_dim);
   return access;
 }
 

@@ -8,6 +8,7 @@
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_code.hpp"
 #include "codegen/plan_lower.hpp"
+#include "codegen/plan_turn.hpp"
 
 namespace ccks::codegen {
 namespace {
@@ -77,10 +78,12 @@ Status describe_argmax(OpLowering& l) {
 
 Status describe_matmul(OpLowering& l, const spec::MatmulAttrs& a) {
   l.question.depth = l.planner.typical_value(l.dim_back(0, 0));
-  if (!a.norm) return compile_code(l, a.epilogue, 2);
-  l.out.dims[wire::kNormDim] = Expr(static_cast<std::int64_t>(l.op.inputs.size() - 1));
-  l.out.scalars[0] = static_cast<float>(a.norm->eps);
-  return compile_code(l, a.epilogue, 2, 1);
+  if (a.rope) l.out.dims[wire::kRopeDim] = Expr(static_cast<std::int64_t>(table_input(l.op)));
+  if (a.norm) {
+    l.out.dims[wire::kNormDim] = Expr(static_cast<std::int64_t>(l.op.inputs.size() - 1));
+    l.out.scalars[0] = static_cast<float>(a.norm->eps);
+  }
+  return compile_code(l, a.epilogue, 2, l.op.inputs.size() - epilogue_end(l.op));
 }
 
 Status set_heads(OpLowering& l, std::int64_t heads) {
@@ -282,6 +285,7 @@ struct DescribeWindows {
   void operator()(const spec::MatmulAttrs& a) {
     l.make_whole(0, l.rank(0) - 1);
     l.make_whole(1, l.rank(1) - 2);
+    if (a.rope) l.make_whole(table_input(l.op), 1);
     if (a.norm) l.make_all_whole(l.op.inputs.size() - 1);
   }
   void operator()(const spec::AttentionAttrs& a) { attention_windows(l, a); }

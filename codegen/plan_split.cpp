@@ -8,7 +8,7 @@
 
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_internal.hpp"
-
+#include "codegen/plan_turn.hpp"
 
 namespace ccks::codegen {
 namespace {
@@ -33,6 +33,7 @@ class Splitter {
         share_rows(op);
     if (arrivals_ > 0) count_from_zero();
     share_angles(out_);
+    fold_ropes(out_, options_);
     return std::move(out_);
   }
 

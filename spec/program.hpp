@@ -113,8 +113,10 @@ struct LayernormAttrs { double eps; bool has_bias; };              // inputs: x[
 /// out[..., m, n] = epilogue(sum_k a[..., m, k] * b[..., k, n]). Transposes are already folded into the views, so that
 /// b's last dim is always n. f32 accumulation. inputs: a, b, epilogue operands...; rank of a, b, out equal (2 to 4).
 /// With `norm`, of programs that the planner has changed, one more input, the last, is its weight[k]: the rows that are multiplied
-/// are rmsnorm(a) with that weight, rounded to a's dtype.
-struct MatmulAttrs { ElementExpr epilogue; std::optional<RmsnormAttrs> norm{}; };
+/// are rmsnorm(a) with that weight, rounded to a's dtype. With `rope`, likewise, an input in front of that one is a table of angles
+/// [m, 2 * n] (cosines of a head's pairs, then their sines), out is [2, heads, m, n], both of n pairs of each head, and there is no epilogue:
+/// what a rope op would make of the products as they would have been stored.
+struct MatmulAttrs { ElementExpr epilogue; std::optional<RmsnormAttrs> norm{}; bool rope = false; };
 /// Scaled dot-product attention over a context. q [.., n, heads*head_dim], k and v [.., context, kv_heads*head_dim],
 /// out like q; rank 2, or 3 with a leading batch dim. With `causal`, row i attends to context positions
 /// j <= i + context - n. Softmax in f32. Appending to a state tensor is two earlier map ops (copies into a window).

@@ -161,13 +161,18 @@ Status Machine::resolve(const View& view, Window& window) {
   std::vector<bool> covered(shape->size(), false);
   window.data = storage_[root(view.tensor)].data();
   window.dtype = program_.tensors[view.tensor].dtype;
+  std::vector<std::int64_t> last(shape->size(), 0);  // index of each dim; several view dims may share one
   for (const ViewDim& dim : view.dims) {
-    if (dim.base_dim != kNone && (dim.base_dim >= covered.size() || covered[dim.base_dim]))
-      return {ErrorCode::internal, "a view covers a dim twice, or one that its tensor does not have"};
-    if (dim.base_dim != kNone) covered[dim.base_dim] = true;
+    if (dim.base_dim != kNone && dim.base_dim >= covered.size())
+      return {ErrorCode::internal, "a view covers a dim that its tensor does not have"};
     CCKS_RETURN_IF_ERROR(resolve_dim(dim, *shape, strides, window));
+    if (dim.base_dim == kNone) continue;
+    covered[dim.base_dim] = true;
+    last[dim.base_dim] += dim.offset.evaluate(dims_).value_or(0) + (window.extents.back() - 1) * dim.step;
   }
   for (std::size_t d = 0; d < covered.size(); ++d) {
+    if (covered[d] && last[d] >= (*shape)[d] && window.count() > 0)
+      return {ErrorCode::out_of_range, "index " + std::to_string(last[d]) + " is outside a dim of " + std::to_string((*shape)[d])};
     if (covered[d]) continue;
     const auto at = view.fixed[d].evaluate(dims_);
     if (!at || *at < 0 || *at >= (*shape)[d])
@@ -289,7 +294,7 @@ Arity arity(const Op& op) {
     case OpKind::custom:
       return {0, 1};
     case OpKind::matmul:
-      return {std::get<MatmulAttrs>(op.attrs).norm ? 3u : 2u, 1};
+      return {2u + (std::get<MatmulAttrs>(op.attrs).norm ? 1u : 0u) + (std::get<MatmulAttrs>(op.attrs).rope ? 1u : 0u), 1};
     case OpKind::rmsnorm:
     case OpKind::gather:
     case OpKind::conv2d:

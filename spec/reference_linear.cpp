@@ -111,13 +111,35 @@ Status run_normed_matmul(const Call& call, const MatmulAttrs& attrs) {
   Call product = call;
   product.in[0] = normed;
   product.in.pop_back();
-  return run_matmul(product, MatmulAttrs{attrs.epilogue});
+  return run_matmul(product, MatmulAttrs{attrs.epilogue, {}, attrs.rope});
+}
+
+/// Pairs of heads turned by a table, likewise: [2, heads, rows, pairs], rounded as a tensor between product and rope would be.
+Status run_roped_matmul(const Call& call, const MatmulAttrs& attrs) {
+  const Window &out = call.out[0], &table = call.in.back();
+  if (out.rank() != 4 || out.extents[0] != 2 || table.rank() != 2 || table.back(0) != 2 * out.back(0) || table.back(1) != out.back(1))
+    return call.misshapen("out is not halves of heads by rows by pairs, or the table does not fit it");
+  Call product = call;
+  product.in.pop_back();
+  CCKS_RETURN_IF_ERROR(run_matmul(product, MatmulAttrs{attrs.epilogue}));
+  std::vector<double> values = read(out);
+  const std::vector<double> angles = read(table);
+  const auto rows = static_cast<std::size_t>(out.back(1)), pairs = static_cast<std::size_t>(out.back(0)), half = values.size() / 2;
+  for (std::size_t i = 0; i < half; ++i) {
+    const double* angle = angles.data() + i / pairs % rows * 2 * pairs + i % pairs;
+    const double u = values[i], v = values[half + i];
+    values[i] = u * angle[0] - v * angle[pairs];
+    values[half + i] = u * angle[pairs] + v * angle[0];
+  }
+  write(out, values);
+  return {};
 }
 
 }  // namespace
 
 Status run_matmul(const Call& call, const MatmulAttrs& attrs) {
   if (attrs.norm) return run_normed_matmul(call, attrs);
+  if (attrs.rope) return run_roped_matmul(call, attrs);
   const Window &a = call.in[0], &b = call.in[1], &out = call.out[0];
   if (a.rank() < 2 || a.rank() != b.rank() || a.rank() != out.rank())
     return call.misshapen("ranks of a, b and out differ");

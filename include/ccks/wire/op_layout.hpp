@@ -15,7 +15,7 @@ enum class OpCode : u8 {
   softmax = 2,        // scalars: [0] scale. tile[3] is the whole last dim
   rmsnorm = 3,        // scalars: [0] eps. tile[3] whole
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
-  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim]: see there
+  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim], [kRopeDim]: see there
   attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp); scalars: [0] scale. tile[3] = a whole number of heads
   rope = 7,           // dims: [0] heads, [1] position of row 0, [2] 1: has positions, 2: has a table, [3] interleaved, [4] original context, 0: no scaling;
                       // scalars: [0] theta, [1] factor, [2] low, [3] high of spec::RopeScaling.
@@ -45,5 +45,10 @@ inline constexpr u32 kEpilogueDim = 7;
 /// dims[5]: for matmul, the input index, the last, of a weight [1, 1, 1, k]; 0: none. With one, rows of a are first normed, as an
 /// rmsnorm op with that weight would, and rounded to a's dtype. scalars: [0] eps.
 inline constexpr u32 kNormDim = 5;
+
+/// dims[4]: for matmul, the input index, in front of kNormDim's, of a rope's table as rope has it; 0: none. With one, heads are turned: the
+/// tile space is [2, heads, m, pairs of a head], of which axis 0 is which of a pair, tile[0] is 2 and there is no code. Products are
+/// rounded to the output's dtype and then turned, as a rope op that reads them would.
+inline constexpr u32 kRopeDim = 4;
 
 }  // namespace ccks::wire

@@ -156,23 +156,24 @@ CCKS_HD constexpr bool may_stream(const OpParams& op, const OperandParams* opera
 CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count) {
   const OperandParams &a = operands[0], &b = operands[1], &out = operands[count - 1];
   if (a.dim[3] <= 0 || a.dim[3] % 4 != 0 || !in_vectors(a, 3)) return false;
-  if (least(op.tile[0], out.dim[0]) != 1 || least(op.tile[1], out.dim[1]) != 1) return false;
+  const bool turns = op.dims[kRopeDim] != 0;  // a tile has two runs of columns: two products for most bodies, one for those that stream
+  if (least(op.tile[0], out.dim[0]) != (turns ? 2 : 1) || least(op.tile[1], out.dim[1]) != 1) return false;
   const bool down = b.stride[3] != 1;
   if (!in_vectors(b, down ? 2 : 3)) return false;
   for (u32 i = 2; i + 1 < count; ++i) {
     if (!in_vectors_or_still(operands[i])) return false;
   }
-  const i32 m = least(op.tile[2], out.dim[2]), n = least(op.tile[3], out.dim[3]);
+  const i32 m = least(op.tile[2], out.dim[2]), n = least(op.tile[3], out.dim[3]), columns = turns ? 2 * n : n;
   const ProductBody body = product_body(m, n, a.dim[3], down);
   if (body == ProductBody::none) return false;
   const bool turned = body >= ProductBody::turned_row && body <= ProductBody::turned_eight_rows;
   if (turned && (!in_packets(a, 3) || !in_packets(b, 2))) return false;
-  if (op.dims[kNormDim] != 0 && (!turned || !normed_rows_fit(a, b, m, n))) return false;
+  if (op.dims[kNormDim] != 0 && (!turned || !normed_rows_fit(a, b, m, columns))) return false;
   op.dims[0] = static_cast<i32>(body);
   op.dims[1] = down ? 1 : 0;
   op.dims[2] = product_share(body, m, n);
   if (body <= ProductBody::turned_eight_rows && (b.flags & kOperandStreamed) != 0) op.flags |= kOpEarly;
-  if (turned && may_stream(op, operands, m, n)) op.flags |= kOpStreams;
+  if (turned && may_stream(op, operands, m, columns)) op.flags |= kOpStreams;
   return true;
 }
 

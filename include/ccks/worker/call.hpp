@@ -98,6 +98,14 @@ struct NormedTypes : Types {
 template <class Types>
 inline constexpr bool kNormed = requires { Types::kNormed; };
 
+/// The same of a matmul that turns heads: a rope's table comes behind the other inputs, in front of a norm's weight (wire::kRopeDim).
+template <class Types>
+struct RopedTypes : Types {
+  static constexpr bool kRoped = true;
+};
+template <class Types>
+inline constexpr bool kRoped = requires { Types::kRoped; };
+
 /// Fixed<...> or Runtime of an operand. `declared` is for decltype only.
 template <class T>
 CCKS_HD const T& declared();

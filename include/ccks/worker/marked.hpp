@@ -80,7 +80,7 @@ struct MarkedArguments {
 template <u32 W, class Types>
 struct EpilogueValues {
   static constexpr u32 kFirst = 2;  // of a matmul
-  static constexpr u32 kOthers = kFirst + (kNormed<Types> ? 2 : 1);
+  static constexpr u32 kOthers = kFirst + 1 + (kNormed<Types> ? 1 : 0) + (kRoped<Types> ? 1 : 0);
   static constexpr u32 kCount = Types::kCount > kOthers ? Types::kCount - kOthers : 0;
   float v[kCount == 0 ? 1 : kCount][W] = {};
 
@@ -147,7 +147,16 @@ CCKS_INLINE void finish_marked(const Call& call, const Types& types, const Expr&
     store(machine.floats(expr.result()));
 }
 
-/// The product of a tile: rows [row, row + m) and columns [column, column + n) at batch index (c0, c1).
+/// The input of a matmul that is a rope's table (wire::kRopeDim), where the types say so; 0: none.
+template <class Types>
+inline constexpr u32 kRopeTable = kRoped<Types> ? Types::kCount - 2 - (kNormed<Types> ? 1 : 0) : 0;
+template <class Types>
+CCKS_INLINE u32 rope_table(const Call& call) {
+  return Types::kCount == 0 ? static_cast<u32>(call.op.dims[wire::kRopeDim]) : kRopeTable<Types>;
+}
+
+/// The product of a tile: rows [row, row + m) and columns [column, column + n) at batch index (c0, c1). Of a tile whose heads are turned
+/// those of pairs' first; `tile` plus the op's tiles: those of their second.
 template <class Types>
 struct ProductTile {
   u32 c0, c1, row, column, m, n;
@@ -155,9 +164,10 @@ struct ProductTile {
   CCKS_INLINE ProductTile(const Call& call, u32 tile, u32 out_index) {
     const OpParams& op = call.op;
     const OperandParams& out = call.operands[out_index];
+    const bool second = rope_table<Types>(call) != 0 && tile >= op.tile_count;
     i32 c[4];
-    marked_coordinates(op, tile, c);
-    c0 = static_cast<u32>(c[0]);
+    marked_coordinates(op, second ? tile - op.tile_count : tile, c);
+    c0 = second ? 1 : static_cast<u32>(c[0]);
     c1 = static_cast<u32>(c[1]);
     row = static_cast<u32>(c[2] * op.tile[2]);
     column = static_cast<u32>(c[3] * op.tile[3]);

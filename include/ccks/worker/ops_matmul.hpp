@@ -4,6 +4,7 @@
 #include "ccks/worker/expr.hpp"
 #include "ccks/worker/gemm.hpp"
 #include "ccks/worker/normed_matrix.hpp"
+#include "ccks/worker/turned_heads.hpp"
 #include "ccks/worker/product_block.hpp"
 #include "ccks/worker/product_streamed.hpp"
 #if CCKS_HOST_BODIES
@@ -111,6 +112,7 @@ CCKS_OUTLINE FaultCode any_matmul(Lanes& lanes, const Call& call, u32 tile, cons
             applied};
         gemm(lanes, scratch, problem, rows, n, static_cast<u32>(a.dim[3]));
       }
+  if (rope_table<Types>(call) != 0) turn_stored(lanes, call, types, box);
   return FaultCode::none;
 }
 

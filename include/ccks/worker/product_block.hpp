@@ -8,6 +8,7 @@
 #include "ccks/worker/product_matrix.hpp"
 #include "ccks/worker/product_thin.hpp"
 #include "ccks/worker/product_turned.hpp"
+#include "ccks/worker/turned_heads.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -196,13 +197,26 @@ CCKS_INLINE void plain_product(Lanes& lanes, const Call& call, u32 tile, const T
 
 /// False: nothing is done.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+CCKS_INLINE bool one_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   using Norm = NormOf<Types>;
-  if (!in_vectors(call.op)) return false;
   if constexpr (Norm::kNorms) {
     if (norm_of(call, types).on()) return normed_product(lanes, call, tile, types, expr);
   }
   if constexpr (!Norm::kAlways) plain_product(lanes, call, tile, types, expr);
+  return true;
+}
+
+/// False: nothing is done.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE bool marked_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if (!in_vectors(call.op)) return false;
+  if (rope_table<Types>(call) == 0) return one_product(lanes, call, tile, types, expr);
+  CCKS_NO_UNROLL
+  for (u32 run = 0; run < 2; ++run) {
+    if (!one_product(lanes, call, tile + run * call.op.tile_count, types, expr)) return false;
+    lanes.sync();
+  }
+  if (await_inputs(lanes)) turn_stored(lanes, call, types, tile_box(call.op, tile, call.operands[call.op.input_count].dim));
   return true;
 }
 

@@ -8,6 +8,7 @@
 
 #include "ccks/worker/marked.hpp"
 #include "ccks/worker/staged_rows.hpp"
+#include "ccks/worker/turned_heads.hpp"
 #include "ccks/worker/weight_stream.hpp"
 
 namespace ccks::worker {
@@ -144,12 +145,20 @@ struct StreamedBody {
   }
 
  private:
+  template <u32 kWarps>
+  static CCKS_INLINE float sum_of_warps(const float* sums, u32 warp) {
+    float all = sums[0];
+    CCKS_UNROLL
+    for (u32 w = 1; w < kWarps; ++w) all += sums[w * warp];
+    return all;
+  }
+
   /// The operand moved so that what the tile's first row reads or writes of it lies in scratch. Not the weight of a norm, which no op
   /// writes.
   template <class Types, class Lanes>
   static CCKS_INLINE OperandParams in_scratch(Lanes& lanes, OperandParams o, const ProductTile<Types>& t, u32 index) {
     if (kNormed<Types> && index == Types::kCount - 2) return o;
-    const u32 column = index < 2 || o.stride[3] == 0 ? 0 : t.column;
+    const u32 column = index < 2 || index == kRopeTable<Types> || o.stride[3] == 0 ? 0 : t.column;
     o.offset = reinterpret_cast<u64>(lanes.scratch()) - u64{row_offset(o, t.c0, t.c1, t.row) + column} * Types::bytes_at(index);
     o.space = static_cast<u8>(wire::Space::absolute);
     return o;
@@ -158,14 +167,18 @@ struct StreamedBody {
   template <class Types, class Lanes, class Stream, class Expr>
   static CCKS_INLINE void run_once(Lanes& lanes, Stream& stream, const Call& call, const ProductTile<Types>& t, const Types& types, const Expr& expr, bool dry) {
     constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
+    const bool turns = rope_table<Types>(call) != 0;
     EpilogueValues<1, Types> values;
-    u32 done = lanes.lane();  // of the results, row by row: the next that this lane finishes
+    PairAngle angle;
+    u32 done = lanes.lane();  // of the results, or pairs of them, row by row: the next that this lane finishes
     const auto load_next = [&] {
-      if (done < t.m * t.n) values.load(call, types, t.c0, t.c1, t.row + done / t.n, t.column + done % t.n);
+      if (done >= t.m * t.n) return;
+      if (turns) return angle.load<Types>(call, t.row + done / t.n, t.column + done % t.n);
+      values.load(call, types, t.c0, t.c1, t.row + done / t.n, t.column + done % t.n);
     };
     load_next();
     const OperandParams& a = call.operands[0];
-    const u32 k = static_cast<u32>(a.dim[3]), columns = streamed_columns(t.n), sums_bytes = kWarps * t.m * columns * 4;
+    const u32 k = static_cast<u32>(a.dim[3]), n = turns ? 2 * t.n : t.n, columns = streamed_columns(n), sums_bytes = kWarps * t.m * columns * 4;
     const u8* rows = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * 2;
     u32 pitch = static_cast<u32>(a.stride[2]) * 2;
     if (sums_bytes + t.m * streamed_pitch(k) <= kMinScratchBytes) {  // as rows that are normed always do
@@ -173,17 +186,19 @@ struct StreamedBody {
       rows = lanes.scratch() + sums_bytes;
       pitch = streamed_pitch(k);
     }
-    walk(lanes, stream, types.template type<1>(), rows, pitch, t.m, dry ? kStageColumns : t.n, dry ? kStageDepth : k, dry);
+    walk(lanes, stream, types.template type<1>(), rows, pitch, t.m, dry ? kStageColumns : n, dry ? kStageDepth : k, dry);
     lanes.sync();
     stream.leave(dry);
     const float* sums = reinterpret_cast<const float*>(lanes.scratch());
     CCKS_NO_UNROLL
     while (done < t.m * t.n) {
       const float* at = sums + done / t.n * columns + done % t.n;
-      float all = at[0];
-      CCKS_UNROLL
-      for (u32 w = 1; w < kWarps; ++w) all += at[w * t.m * columns];
-      finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row + done / t.n, t.column + done % t.n);
+      const u32 row = t.row + done / t.n, column = t.column + done % t.n;
+      const float all = sum_of_warps<kWarps>(at, t.m * columns);
+      if (turns)
+        finish_pair(call, types, angle, all, sum_of_warps<kWarps>(at + t.n, t.m * columns), t.c1, row, column);
+      else
+        finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, row, column);
       done += Lanes::kLanes;
       load_next();
     }

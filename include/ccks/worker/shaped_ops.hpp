@@ -35,7 +35,7 @@ template <OpCode kKind, class CodeOf, i32... kTiles, class... Ws, Dtype... kType
 struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
   static constexpr u32 kCount = sizeof...(kTypes);
   static_assert(sizeof...(Ws) == kCount && sizeof...(kTiles) == 8);
-  using Types = typename TypesOfCode<kNormedCode<CodeOf>, ShapedTypes<kTypes...>>::type;
+  using Types = typename TypesOfCode<CodeOf, ShapedTypes<kTypes...>>::type;
   using Expr = typename CodeOf::template Bind<epilogue_first(kKind)>;
 
   struct Operands {
@@ -57,6 +57,7 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
     op.output_count = 1;
     op.dims[wire::kEpilogueDim] = static_cast<i32>(epilogue_first(kKind));
     if (kNormedCode<CodeOf>) op.dims[wire::kNormDim] = static_cast<i32>(kCount - 2);
+    if (kRopedCode<CodeOf>) op.dims[wire::kRopeDim] = static_cast<i32>(kCount - 2 - (kNormedCode<CodeOf> ? 1 : 0));
     const Operands all = operands();
     wire::mark_shape(op, all.of);
     return op;

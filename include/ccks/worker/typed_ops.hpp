@@ -20,19 +20,33 @@ inline constexpr bool kNormedCode = false;
 template <class CodeOf>
 inline constexpr bool kNormedCode<Normed<CodeOf>> = true;
 
-template <bool kNormed, class Types>
+/// Code of a matmul that turns heads (wire::kRopeDim), around Normed<> where both are so.
+template <class CodeOf>
+struct Roped : CodeOf {};
+template <class CodeOf>
+inline constexpr bool kRopedCode = false;
+template <class CodeOf>
+inline constexpr bool kRopedCode<Roped<CodeOf>> = true;
+template <class CodeOf>
+inline constexpr bool kNormedCode<Roped<CodeOf>> = kNormedCode<CodeOf>;
+
+template <class CodeOf, class Types>
 struct TypesOfCode {
   using type = Types;
 };
-template <class Types>
-struct TypesOfCode<true, Types> {
-  using type = NormedTypes<Types>;
+template <class CodeOf, class Types>
+struct TypesOfCode<Normed<CodeOf>, Types> {
+  using type = NormedTypes<typename TypesOfCode<CodeOf, Types>::type>;
+};
+template <class CodeOf, class Types>
+struct TypesOfCode<Roped<CodeOf>, Types> {
+  using type = RopedTypes<typename TypesOfCode<CodeOf, Types>::type>;
 };
 
-/// CodeOf is Code<Ins<...>...>, or Normed<> of it; kTypes are the dtypes of all operands, inputs then outputs.
+/// CodeOf is Code<Ins<...>...>, or Normed<> or Roped<> of it; kTypes are the dtypes of all operands, inputs then outputs.
 template <OpCode kKind, class CodeOf, Dtype... kTypes>
 struct TypedOp {
-  using Types = typename TypesOfCode<kNormedCode<CodeOf>, FixedTypes<kTypes...>>::type;
+  using Types = typename TypesOfCode<CodeOf, FixedTypes<kTypes...>>::type;
   using Expr = typename CodeOf::template Bind<epilogue_first(kKind)>;
 
   template <class Lanes>

@@ -55,6 +55,8 @@ struct WeightPieces {
   const u8* columns = nullptr;  // of the tile
   u32 column_bytes = 0;         // from one to the next
   u32 n = 0, k = 0;
+  u32 run = 0;     // columns that lie one after the other; all of them, or half where heads are turned
+  u64 beyond = 0;  // bytes from the end of the first run to the second
   u32 column = 0, depth = 0;  // where the piece begins
 
   WeightPieces() = default;
@@ -73,12 +75,18 @@ struct WeightPieces {
               u64{tile * static_cast<u32>(b.stride[0]) + c[1] * static_cast<u32>(b.stride[1]) + first * static_cast<u32>(b.stride[3])} * 2;
     n = least(static_cast<u32>(call.op.tile[3]), static_cast<u32>(out.dim[3]) - first);
     k = static_cast<u32>(b.dim[2]);
+    run = n;
+    if (call.op.dims[wire::kRopeDim] == 0) return;
+    beyond = u64{static_cast<u32>(b.stride[0])} * 2 - u64{run} * column_bytes;
+    n *= 2;
   }
   CCKS_INLINE bool done() const { return column >= n; }
   CCKS_INLINE u32 width() const { return least(kStageColumns, n - column); }
   /// Of each column.
   CCKS_INLINE u32 bytes() const { return least(kStageDepth, k - depth) * 2; }
-  CCKS_INLINE const u8* from(u32 i) const { return columns + u64{column + i} * column_bytes + depth * 2; }
+  CCKS_INLINE const u8* from(u32 i) const {
+    return columns + u64{column + i} * column_bytes + (column + i < run ? 0 : beyond) + depth * 2;
+  }
   CCKS_INLINE void step() {
     depth += kStageDepth;
     if (depth < k) return;
