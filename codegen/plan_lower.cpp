@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ccks/wire/task.hpp"
+#include "codegen/plan_shares.hpp"
 #include "codegen/plan_turn.hpp"
 
 namespace ccks::codegen {
@@ -93,6 +94,7 @@ void choose_tiles(OpLowering& l) {
   worker::TileHint hint = ask_hints(l, false);
   for (std::size_t i = 0; i < 4; ++i)
     if (!l.out.extent[i].is_constant()) hint.tile[i] = std::max(hint.tile[i], largest.tile[i]);
+  if (l.columns != 0) hint.tile[3] = static_cast<std::int32_t>(l.columns / (turns_heads(l.op) ? 2 : 1));
   if (is_split(l.op)) hint.tile[2] = std::max<std::int32_t>(hint.tile[2], kSplitRows);
   if (shares_rows(l.op)) hint = {};
   const std::int64_t scaled = std::int64_t{hint.tile[2]} * std::max(1u, l.planner.options.tile_scale);
@@ -304,10 +306,12 @@ Expr operand_bytes(const OpLowering& l, std::size_t index) {
   return element_count(l.view(index)) * size;
 }
 
-Status lower_op(Planner& planner, OpIndex index) {
+/// columns: of a tile of a product, as even_shares has it; 0: as suits it.
+Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   const spec::Op& op = planner.program.ops[index];
-  LoweredOp& out = planner.ops[index];
+  LoweredOp& out = planner.ops[index] = {};
   OpLowering l{planner, op, out};
+  l.columns = columns;
   l.shapes.resize(l.operand_count());
   out.spec_op = index;
   out.kind = static_cast<wire::OpCode>(op.kind());
@@ -337,6 +341,9 @@ Status lower_ops(Planner& planner) {
                                                 planner.program.ops.size(), wire::kMaxOps - 1)};
   planner.ops.resize(planner.program.ops.size());
   for (OpIndex i = 0; i < planner.ops.size(); ++i) CCKS_RETURN_IF_ERROR(lower_op(planner, i));
+  const std::vector<std::int64_t> columns = even_shares(planner);
+  for (OpIndex i = 0; i < planner.ops.size(); ++i)
+    if (columns[i] != 0) CCKS_RETURN_IF_ERROR(lower_op(planner, i, columns[i]));
   return {};
 }
 

@@ -24,6 +24,7 @@ struct OpLowering {
   std::vector<std::vector<Window>> windows = {};         // per operand, per view dim
   std::vector<std::optional<OperandShape>> shapes = {};  // per operand
   Expr granule = 1;                                      // tile[3] is a multiple of it
+  std::int64_t columns = 0;                              // of a tile of a product that shares its rows with others; 0: as suits it
 
   std::size_t operand_count() const { return op.inputs.size() + op.outputs.size(); }
   const spec::View& view(std::size_t operand) const {

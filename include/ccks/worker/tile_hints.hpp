@@ -1,5 +1,6 @@
 // Tile sizes the ops like best, for the planner: pure functions of shape and machine. Any other tile is right too, only
-// slower. Sizes are whole extents or powers of two (times the granule), so that producer and consumer tiles nest.
+// slower. Sizes are whole extents or powers of two (times the granule), so that producer and consumer tiles nest, but for products of
+// few rows on a GPU.
 #pragma once
 
 #include "ccks/wire/base.hpp"
@@ -105,7 +106,9 @@ CCKS_HD constexpr TileHint rope(const TileQuestion& q) {
 }
 
 /// Few rows: the weights are streamed once, so rows stay whole and columns are split evenly over the workers. On a GPU one
-/// tile each, and no less than 32 bytes of a row of weights: what memory moves at a time.
+/// tile each, and no less than 32 bytes of a row of weights: what memory moves at a time. Between powers of two there it is a multiple
+/// of sixteen, what a stage of a ring takes, where that leaves fewer workers without a tile: 14,336 columns are 128 tiles of 112, not 112
+/// of 128. (Not of eight: a tile of 24 by 8,192 took an H200 as long as one of 32.)
 CCKS_HD constexpr TileHint thin_matmul(const TileQuestion& q) {
   const bool host = q.device == DeviceClass::host;
   const i64 columns = ceil_div(most(q.extent[3], 1), static_cast<i64>(q.workers) * (host ? 2 : 1));
@@ -113,6 +116,8 @@ CCKS_HD constexpr TileHint thin_matmul(const TileQuestion& q) {
   TileHint t;
   t.tile[2] = static_cast<i32>(most(q.extent[2], 1));
   t.tile[3] = fit(q.extent[3], most(lo, least(hi, ceil_pow2(columns))));
+  const i64 even = ceil_div(columns, 16) * 16;
+  if (!host && even > lo && even < t.tile[3]) t.tile[3] = static_cast<i32>(even);
   return t;
 }
 
