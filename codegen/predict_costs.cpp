@@ -1,5 +1,5 @@
 // Measured costs of workers, for predict_plan. One table, with where each figure comes from: an H200 (PCIe Gen5 x16, driver 580, CUDA
-// 13.0), traces of bench/llama_decode.py --trace (1B shape, context 64, at 1a4b41e) unless said otherwise. Times of bodies in a
+// 13.0), traces of bench/llama_decode.py --trace (1B shape, context 64, at 2e9e273) unless said otherwise. Times of bodies in a
 // trace begin where the events are there and end where the stores are done.
 #include "codegen/predict_plan.hpp"
 
@@ -10,13 +10,14 @@ PredictCosts predict_costs(const std::string& gpu) {
   if (gpu != "h200") return costs;
   costs.source = "measured on an H200: bodies by timelines of a llama's step, hops by ccks-bench dispatch";
   costs.bytes_per_us = 4.67e6;  // read-only sweep
-  costs.hop_us = 0.9;           // dispatch: a layer of a chain of empty ops takes 0.87, of which next to nothing is the body
+  costs.hop_us = 1.2;           // dispatch: a layer of a chain of empty ops takes 0.87; the rest is what it takes to publish stores
+  costs.spread = 0.25;          // of products: 9.3 us on average and 12 to 13 for the last
   costs.next_us = 0.2;          // dispatch: 324 M tasks a second of 132 workers are 0.4 us a task, with its record; half of it here
   costs.ends_us = 2;            // of chained runs: a signal behind the last task, and the first list of the next
   costs.other = {4.0, 0, 0};    // rope 4.7, a report of one word 3.3: what any body takes whose code and operands come from far
-  costs.few_rows = {4.4, 33.8e3, 0};  // 16 columns of 2,048 6.1 to 6.7, of 8,192 12.3, 64 of 2,048 10.0 to 14.3, 128 of them 20.3
+  costs.few_rows = {1.0, 31.5e3, 0};  // 16 columns of 2,048 2.4 to 3.4, 32 of them 4.5, 64 9.3 to 10.7, 128 17.2; 16 of 8,192 8.2
   costs.block = {4.4, 33.8e3, 1.0e6};
-  costs.attention = {2.6, 17e3, 0};   // attention_step.hpp: 65 positions 3.5, 256 of them, and what brings parts together, 6.5
+  costs.attention = {3.5, 17e3, 0};   // attention_step.hpp: 65 positions 3.7, 256 of them, and what brings parts together, 6.5
   costs.rows = {2.6, 25e3, 0};         // a norm 3.0, argmax of 128,256 floats 24.1
   costs.gather = {3.3, 0, 0};
   return costs;

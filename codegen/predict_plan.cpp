@@ -10,7 +10,7 @@ namespace {
 class Player {
  public:
   Player(const check::Model& model, const PredictCosts& costs, std::uint32_t workers)
-      : m_(model), costs_(costs), free_(std::max(1u, workers)), ends_(model.ops.size()) {}
+      : m_(model), costs_(costs), free_(std::max(1u, workers)), ends_(model.ops.size()), bodies_(model.ops.size(), 0) {}
 
   Prediction run() {
     Prediction out;
@@ -56,8 +56,9 @@ class Player {
       const bool one = m_.signals[wait.signal].total == 1 && producer.size() >= tiles;
       const std::size_t first = one ? index * producer.size() / tiles : 0;
       const std::size_t end = one ? std::max(first + 1, (index + 1) * producer.size() / tiles) : producer.size();
+      const double late = one ? 0 : costs_.spread * bodies_[wait.producer];
       for (std::size_t i = first; i < end; ++i)
-        at = std::max(at, producer[i].us + (producer[i].worker == worker ? 0 : costs_.hop_us));
+        at = std::max(at, producer[i].us + late + (producer[i].worker == worker ? 0 : costs_.hop_us));
     }
     return at;
   }
@@ -66,7 +67,7 @@ class Player {
     PredictedOp out;
     if (!m_.ops[op].exists()) return out;
     const auto tiles = static_cast<std::size_t>(m_.ops[op].tiles);
-    out.body_us = body_us(op);
+    out.body_us = bodies_[op] = body_us(op);
     out.busy_us = out.body_us * static_cast<double>(tiles) / static_cast<double>(free_.size());
     ends_[op].resize(tiles);
     double whole = -1;  // the same for all tiles that wait for whole ops only
@@ -106,6 +107,7 @@ class Player {
   const PredictCosts& costs_;
   std::vector<double> free_;
   std::vector<std::vector<End>> ends_;
+  std::vector<double> bodies_;
 };
 
 }  // namespace

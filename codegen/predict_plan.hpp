@@ -22,6 +22,7 @@ struct PredictCosts {
   std::string source;
   double bytes_per_us = 0;  // all workers together
   double hop_us = 0;        // from the end of a body to the beginning of another worker's that waits for it
+  double spread = 0;        // of a body: by that much the last of an op's tiles ends after what they take on average
   double next_us = 0;       // between two bodies of one worker that wait for nobody
   double ends_us = 0;       // from submit to the first body and from the last one to the answer, of runs that follow one another
   BodyCost other, few_rows, block, attention, rows, gather;

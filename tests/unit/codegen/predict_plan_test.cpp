@@ -64,6 +64,9 @@ TEST(PredictPlan, BodiesHopsAndEnds) {
   EXPECT_DOUBLE_EQ(p.ops[1].begin_us, 4.25);
   EXPECT_DOUBLE_EQ(p.run_us, 4.25 + 3 + 2);
   EXPECT_DOUBLE_EQ(p.busy_us, (4 * 3.0 + 2 * 3.0) / 4);
+  codegen::PredictCosts c = costs();
+  c.spread = 0.5;
+  EXPECT_DOUBLE_EQ(predict_plan(planned.model, c, 4).ops[1].begin_us, 4.25 + 1.5) << "the last of the first op";
 }
 
 TEST(PredictPlan, FewerWorkersTakeTurns) {
