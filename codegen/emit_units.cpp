@@ -37,11 +37,21 @@ bool inlines(const Bodies& bodies) {
          std::all_of(bodies.list.begin(), bodies.list.end(), [](const Bodies::Body& body) { return body.type.starts_with("ShapedOp<"); });
 }
 
-Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const char* queues) {
+/// Whether weights of one of them may come through a ring (wire::kOpStreams): those of a product, in 16 bits.
+bool may_stream(const Bodies& bodies) {
+  return std::any_of(bodies.list.begin(), bodies.list.end(), [](const Bodies::Body& body) {
+    const bool halves = body.type.find("Dtype::bf16") != std::string::npos || body.type.find("Dtype::f16") != std::string::npos;
+    return halves && body.type.find("<OpCode::matmul,") != std::string::npos;
+  });
+}
+
+Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const std::map<std::string, std::string>& loop) {
   std::string cases;
   for (std::size_t i = 0; i < bodies.list.size(); ++i)
     cases += fmt::format("      case {}: return Op{}::run_inline(lanes, frame, op, tile);\n", i, i);
-  auto text = filled("unit_inlined.cu.in", {{"ALIASES", bodies.aliases}, {"CASES", cases}, {"QUEUES", queues}});
+  std::map<std::string, std::string> holes = {{"ALIASES", bodies.aliases}, {"CASES", cases}};
+  holes.insert(loop.begin(), loop.end());
+  auto text = filled("unit_inlined.cu.in", holes);
   if (!text) return text.status();
   return std::vector<GeneratedFile>{{"worker.cu", std::move(*text)}};
 }
@@ -49,9 +59,9 @@ Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const char
 }  // namespace
 
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool with_queues) {
-  const char* queues = with_queues ? "1" : "0";
-  if (inlines(bodies)) return inlined_unit(bodies, queues);
-  auto worker = filled("unit_worker.cu.in", {{"QUEUES", queues}});
+  const std::map<std::string, std::string> loop = {{"QUEUES", with_queues ? "1" : "0"}, {"STREAMS", may_stream(bodies) ? "1" : "0"}};
+  if (inlines(bodies)) return inlined_unit(bodies, loop);
+  auto worker = filled("unit_worker.cu.in", loop);
   if (!worker) return worker.status();
   auto prefetch = filled("unit_prefetch.cu.in", {});
   if (!prefetch) return prefetch.status();

@@ -11,6 +11,12 @@
 
 #include "ccks/worker/ptx.hpp"
 
+// 0: none of a program's weights come through a ring, and its worker is made without: a tenth of the loop's code, and a call of each
+// product of a fixed shape.
+#if !defined(CCKS_WORKER_STREAMS)
+#define CCKS_WORKER_STREAMS 1
+#endif
+
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
@@ -79,7 +85,7 @@ class CudaLanes {
 #endif
   /// The next tile's weights come through the ring, or not.
   CCKS_INLINE void begin_tile(bool streams) { streams_ = streams; }
-#if __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900 && CCKS_WORKER_STREAMS
   static constexpr bool kStreams = true;
   CCKS_INLINE bool streams() const { return streams_; }
   /// Kept in registers while a tile takes its stages: whatever lies behind a barrier in memory would be loaded anew each time.

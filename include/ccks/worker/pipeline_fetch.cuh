@@ -43,7 +43,7 @@ class CudaFetch : CudaStage {
         look_at_host(index_, 0, misses == kPollsPerLook ? Idle::begins : Idle::still);
       }
     }
-    if (memory_.ring != nullptr) end_stream();
+    if (memory_.has_ring()) end_stream();
   }
 
  private:
@@ -293,22 +293,22 @@ class CudaFetch : CudaStage {
 
   /// Weights may have been written since the task before; whoever sent this one has waited for that. Bulk copies now see it too.
   __device__ __forceinline__ void see_weights() const {
-    if (memory_.ring != nullptr) ptx::fence_proxy_async_global();
+    if (memory_.has_ring()) ptx::fence_proxy_async_global();
   }
   /// Weights of tiles handed on, into the ring for them.
   __device__ __forceinline__ void stream_next() const {
-    if (memory_.ring != nullptr && memory_.fill.tile != published_) fill_ring(memory_, published_);
+    if (memory_.has_ring() && memory_.fill.tile != published_) fill_ring(memory_, published_);
   }
   /// Tiles of tasks that are cut here do not stream: nobody looks at the ring while they wait for room, so all before them must be
   /// on their way.
   __device__ __forceinline__ void finish_streams() const {
-    for (u32 spins = 0; memory_.ring != nullptr && memory_.fill.tile != published_ && !gate_closed(); ++spins) {
+    for (u32 spins = 0; memory_.has_ring() && memory_.fill.tile != published_ && !gate_closed(); ++spins) {
       stream_next();
       rest(spins);
     }
   }
   __device__ __forceinline__ void pass_streams() const {
-    if (memory_.ring != nullptr && memory_.fill.tile + 1 == published_ && platform_.leader()) memory_.fill.tile = published_;
+    if (memory_.has_ring() && memory_.fill.tile + 1 == published_ && platform_.leader()) memory_.fill.tile = published_;
     __syncwarp();
   }
   /// The worker leaves: bodies that the gate has let through still want theirs.

@@ -103,11 +103,18 @@ struct CudaPipelineMemory {
   u32 gate_left, closing, leave, abandon, suspend, stop, attention;
   alignas(128) u8 blocks[kBlocks][kBlockBytes];
 
+  /// Where nothing streams the pipeline is made without what looks after a ring (CCKS_WORKER_STREAMS).
+  __device__ __forceinline__ bool has_ring() const {
+    if constexpr (CudaLanes::kStreams)
+      return ring != nullptr;
+    else
+      return false;
+  }
   /// Whether the weights of a tile handed on come through the ring: who fills it, gate and bodies ask the same. Not of one that may
   /// not run, nor of a task that is cut into tiles here.
   __device__ __forceinline__ bool streams(u32 tile) const {
     const Control& control = controls[tile % kRing];
-    if (ring == nullptr || control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) return false;
+    if (!has_ring() || control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) return false;
     if ((records[tile % kRing].flags & wire::kRecordCut) != 0) return false;
     const Entry& entry = entries[tile % kRing];
     return streams_weights(*entry.op, entry.tile);

@@ -81,6 +81,23 @@ TEST(EmitUnits, TheLoopIsMadeWithOrWithoutReadyQueues) {
   }
 }
 
+TEST(EmitUnits, TheLoopHasARingForWeightsWhereAProductOf16BitsMayWantIt) {
+  const auto streams = [](const char* head, const char* type) {
+    Bodies bodies;
+    bodies.list = {typed(std::string(head) + type), typed(std::string(head) + "<OpCode::map, Code<>, Dtype::bf16, Dtype::bf16>")};
+    bodies.count = 2;
+    const std::string text = emit_worker_units(bodies).value()[0].text;
+    EXPECT_NE(text.find("#define CCKS_WORKER_STREAMS "), std::string::npos);
+    return text.find("#define CCKS_WORKER_STREAMS 1\n") < text.find("#include");
+  };
+  for (const char* head : {"ShapedOp", "TypedOp"}) {
+    EXPECT_TRUE(streams(head, "<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>"));
+    EXPECT_TRUE(streams(head, "<OpCode::matmul, Code<>, Dtype::f16, Dtype::f16, Dtype::f32>"));
+    EXPECT_FALSE(streams(head, "<OpCode::matmul, Code<>, Dtype::f32, Dtype::f32, Dtype::f32>"));
+    EXPECT_FALSE(streams(head, "<OpCode::softmax, Code<>, Dtype::bf16, Dtype::bf16>"));
+  }
+}
+
 TEST(EmitUnits, CodeOfASpecStandsInItsOwnUnit) {
   const auto units = units_of({typed("TypedOp<A>"), {"Custom1", "struct Custom1 { /* twice */ };\n"}});
   ASSERT_EQ(units.size(), 5u);
