@@ -34,8 +34,11 @@ __device__ FaultCode run_linked(CudaLanes& lanes, const RunFrame& frame, const O
 
 struct LinkedOps {
   static constexpr bool kAwaitsInputs = true;  // bodies of ops that are kOpEarly do
+  static __device__ FaultCode run(CudaLanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, u32 body) {
+    return static_cast<FaultCode>(ccks_linked_body(body, &lanes, &frame, &op, tile));
+  }
   static __device__ FaultCode run(CudaLanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
-    return static_cast<FaultCode>(ccks_linked_body(op.body, &lanes, &frame, &op, tile));
+    return run(lanes, frame, op, tile, op.body);
   }
   static __device__ void prefetch(u32 lane, u32 lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     ccks_linked_prefetch(lane, lanes, &frame, &op, tile);

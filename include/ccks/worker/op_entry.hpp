@@ -85,6 +85,16 @@ CCKS_HD inline u32 run_op_body(Lanes& lanes, const wire::RunFrame& frame, const 
   }
 }
 
+/// The same where the caller has looked at `body`, the op's, before.
+template <class Ops, class Lanes>
+CCKS_HD inline u32 run_known_body(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, u32 tile, u32 body) {
+  if constexpr (requires { static_cast<u32>(Ops::run(lanes, frame, op, tile, body)); }) {
+    return static_cast<u32>(Ops::run(lanes, frame, op, tile, body));
+  } else {
+    return run_op_body<Ops>(lanes, frame, op, tile);
+  }
+}
+
 /// Writes a fault where the host finds it: one of those that occurred, whole. Any lane may call it.
 template <class Atoms>
 CCKS_HD inline void note_op_fault(Atoms atoms, const wire::OpLaunch& launch, wire::FaultCode code, u32 tile) {

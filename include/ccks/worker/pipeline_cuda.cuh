@@ -301,10 +301,10 @@ class CudaPipeline : CudaStage {
       bool early = (place & Memory::kEarly) != 0;
       if (early) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2]);
       place = slot(place);
+      Memory::Entry entry = memory_.entries[place];
       for (u32 left = strand_of(memory_.controls[place]);;) {
-        const Memory::Entry& entry = memory_.entries[place];
         lanes.begin_tile(memory_.streams(place));
-        const u32 fault = run_op_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile);
+        const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
         // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
         if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
         early = false;
@@ -315,8 +315,9 @@ class CudaPipeline : CudaStage {
         if (tracing() && threadIdx.x == 0) memory_.times[place].end_ns = ptx::globaltimer();
         __syncwarp();
         if (--left == 0) break;
-        lanes.sync();
         place = slot(place + 1);
+        entry = memory_.entries[place];  // on its way while the last lanes end the tile before
+        lanes.sync();
       }
       ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);  // the signalling warp hears of it before the others
       if (threadIdx.x % kWarpLanes == 0) ptx::red_relaxed_cta_shared_add(&memory_.bodies, 1);

@@ -52,7 +52,8 @@ struct CudaPipelineMemory {
     const wire::OpParams* op;
     const wire::RunFrame* frame;
     u32 tile, runs;
-    u64 reserved;
+    u32 body;          // op->body
+    u32 reserved;
   };
   static constexpr u32 kExit = 0xffffffffu;
   static constexpr u32 kEarly = kRing;  // added to a place in `go`: the body waits itself until its inputs are there

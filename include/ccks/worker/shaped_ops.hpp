@@ -90,10 +90,10 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
   static CCKS_INLINE void place(Operands& own, const RunFrame& frame, const OpParams& op) {
     const bool copied = op.operands != 0;
     const auto* behind = reinterpret_cast<const OperandParams*>(&op + 1);
-    if (copied) {
-      CCKS_UNROLL
-      for (u32 i = 0; i < kCount; ++i) own.of[i].offset = behind[i].offset;
-    } else {
+    // Read beside `copied`, not behind it: in a frame, too, operands stand behind the ops.
+    CCKS_UNROLL
+    for (u32 i = 0; i < kCount; ++i) own.of[i].offset = behind[i].offset;
+    if (!copied) {
       const Call call(frame, op);
       CCKS_UNROLL
       for (u32 i = 0; i < kCount; ++i) own.of[i].offset = reinterpret_cast<u64>(operand_base(frame, call.operands[i]));
