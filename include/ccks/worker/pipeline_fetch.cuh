@@ -1,7 +1,7 @@
 // CudaFetch: the fetching stage of a CudaPipeline (pipeline_cuda.cuh). It takes inbox tasks, lists and queues and puts tiles into
 // the ring: the record of each (wire::TileRecord), what it shares with others of its task, and its op close by.
 //
-// Lists of records stream into the ring in groups of four, ahead of need, and are opened so, eight lanes a record; tasks are cut
+// Lists of records stream into the ring in groups of eight, ahead of need, and are opened so, four lanes a record; tasks are cut
 // into tiles here, whose records this warp writes. Either way an op's block is on its way while earlier tiles are handed on.
 #pragma once
 
@@ -47,7 +47,7 @@ class CudaFetch : CudaStage {
   }
 
  private:
-  static constexpr u32 kGroup = 4;         // records opened and handed on together, eight lanes each
+  static constexpr u32 kGroup = 8;         // records opened and handed on together, four lanes each
   static constexpr u32 kLanesARecord = kWarpLanes / kGroup;
   static constexpr u32 kAhead = 2;         // groups opened before the oldest of them is handed on
   static constexpr u32 kRequested = 2;     // groups asked for before the oldest of them is opened
@@ -198,15 +198,17 @@ class CudaFetch : CudaStage {
     __syncwarp();
   }
 
-  /// Asks for the next records: 16 bytes a lane, into places that nobody uses any more.
+  /// Asks for the next records: 32 bytes a lane, into places that nobody uses any more.
   __device__ __forceinline__ void request_group() {
-    static_assert(kLanesARecord * 16 == sizeof(wire::TileRecord));
+    static_assert(sizeof(wire::TileRecord) % (kLanesARecord * 16) == 0);
     static_assert(Memory::kOpened + kRequested * kGroup <= Memory::kRing);
     const u32 count = list_end_ - requested_ < kGroup ? list_end_ - requested_ : kGroup;
     const u32 mine = platform_.control_lane() / kLanesARecord, part = platform_.control_lane() % kLanesARecord * 16;
     if (mine < count) {
-      ptx::copy_async_16(reinterpret_cast<u8*>(&memory_.records[slot(requested_ + mine)]) + part,
-                         reinterpret_cast<const u8*>(list_ + (requested_ + mine - list_first_)) + part);
+      u8* to = reinterpret_cast<u8*>(&memory_.records[slot(requested_ + mine)]) + part;
+      const u8* from = reinterpret_cast<const u8*>(list_ + (requested_ + mine - list_first_)) + part;
+      CCKS_UNROLL
+      for (u32 at = 0; at < sizeof(wire::TileRecord); at += kLanesARecord * 16) ptx::copy_async_16(to + at, from + at);
     }
     requested_ += count;
   }
