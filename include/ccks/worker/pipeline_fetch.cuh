@@ -301,7 +301,8 @@ class CudaFetch : CudaStage {
     }
     if (mine < count && part == 0 && control.kind == TileKind::body) memory_.entries[at].body = memory_.entries[at].op->body;
     publish_tiles(count);
-    prefetch_tiles<Ops>(published_);
+    // Records come first: to ask for the operands of a tile takes as long as to open four.
+    if (opened_ == list_end_) prefetch_tiles<Ops>(published_);
   }
 
   /// Weights may have been written since the task before; whoever sent this one has waited for that. Bulk copies now see it too.
