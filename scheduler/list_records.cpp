@@ -156,10 +156,18 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
     wire::TileRecord& record = to[next[list]++];
     record = made_[i].record;
     send_signals(made_[i], record);
+    if (begins_early(record)) record.flags |= wire::kRecordEarly;
     const bool alone = (record.flags & wire::kRecordBody) == 0 || (record.flags & wire::kRecordGuarded) != 0;
     if (precedes_[list] != 0 && !alone && record.wait_count == 0) record.flags |= wire::kRecordJoined;
     precedes_[list] = !alone && may_precede(record) ? 1 : 0;
   }
+}
+
+// Weights that come through a ring are on their way without the body.
+bool ListRecords::begins_early(const wire::TileRecord& record) const {
+  const std::uint32_t flags = source_.ops[record.op].flags & (wire::kOpEarly | wire::kOpStreams);
+  const bool body = (record.flags & (wire::kRecordBody | wire::kRecordGuarded)) == wire::kRecordBody;
+  return body && record.wait_count > 0 && flags == wire::kOpEarly;
 }
 
 // What it leaves for others need not wait for the end of the record joined to it.

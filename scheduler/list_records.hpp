@@ -62,6 +62,7 @@ class ListRecords {
   bool waited_before(std::uint32_t event, std::uint32_t worker);
   bool keep(const Made& made);
   void send_signals(const Made& made, wire::TileRecord& record) const;
+  bool begins_early(const wire::TileRecord& record) const;
   bool may_precede(const wire::TileRecord& record) const;
 
   const PlanTables* tables_ = nullptr;

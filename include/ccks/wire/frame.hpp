@@ -173,7 +173,7 @@ enum TileRecordFlags : u8 {
   kRecordState = 16,    // some operands lie in Space::state
   kRecordCut = 32,      // made by a worker that cuts a task into tiles: no task of a list, and its waits lack their events' bases
   kRecordJoined = 64,   // nobody else waits for the record before, nor this one for anybody else: it may run right behind it
-  kRecordEarly = 128,   // the op is kOpEarly and has no guards; no list says so until a GPU has run such bodies
+  kRecordEarly = 128,   // the tile waits, its op is kOpEarly and has no guards: the body begins before the wait
 };
 
 /// One tile of a list, with what its op's tables say of it found out by the host: a worker copies the record and is ready.

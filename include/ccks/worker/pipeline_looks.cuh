@@ -102,8 +102,8 @@ __device__ __noinline__ void prefetch_tiles(u32 published) {
   for (; at != published && at - gated < kPrefetchedTiles; ++at) {
     const u32 place = at % CudaPipelineMemory::kRing;
     const CudaPipelineMemory::Entry& entry = memory.entries[place];
-    const bool streams = (memory.records[place].flags & wire::kRecordStreamed) != 0;
-    if (!streams || memory.controls[place].kind != TileKind::body || memory.streams(place)) continue;
+    const u32 flags = memory.records[place].flags & (wire::kRecordStreamed | wire::kRecordEarly);  // who begins early fetches them itself
+    if (flags != wire::kRecordStreamed || memory.controls[place].kind != TileKind::body || memory.streams(place)) continue;
     prefetch_operands<Ops>(threadIdx.x % kWarpLanes, kWarpLanes, *entry.frame, *entry.op, entry.tile);
   }
   ptx::st_relaxed_cta_shared(&memory.prefetched, at);  // the same from all lanes
