@@ -361,7 +361,8 @@ class CudaPipeline : CudaStage {
       Pending mine = signal_of(slot(at + tiles - 1), control);
       const bool queued = kWorkerQueues && head_of(control).inbox.op == wire::kOpQueue;
       const bool alone = used_ == 0 && !queued && !halted;
-      const bool silent = (memory_.records[slot(at + tiles - 1)].flags & wire::kRecordSilent) != 0;
+      const wire::TileRecord& last = memory_.records[slot(at + tiles - 1)];
+      const bool silent = (last.flags & wire::kRecordSilent) != 0;
       // Without guards a body runs unless the worker leaves before it.
       if (control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) {
         if (!await_gated(at, sent)) break;
@@ -380,7 +381,7 @@ class CudaPipeline : CudaStage {
       }
       // After a fault nothing is signalled any more: the run is lost.
       if (alone && !more && end == 0) {
-        add(mine, silent);
+        add(mine, silent || last.signal_count == 0);  // a release for nobody takes 600 cycles, too
       } else {
         if (end == Memory::kExit) break;
         halted = halted || end != 0;
