@@ -181,6 +181,54 @@ TEST(ListRecords, OnlyWhatConcernsNobodyElseIsJoined) {
   EXPECT_GT(apart, 100u);
 }
 
+/// The records of one stretch after the other, as `rig` has them, for ops with other flags.
+std::vector<wire::TileRecord> records_with(const Rig& rig, const std::vector<wire::OpParams>& ops) {
+  const auto* frame = rig.instance.frame().data();
+  ListRecords made;
+  made.reserve(rig.tables);
+  made.begin(rig.tables, {ops.data(), reinterpret_cast<const wire::OperandParams*>(frame + rig.head().operands), rig.instance.waits(),
+                          rig.instance.signals(), reinterpret_cast<const u32*>(frame + rig.head().bases)});
+  std::vector<u32> next(rig.tables.list_count(), 0);
+  for (u32 first = 0; first < next.size(); first += rig.tables.workers) {
+    made.begin_stretch();
+    for (u32 op = 0; op < ops.size(); ++op) {
+      for (u32 list = first; list < first + rig.tables.workers; ++list) {
+        for (u32 i = 0; i < rig.instance.lists()[list].count; ++i) {
+          const wire::TileRecord& record = rig.record(list, i);
+          if (record.op == op && (record.flags & wire::kRecordBody) != 0) EXPECT_TRUE(made.add(list, {op, list - first, record.tile, 1}));
+        }
+      }
+    }
+  }
+  std::vector<u32> counts(next.size(), 0);
+  made.count(counts);
+  for (u32 list = 1; list < next.size(); ++list) next[list] = next[list - 1] + counts[list - 1];
+  std::vector<wire::TileRecord> out(next.back() + counts.back());
+  made.place(out.data(), next);
+  return out;
+}
+
+TEST(ListRecords, BodiesThatFetchWeightsBeginBeforeTheyWait) {
+  u32 early = 0, late = 0;
+  for (u32 seed = 0; seed < 25; ++seed) {
+    Rig rig(seed);
+    std::vector<wire::OpParams> ops;
+    for (u32 op = 0; op < rig.tables.op_count(); ++op) {
+      ops.push_back(rig.instance.op(op));
+      ops.back().flags |= static_cast<std::uint8_t>((op % 2 != 0 ? wire::kOpEarly : 0) | (op % 4 == 1 ? wire::kOpStreams : 0));
+    }
+    for (const wire::TileRecord& record : records_with(rig, ops)) {
+      const bool plain = (record.flags & (wire::kRecordBody | wire::kRecordGuarded)) == wire::kRecordBody;
+      const bool begins = plain && record.wait_count > 0 && record.op % 4 == 3;
+      EXPECT_EQ((record.flags & wire::kRecordEarly) != 0, begins) << "seed " << seed << " op " << record.op << " tile " << record.tile;
+      early += begins;
+      late += plain && record.op % 2 != 0 && !begins;
+    }
+  }
+  EXPECT_GT(early, 100u);
+  EXPECT_GT(late, 100u) << "those of the ring, and those that wait for nobody";
+}
+
 TEST(ListRecords, ListsThatDoNotFitAreMadeOfTasks) {
   Rig rig(1);
   rig.tables.record_capacity = 1;
