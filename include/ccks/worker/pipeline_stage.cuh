@@ -24,10 +24,10 @@ struct StreamFill {
 };
 
 struct CudaPipelineMemory {
-  static constexpr u32 kRing = 32;          // tiles in the pipeline, from the copy of their record to their last answer
-  static constexpr u32 kOpened = 16;        // of them, those that may hold a copy of an op
+  static constexpr u32 kRing = 64;          // tiles in the pipeline, from the copy of their record to their last answer
+  static constexpr u32 kOpened = 24;        // of them, those that may hold a copy of an op: three groups of records
   static constexpr u32 kBlocks = kOpened + 4;  // and the ops of parsed tasks
-  static constexpr u32 kBlockBytes = 1024;  // an op of twelve operands; larger ones are read where they lie
+  static constexpr u32 kBlockBytes = 768;   // an op of nine operands; larger ones are read where they lie
   static constexpr u32 kHeads = kOpened + 1;
   static constexpr u32 kParsed = 4;         // tasks whose ops are on their way into shared memory
   static constexpr u32 kOwnEvents = 64;
