@@ -363,6 +363,7 @@ class CudaPipeline : CudaStage {
       const bool alone = used_ == 0 && !queued && !halted;
       const wire::TileRecord& last = memory_.records[slot(at + tiles - 1)];
       const bool silent = (last.flags & wire::kRecordSilent) != 0;
+      const bool releases = !silent && last.signal_count != 0;  // for nobody it takes 600 cycles, too
       // Without guards a body runs unless the worker leaves before it.
       if (control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) {
         if (!await_gated(at, sent)) break;
@@ -381,7 +382,7 @@ class CudaPipeline : CudaStage {
       }
       // After a fault nothing is signalled any more: the run is lost.
       if (alone && !more && end == 0) {
-        add(mine, silent || last.signal_count == 0);  // a release for nobody takes 600 cycles, too
+        add(mine, !releases);
       } else {
         if (end == Memory::kExit) break;
         halted = halted || end != 0;

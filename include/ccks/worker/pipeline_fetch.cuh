@@ -262,6 +262,7 @@ class CudaFetch : CudaStage {
     return records;
   }
   __device__ __forceinline__ static u32 strand_flags(u32 joined, u32 index) {
+    static_assert(kGroup - 1 <= Memory::kStrandMask);
     const u32 behind = ~(joined >> (index + 1));  // its lowest bit is that of the first that does not join
     return (joined >> index & 1) != 0 ? 0 : static_cast<u32>(__ffs(static_cast<int>(behind)) - 1) << Memory::kStrandShift;
   }
