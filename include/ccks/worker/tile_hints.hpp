@@ -118,8 +118,10 @@ CCKS_HD constexpr TileHint thin_matmul(const TileQuestion& q) {
   t.tile[3] = fit(q.extent[3], most(lo, least(hi, ceil_pow2(columns))));
   const i64 even = ceil_div(columns, 16) * 16;
   if (!host && even > lo && even < t.tile[3]) t.tile[3] = static_cast<i32>(even);
-  // Workers that would have none share the rows: a body of four takes less than one of eight, and all wait for the slowest.
-  if (!host && t.tile[2] > 4 && 2 * tiles_of(q, t) <= static_cast<i64>(q.workers)) t.tile[2] = 4;
+  // Workers that would have none share the rows: a body of four takes less than one of eight, and all wait for the slowest. Not where
+  // weights may have to come from memory, which would be read twice.
+  const bool small = wire::dtype_bytes(q.dtype) == 4;
+  if (!host && small && t.tile[2] > 4 && 2 * tiles_of(q, t) <= static_cast<i64>(q.workers)) t.tile[2] = 4;
   return t;
 }
 

@@ -1,0 +1,34 @@
+// Tiles that the ops like best, where a wrong choice costs time and no test of values would notice.
+#include "ccks/worker/tile_hints.hpp"
+
+#include <gtest/gtest.h>
+
+namespace ccks::worker {
+namespace {
+
+TileQuestion product(DeviceClass device, wire::i64 rows, wire::i64 columns, wire::Dtype dtype = wire::Dtype::f32) {
+  TileQuestion q;
+  q.kind = wire::OpCode::matmul;
+  q.dtype = dtype;
+  q.device = device;
+  q.workers = 132;
+  q.extent[2] = rows;
+  q.extent[3] = columns;
+  q.depth = 256;
+  return q;
+}
+
+TEST(TileHints, IdleWorkersShareTheRowsOfAProduct) {
+  const auto rows = [](wire::i64 m, wire::i64 n) { return tile_hint(product(DeviceClass::cuda, m, n)).tile[2]; };
+  EXPECT_EQ(rows(8, 256), 4) << "32 tiles of eight columns: 64 of half the rows find a worker each";
+  EXPECT_EQ(rows(5, 256), 4);
+  EXPECT_EQ(rows(4, 256), 4);
+  EXPECT_EQ(rows(1, 256), 1);
+  EXPECT_EQ(rows(8, 1024), 8) << "every worker has a tile";
+  EXPECT_EQ(rows(8, 128256), 8);
+  EXPECT_EQ(tile_hint(product(DeviceClass::cuda, 8, 256, wire::Dtype::bf16)).tile[2], 8) << "weights would be read twice";
+  EXPECT_EQ(tile_hint(product(DeviceClass::host, 4, 256)).tile[2], 4);
+}
+
+}  // namespace
+}  // namespace ccks::worker
