@@ -77,15 +77,17 @@ CCKS_HD constexpr void mark_flat(OpParams& op, const OperandParams* operands) {
   op.dims[1] = static_cast<i32>(all);
 }
 
-/// Whether vectors of four elements along `axis` (stride 1) begin at multiples of 16 bytes at most, and all offsets are small.
-CCKS_HD constexpr bool in_vectors(const OperandParams& o, int axis) {
+inline constexpr i64 kSmallOffsets = i64{1} << 28;    // elements of eight bytes at most, in bytes of 32 bits with room to add
+inline constexpr i64 kColumnOffsets = i64{1} << 32;  // of weights in columns: elements of 32 bits, bytes of 64
+/// Whether vectors of four elements along `axis` (stride 1) begin at multiples of 16 bytes at most, and all offsets are below `most`.
+CCKS_HD constexpr bool in_vectors(const OperandParams& o, int axis, i64 most = kSmallOffsets) {
   i64 last = 0;
   for (int i = 0; i < 4; ++i) {
     if (o.dim[i] <= 0 || o.stride[i] < 0) return false;
     if (i == axis ? o.stride[i] != 1 : o.dim[i] > 1 && o.stride[i] % 4 != 0) return false;
     last += (o.dim[i] - 1) * o.stride[i];
   }
-  return o.offset % 16 == 0 && last < (i64{1} << 28);
+  return o.offset % 16 == 0 && last < most;
 }
 /// in_vectors holds; whether the same is so of eight elements: 16 bytes of the smaller floats.
 CCKS_HD constexpr bool in_packets(const OperandParams& o, int axis) {
@@ -102,7 +104,7 @@ CCKS_HD constexpr bool in_vectors_or_still(const OperandParams& o) {
     if (o.dim[i] <= 0 || o.stride[i] < 0) return false;
     last += (o.dim[i] - 1) * o.stride[i];
   }
-  return last < (i64{1} << 28);
+  return last < kSmallOffsets;
 }
 
 CCKS_HD constexpr i32 least(i32 a, i32 b) { return a < b ? a : b; }
@@ -149,6 +151,8 @@ CCKS_HD constexpr bool may_stream(const OpParams& op, const OperandParams* opera
   const OperandParams &a = operands[0], &b = operands[1];
   const bool weights = b.space == static_cast<u8>(Space::weights) || b.space == static_cast<u8>(Space::absolute);
   const bool halves = b.dtype == static_cast<u8>(Dtype::bf16) || b.dtype == static_cast<u8>(Dtype::f16);
+  const u32 normed = static_cast<u32>(op.dims[kNormDim]);
+  if (normed != 0 && operands[normed].dtype != a.dtype && operands[normed].dtype != static_cast<u8>(Dtype::f32)) return false;
   if (!weights || !halves || a.dtype != b.dtype || (b.flags & kOperandStreamed) == 0 || op.guard_count != 0) return false;
   return a.dim[3] >= kStreamedDepth && m * ((n + 15) / 16 * 16) <= kStreamedResults;
 }
@@ -159,7 +163,7 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   const bool turns = op.dims[kRopeDim] != 0;  // a tile has two runs of columns: two products for most bodies, one for those that stream
   if (least(op.tile[0], out.dim[0]) != (turns ? 2 : 1) || least(op.tile[1], out.dim[1]) != 1) return false;
   const bool down = b.stride[3] != 1;
-  if (!in_vectors(b, down ? 2 : 3)) return false;
+  if (!in_vectors(b, down ? 2 : 3, kColumnOffsets) || b.stride[3] >= kSmallOffsets) return false;
   for (u32 i = 2; i + 1 < count; ++i) {
     if (!in_vectors_or_still(operands[i])) return false;
   }
@@ -168,6 +172,7 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   if (body == ProductBody::none) return false;
   const bool turned = body >= ProductBody::turned_row && body <= ProductBody::turned_eight_rows;
   if (turned && (!in_packets(a, 3) || !in_packets(b, 2))) return false;
+  if (!turned && !in_vectors(b, down ? 2 : 3)) return false;
   if (op.dims[kNormDim] != 0 && (!turned || !normed_rows_fit(a, b, m, columns))) return false;
   op.dims[0] = static_cast<i32>(body);
   op.dims[1] = down ? 1 : 0;

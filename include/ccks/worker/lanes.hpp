@@ -22,10 +22,12 @@
 //   u32 low_halves(a, b), high_halves(a, b)  those of two words in one, of a in the low half
 //   float power_of_two(v), inverse(v)  2 to the v and 1 / v, each in one instruction: good to 22 bits
 // and, where weights may come through a ring (StreamLanes, weight_stream.hpp):
-//   bool streams()                     whether those of this tile do: its body then takes all its stages, in order
-//   Stream stream()                    where the tile's stages begin: const u8* await(dry) waits until the next is filled, free(dry) is
-//                                      called by all lanes of a warp once they have read what they want of it; leave(dry) by all
-//                                      behind a barrier behind the last. dry: waits for nothing, frees and leaves nothing
+//   bool streams(), is_dry()           whether those of this tile do: its sums then lie in scratch (product_streamed.hpp), or, dry, its body only goes
+//                                      through its code
+//   float inverse_root(v)              1 / sqrt(v), without a call
+// and, for multiply_streamed, a stream that begins where the tile's stages do:
+//   const u8* await(), free(), leave() waits until the next is filled; by all lanes of a warp once they have read what they want of it; by all
+//                                      behind a barrier behind the last
 #pragma once
 
 #include "ccks/wire/base.hpp"

@@ -77,36 +77,43 @@ class CudaLanes {
   CCKS_INLINE u32 high_halves(u32 a, u32 b) const { return __byte_perm(a, b, 0x7632); }
   CCKS_INLINE float power_of_two(float v) const { return ptx::ex2(v); }
   CCKS_INLINE float inverse(float v) const { return ptx::rcp(v); }
+  CCKS_INLINE float inverse_root(float v) const {
+    const float near = ptx::rsqrt(v);
+    return near * (1.5f - 0.5f * v * near * near);
+  }
   template <class T>
   CCKS_INLINE const T* nearby(const T* p) const {
     const u8* scratch = this->scratch();  // the compiler knows where this lies, and so what is as far from it
     return reinterpret_cast<const T*>(scratch + (static_cast<i64>(__cvta_generic_to_shared(p)) - static_cast<i64>(__cvta_generic_to_shared(scratch))));
   }
 #endif
-  /// The next tile's weights come through the ring, or not.
-  CCKS_INLINE void begin_tile(bool streams) { streams_ = streams; }
+  /// The next body's weights come through the ring, or not; dry: it only goes through its code.
+  CCKS_INLINE void begin_tile(bool streams, bool dry = false) {
+    streams_ = streams;
+    dry_ = dry;
+  }
 #if __CUDA_ARCH__ >= 900 && CCKS_WORKER_STREAMS
   static constexpr bool kStreams = true;
   CCKS_INLINE bool streams() const { return streams_; }
+  CCKS_INLINE bool is_dry() const { return dry_; }
   /// Kept in registers while a tile takes its stages: whatever lies behind a barrier in memory would be loaded anew each time.
   class Stream {
    public:
     CCKS_INLINE Stream(StreamRing& ring) : ring_(ring), stages_(ring.stages), at_(ring.place) {}
     /// What the copies have brought is there for whoever has seen the phase end.
-    CCKS_INLINE const u8* await(bool dry) const {
-      while (!ptx::mbarrier_ended_acquire(&ring_.full[at_.stage], at_.round % 2) && !dry) {  // [P18] pairs with [P17]
+    CCKS_INLINE const u8* await() const {
+      while (!ptx::mbarrier_ended_acquire(&ring_.full[at_.stage], at_.round % 2)) {  // [P18] pairs with [P17]
       }
       return reinterpret_cast<const u8*>(&ring_ + 1) + at_.stage * kStageBytes;
     }
-    CCKS_INLINE void free(bool dry) {
+    CCKS_INLINE void free() {
       __syncwarp();
-      if (dry) return;
       if (threadIdx.x % kWarp == 0) ptx::mbarrier_arrive_release(&ring_.empty[at_.stage]);  // [P19] pairs with [P20]
       at_.step(stages_);
     }
     /// By all lanes, behind a barrier behind the last stage: the next tile begins there.
-    CCKS_INLINE void leave(bool dry) const {
-      if (threadIdx.x == 0 && !dry) ring_.place = at_;
+    CCKS_INLINE void leave() const {
+      if (threadIdx.x == 0) ring_.place = at_;
     }
 
    private:
@@ -114,8 +121,7 @@ class CudaLanes {
     u32 stages_;
     StreamPlace at_;
   };
-  CCKS_INLINE Stream stream() const { return Stream(ring()); }
-  CCKS_INLINE StreamRing& ring() const { return *reinterpret_cast<StreamRing*>(scratch() + bytes_); }
+  CCKS_INLINE Stream stream(StreamRing& ring) const { return Stream(const_cast<StreamRing&>(*nearby(&ring))); }
 #else
   static constexpr bool kStreams = false;
 #endif
@@ -165,7 +171,7 @@ class CudaLanes {
   }
 
   u32 bytes_;
-  bool runs_ = true, streams_ = false;
+  bool runs_ = true, streams_ = false, dry_ = false;
   u32 inputs_ = 0;  // the barrier, until it has been passed
   const u32* stays_ = nullptr;
 };
@@ -179,7 +185,7 @@ class CudaLanes {
   static constexpr u32 kLanes = kCudaLanes;
   static constexpr bool kStreams = false;
   CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
-  CCKS_INLINE void begin_tile(bool) {}
+  CCKS_INLINE void begin_tile(bool, bool = false) {}
   CCKS_INLINE void begin_early(u32, const u32*) {}
   CCKS_INLINE bool await_inputs() { return true; }
   CCKS_INLINE u32 lane() const { return 0; }

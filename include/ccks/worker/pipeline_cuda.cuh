@@ -4,14 +4,14 @@
 // stores released.
 //
 // Roles         ring       records, controls, heads, blocks: written by fetch; controls also by the gate; read by all
-//   fetched     tiles handed on              fetch [P1] -> gate, signal [P2]
+//   fetched     tiles handed on              fetch [P1] -> gate, signal, post [P2]
 //   gated       tiles let through            gate [P3]  -> signal, post [P4]
 //   bodies      warps that have ended a body, over all bodies: relaxed, so that no warp waits for its stores before the next
 //   synced      bodies whose end the signalling warp has met: signal [P11] -> gate, fetch, post [P12]
 //   signalled   tiles whose signals are out  signal [P7] -> post, fetch [P8]
 //   posted      tiles the host knows of      post [P7]  -> fetch [P8]
 //   closing     the gate lets nothing more through, ParkReason + 1: gate [P9] -> signal, post, fetch [P10]
-//   gate_left   the gate has left: gate [P13] -> fetch [P14]; with full and empty of the ring for weights in pipeline_stream.cuh
+//   gate_left   the gate has left: gate [P13] -> post [P14]; with full and empty of the ring for weights in pipeline_stream.cuh
 //   resume, fault   where the gate left an inbox task, with closing; what is wrong with a tile, with gated
 //   leave, abandon, suspend, stop: lone words, relaxed; nothing comes with them
 // Barriers      go: gate and bodies meet before a body; done: bodies and signal after it. inputs: gate and a body that is kOpEarly, which
@@ -34,6 +34,8 @@
 #pragma once
 
 #include "ccks/worker/pipeline_fetch.cuh"
+#include "ccks/worker/pipeline_stream.cuh"
+#include "ccks/worker/product_streamed.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -299,12 +301,19 @@ class CudaPipeline : CudaStage {
       u32 place = memory_.go[body % 2];
       if (place == Memory::kExit) return leave_bodies(body);
       bool early = (place & Memory::kEarly) != 0;
-      if (early) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2]);
       place = slot(place);
+      if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2]);
       Memory::Entry entry = memory_.entries[place];
       for (u32 left = strand_of(memory_.controls[place]);;) {
-        lanes.begin_tile(memory_.streams(place));
-        const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
+        u32 fault;
+        // Where a tile that streams has to wait for its inputs its body goes through its code, dry.
+        CCKS_NO_UNROLL
+        for (bool streams = memory_.streams(place), dry = streams && early;; dry = false) {
+          if (streams && !dry && !multiply(lanes, entry, body, early)) return leave_bodies(body);
+          lanes.begin_tile(streams, dry);
+          fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
+          if (!dry) break;
+        }
         // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
         if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
         early = false;
@@ -322,6 +331,21 @@ class CudaPipeline : CudaStage {
       ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);  // the signalling warp hears of it before the others
       if (threadIdx.x % kWarpLanes == 0) ptx::red_relaxed_cta_shared_add(&memory_.bodies, 1);
     }
+  }
+
+  /// The product of a tile that streams, for its body to finish; early: once its inputs are there. False: the worker leaves before it.
+  template <class Lanes>
+  __device__ __forceinline__ bool multiply(Lanes& lanes, const Memory::Entry& entry, u32 body, bool early) {
+    if constexpr (Lanes::kStreams) {
+      const StreamedCall call(lanes, *entry.frame, *entry.op, entry.tile);
+      auto stream = lanes.stream(*memory_.ring);
+      if (early) {
+        ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
+        if (word(memory_.stays[body % 2]) != 0) return false;
+      }
+      multiply_streamed(lanes, stream, call);
+    }
+    return true;
   }
 
   __device__ __forceinline__ void leave_bodies(u32 body) {
@@ -488,6 +512,7 @@ class CudaPipeline : CudaStage {
     post.start();
     u32 at = 0;
     for (u32 spins = 0; !post.left(); ++spins) {
+      stream_next(memory_);
       const u32 closing = ptx::ld_acquire_cta_shared(&memory_.closing);  // [P10] pairs with [P9]; before gated
       const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
       const u32 before = at;
@@ -496,6 +521,7 @@ class CudaPipeline : CudaStage {
         if (tiles == 0) break;
         at += tiles;
       }
+      if (at != before) pass_streams(memory_, at);
       if (at != before) ptx::st_release_cta_shared(&memory_.posted, at);  // [P7] pairs with [P8]
       if (at != before) held_turns_ = 0;
       if (post.owes_answer() && !holds_answer() && post.has_room()) {
@@ -515,6 +541,7 @@ class CudaPipeline : CudaStage {
     }
     post.say_left();
     raise(memory_.stop, 1);
+    if (memory_.has_ring()) end_stream(memory_);
   }
 
   /// An answer costs this warp a release, which takes microseconds while all workers poll, and the host a record. So it waits for
@@ -540,7 +567,10 @@ class CudaPipeline : CudaStage {
     const Memory::Entry& entry = memory_.entries[place];
     if (body && entry.op->report >= 0 && !post.report(*entry.frame, *entry.op, task_of(control, place), stop)) return 0;
     // An answer tells the host that the run's events stand at their counts.
-    for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.signalled) - at) <= 0; ++spins) rest(spins);  // [P8]
+    for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.signalled) - at) <= 0; ++spins) {  // [P8]
+      stream_next(memory_);
+      rest(spins);
+    }
     if (tracing() && (body || control.kind == TileKind::skip)) trace(post, control, place);
     if ((control.flags & kTileClosesInbox) != 0) {
       post.finish_inbox_task(head_of(control).inbox, body && (record.flags & wire::kRecordSilent) != 0);

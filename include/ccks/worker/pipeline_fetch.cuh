@@ -6,7 +6,6 @@
 #pragma once
 
 #include "ccks/worker/pipeline_looks.cuh"
-#include "ccks/worker/pipeline_stream.cuh"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -29,7 +28,6 @@ class CudaFetch : CudaStage {
     start_looks();
     u32 misses = 0;
     while (!gate_closed()) {
-      stream_next();
       if (advance()) {
         misses = 0;
       } else if (source_.queued()) {
@@ -47,7 +45,6 @@ class CudaFetch : CudaStage {
         look_at_host(index_, 0, misses == kPollsPerLook ? Idle::begins : Idle::still);
       }
     }
-    if (memory_.has_ring()) end_stream();
   }
 
  private:
@@ -98,7 +95,6 @@ class CudaFetch : CudaStage {
   /// Waits until the queue has a task, is drained, or is given up. The worker takes one only once its last body has ended:
   /// others are there to run what it would hold. It neither leaves nor suspends in between, see WorkerLoop::await_queue.
   __device__ __forceinline__ void await_queue() {
-    finish_streams();
     for (u32 spins = 0; !bodies_idle() && !gate_closed(); ++spins) rest(spins);
     Patience patience(platform_.now_ns());
     for (u32 spins = 0; !source_.has_task() && !source_.poll() && !gate_closed(); ++spins) {
@@ -128,7 +124,6 @@ class CudaFetch : CudaStage {
   }
   __device__ __forceinline__ void await_list_room(u32 tiles) {
     for (u32 spins = 0; !has_room(tiles) && !gate_closed(); ++spins) {
-      stream_next();
       prefetch_tiles<Ops>(published_);
       rest(spins);
     }
@@ -306,37 +301,6 @@ class CudaFetch : CudaStage {
     if (opened_ == list_end_) prefetch_tiles<Ops>(published_);
   }
 
-  /// Weights may have been written since the task before; whoever sent this one has waited for that. Bulk copies now see it too.
-  __device__ __forceinline__ void see_weights() const {
-    if (memory_.has_ring()) ptx::fence_proxy_async_global();
-  }
-  /// Weights of tiles handed on, into the ring for them.
-  __device__ __forceinline__ void stream_next() const {
-    if (memory_.has_ring() && memory_.fill.tile != published_) fill_ring(memory_, published_);
-  }
-  /// Tiles of tasks that are cut here do not stream: nobody looks at the ring while they wait for room, so all before them must be
-  /// on their way.
-  __device__ __forceinline__ void finish_streams() const {
-    for (u32 spins = 0; memory_.has_ring() && memory_.fill.tile != published_ && !gate_closed(); ++spins) {
-      stream_next();
-      rest(spins);
-    }
-  }
-  __device__ __forceinline__ void pass_streams() const {
-    if (memory_.has_ring() && memory_.fill.tile + 1 == published_ && platform_.leader()) memory_.fill.tile = published_;
-    __syncwarp();
-  }
-  /// The worker leaves: bodies that the gate has let through still want theirs.
-  __device__ __forceinline__ void end_stream() const {
-    for (;;) {
-      const bool left = ptx::ld_acquire_cta_shared(&memory_.gate_left) != 0;  // [P14] pairs with [P13]; before gated
-      if (left && static_cast<i32>(memory_.fill.tile - ptx::ld_acquire_cta_shared(&memory_.gated)) >= 0) break;  // [P4] pairs with [P3]
-      stream_next();
-    }
-    drain_ring(memory_);
-  }
-
-
   // ---- tasks that are cut into tiles here ----
 
   /// Takes a task and starts to copy what its op says into shared memory.
@@ -345,7 +309,6 @@ class CudaFetch : CudaStage {
     OpenTask& task = out.task;
     __syncwarp();  // all lanes are done with what was there
     source_.take(task);
-    see_weights();
     __syncwarp();
     if (task.records != nullptr) {
       list_taken_ = true;  // it begins once the tasks in front of it have been handed on
@@ -402,7 +365,6 @@ class CudaFetch : CudaStage {
   /// Hands on all tiles of the oldest task taken.
   __device__ __forceinline__ void emit_task() {
     await_copy();
-    finish_streams();
     Parsed& parsed = memory_.parsed[parsed_first_];
     if (await_room()) {
       set_head(parsed.task);
@@ -492,7 +454,6 @@ class CudaFetch : CudaStage {
     ++opened_;
     list_first_ = list_end_ = requested_ = opened_;
     publish_tiles(1);
-    pass_streams();
   }
 
   /// A wait a lane finds its events, of those that no earlier tile of the task has waited for; then, as many as there are lanes at a

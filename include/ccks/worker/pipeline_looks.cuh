@@ -114,8 +114,7 @@ __device__ __forceinline__ u32 tiles_done() {
   const CudaPipelineMemory& memory = pipeline_memory();
   const u32 signalled = ptx::ld_acquire_cta_shared(&memory.signalled);  // [P8] pairs with [P7]
   const u32 posted = ptx::ld_acquire_cta_shared(&memory.posted);        // [P8] pairs with [P7]
-  const u32 done = static_cast<i32>(signalled - posted) < 0 ? signalled : posted;
-  return memory.has_ring() && static_cast<i32>(memory.fill.tile - done) < 0 ? memory.fill.tile : done;  // its weights are asked for
+  return static_cast<i32>(signalled - posted) < 0 ? signalled : posted;
 }
 /// Whether the worker leaves: then nothing more is let through.
 __device__ __forceinline__ bool gate_closed() {

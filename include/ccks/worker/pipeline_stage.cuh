@@ -20,7 +20,7 @@ struct StreamFill {
   WeightPieces pieces;  // of `tile`, if it is begun
   StreamPlace next;     // the stage to be filled
   u32 tile;             // whose weights are not all asked for; those before it need nobody any more
-  bool begun;
+  u32 begun;            // 0 or 1: a word, so that copies go by words
 };
 
 struct CudaPipelineMemory {

@@ -1,8 +1,9 @@
 // matmul of up to eight rows of a by weights that come through a worker's ring (weight_stream.hpp), 16-bit floats on matrix units.
 //
-// While the tile waited for its inputs its weights were on their way, so what counts is what lies between the inputs and the end.
-// The rows of a are put into scratch at once; then, stage by stage, each warp has its slices of k for all columns of the stage. A matrix unit takes 16 columns of b
-// as its rows and the rows of a as its columns. A packet of 16 bytes a lane along k holds what two products want of it, if k is
+// While the tile waited for its inputs its weights were on their way, so what counts is what lies between the inputs and the end. A worker
+// does what all these products have in common (multiply_streamed), and an op's own body what is left (StreamedBody).
+// The rows of a are put into scratch at once; then, stage by stage, each warp has its slices of k for all columns of the stage. A matrix unit
+// takes 16 columns of b as its rows and the rows of a as its columns. A packet of 16 bytes a lane along k holds what two products want of it, if k is
 // taken in another order: the same for both, and sums do not mind. Sums of warps meet in scratch.
 #pragma once
 
@@ -48,99 +49,149 @@ CCKS_INLINE void stage_plain_rows(Lanes& lanes, u8* to, const u8* from, u32 pitc
   }
 }
 
-/// The rows as the product wants them, at byte `to` of scratch. Ends with a barrier.
-template <Dtype D, class Norm, class Lanes>
-CCKS_INLINE void stage_streamed_rows(Lanes& lanes, Fixed<D> type, const Norm& norm, u32 to, const u8* from, u32 pitch, u32 m, u32 k) {
-  if constexpr (Norm::kNorms) {
-    if (norm.on()) {
-      u8* staged = lanes.scratch() + to;
-      norm_rows(lanes, type, from, pitch, norm, m, k, [&](u32 i, u32 p, const float (&v)[kVector]) {
-        store_four(type, staged + i * streamed_pitch(k) + p * 2, v);
-      });
-      return lanes.sync();
-    }
-  }
-  stage_plain_rows(lanes, lanes.scratch() + to, from, pitch, m, k);
-  lanes.sync();
-}
-template <class Norm, class Lanes>
-CCKS_INLINE void stage_streamed_rows(Lanes& lanes, Runtime type, const Norm& norm, u32 to, const u8* from, u32 pitch, u32 m, u32 k) {
-  if (type.get() == Dtype::f16) return stage_streamed_rows(lanes, Fixed<Dtype::f16>{}, norm, to, from, pitch, m, k);
-  stage_streamed_rows(lanes, Fixed<Dtype::bf16>{}, norm, to, from, pitch, m, k);
-}
-
-/// [warp][row][streamed_columns(n)] at the beginning of scratch: what each warp has of the products of m rows and n columns. dry: of stages as
-/// they stand, none of which is freed. Inline, and in small steps: a call of a function keeps registers in memory, of which 256 lanes
-/// have more than the L1 that a ring leaves holds, and to bring back 188 bytes a lane took 2,400 cycles.
-template <Dtype kType, class Lanes, class Stream>
-CCKS_INLINE void walk_streamed(Lanes& lanes, Stream& stream, const u8* rows, u32 pitch, u32 m, u32 n, u32 k, bool dry) {
-  constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpBytes = 64, kStep = kWarps * kWarpBytes, kSteps = 2;
-  static_assert(kStageDepth * 2 % (kSteps * kStep) == 0);
+/// [warp][row][streamed_columns(n)] at the beginning of scratch: what each warp has of the products of m rows and n columns. kWhole: k is a
+/// multiple of kStageDepth.
+template <Dtype kType, bool kWhole, class Lanes, class Stream>
+CCKS_INLINE void walk_streamed(Lanes& lanes, Stream& stream, const u8* rows, u32 pitch, u32 m, u32 n, u32 k) {
+  constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpBytes = 64, kStep = kWarps * kWarpBytes, kSteps = kStageDepth * 2 / kStep;
+  static_assert(kSteps % 2 == 0 && kSteps * kStep == kStageDepth * 2);
   const u32 lane = lanes.lane() % Lanes::kWarp, warp = lanes.lane() / Lanes::kWarp, group = lane / 4, part = lane % 4;
   const u32 first = warp * kWarpBytes + part * 16;
-  const u8* row = rows + (group < m ? group : 0) * pitch + first;  // of those beyond the last the results are not kept
+  const u8* row = rows + (group < m ? group : 0) * pitch + first;
   float* mine = reinterpret_cast<float*>(lanes.scratch()) + warp * m * streamed_columns(n) + group;
   CCKS_NO_UNROLL
   for (u32 j = 0; j < n; j += kStageColumns) {
-    float acc[2][4] = {{0, 0, 0, 0}, {0, 0, 0, 0}};
+    float acc[4][4];  // few products that wait for one another
+    CCKS_UNROLL
+    for (u32 i = 0; i < 4; ++i)
+      for (u32 q = 0; q < 4; ++q) acc[i][q] = 0;
     CCKS_NO_UNROLL
     for (u32 at = 0; at < k * 2; at += kStageDepth * 2) {
-      const u8* column = stream.await(dry) + group * kStagePitch + first;
-      CCKS_NO_UNROLL
-      for (u32 from = 0; from < kStageDepth * 2; from += kSteps * kStep) {
-        Sixteen low[kSteps], high[kSteps], x[kSteps];
+      Sixteen low[kSteps], high[kSteps], x[kSteps];
+      CCKS_UNROLL
+      for (u32 s = 0; s < kSteps; ++s)  // of rows beyond the last the results are not kept
+        x[s] = group < m && (kWhole || at + s * kStep + first < k * 2) ? *reinterpret_cast<const Sixteen*>(row + at + s * kStep) : Sixteen{};
+      const u8* column = stream.await() + group * kStagePitch + first;
+      CCKS_UNROLL
+      for (u32 s = 0; s < kSteps; ++s) {  // beyond k there may be anything, and even zero times that need not be zero
+        const bool within = kWhole || at + s * kStep + first < k * 2;
+        low[s] = within ? *reinterpret_cast<const Sixteen*>(column + s * kStep) : Sixteen{};
+        high[s] = within ? *reinterpret_cast<const Sixteen*>(column + 8 * kStagePitch + s * kStep) : Sixteen{};
+      }
+      stream.free();
+      CCKS_UNROLL
+      for (u32 s = 0; s < kSteps; ++s) {
         CCKS_UNROLL
-        for (u32 s = 0; s < kSteps; ++s) {  // beyond k there may be anything, and even zero times that need not be zero
-          const u32 p = from + s * kStep;
-          const bool within = at + first + p < k * 2;
-          x[s] = within ? *reinterpret_cast<const Sixteen*>(row + at + p) : Sixteen{};
-          low[s] = within ? *reinterpret_cast<const Sixteen*>(column + p) : Sixteen{};
-          high[s] = within ? *reinterpret_cast<const Sixteen*>(column + 8 * kStagePitch + p) : Sixteen{};
-        }
-        CCKS_UNROLL
-        for (u32 s = 0; s < kSteps; ++s) {
-          CCKS_UNROLL
-          for (u32 half = 0; half < 2; ++half) {
-            const u32 columns[4] = {low[s].word[2 * half], high[s].word[2 * half], low[s].word[2 * half + 1], high[s].word[2 * half + 1]};
-            const u32 values[2] = {x[s].word[2 * half], x[s].word[2 * half + 1]};
-            lanes.template multiply_wide<kType>(acc[half], columns, values);
-          }
+        for (u32 half = 0; half < 2; ++half) {
+          const u32 columns[4] = {low[s].word[2 * half], high[s].word[2 * half], low[s].word[2 * half + 1], high[s].word[2 * half + 1]};
+          const u32 values[2] = {x[s].word[2 * half], x[s].word[2 * half + 1]};
+          lanes.template multiply_wide<kType>(acc[s % 2 * 2 + half], columns, values);
         }
       }
-      stream.free(dry);
     }
     CCKS_UNROLL
     for (u32 i = 0; i < 2; ++i) {
       const u32 r = 2 * part + i;
       if (r >= m) break;
-      mine[r * streamed_columns(n) + j] = acc[0][i] + acc[1][i];
-      mine[r * streamed_columns(n) + j + 8] = acc[0][2 + i] + acc[1][2 + i];
+      mine[r * streamed_columns(n) + j] = acc[0][i] + acc[1][i] + (acc[2][i] + acc[3][i]);
+      mine[r * streamed_columns(n) + j + 8] = acc[0][2 + i] + acc[1][2 + i] + (acc[2][2 + i] + acc[3][2 + i]);
     }
   }
 }
 
-/// Code passes through all caches between two tiles of an op, as weights do, and to fetch it takes longer than to run it. So a body
-/// that has begun before its inputs goes through its code once on what lies in scratch, and the wait pays for that.
+/// What of a tile that streams is found out before its inputs are there: behind them every instruction counts.
+struct StreamedCall {
+  static constexpr u32 kUnstaged = 0xffffffffu;
+  const u8* rows;    // of a
+  const u8* weight;  // of a norm; null: rows stay as they are
+  float eps;
+  u32 pitch, m, n, k;
+  u32 staged;  // where rows go in scratch, behind the sums; kUnstaged: they do not fit, as those that are normed always do
+  bool half, whole_weight;  // f16; the weight is of f32
+
+  template <class Lanes>
+  CCKS_INLINE StreamedCall(const Lanes&, const RunFrame& frame, const OpParams& op, u32 tile) {
+    const Call call(frame, op);
+    const StreamedTile t(call, tile);
+    const OperandParams& a = call.operands[0];
+    m = t.m;
+    n = op.dims[wire::kRopeDim] != 0 ? 2 * t.n : t.n;  // of a tile of pairs both
+    k = static_cast<u32>(a.dim[3]);
+    pitch = static_cast<u32>(a.stride[2]) * 2;
+    rows = operand_base(frame, a) + u64{row_offset(a, t.c[0], t.c[1], t.c[2] * static_cast<u32>(op.tile[2]))} * 2;
+    const u32 normed = static_cast<u32>(op.dims[wire::kNormDim]);
+    weight = normed == 0 ? nullptr : operand_base(frame, call.operands[normed]);
+    eps = op.scalars[0];
+    half = static_cast<Dtype>(a.dtype) == Dtype::f16;
+    whole_weight = static_cast<Dtype>(call.operands[normed].dtype) == Dtype::f32;
+    staged = Lanes::kLanes / Lanes::kWarp * m * streamed_columns(n) * 4;
+    if (staged + m * streamed_pitch(k) > kMinScratchBytes) staged = kUnstaged;
+  }
+};
+
+/// Puts the rows of a tile into scratch. Not inlined: few registers and no calls, so that nothing is kept in memory. Ends with a barrier.
+template <class A, class W, class Lanes>
+CCKS_OUTLINE void stage_streamed(Lanes& lanes, A type, W norm_type, const u8* rows, u32 pitch, const u8* weight, float eps, u32 to, u32 m, u32 k) {
+  u8* staged = lanes.scratch() + to;
+  if (weight == nullptr) {
+    stage_plain_rows(lanes, staged, rows, pitch, m, k);
+  } else {
+    norm_rows(lanes, type, rows, pitch, RowNorm<W>{norm_type, weight, eps}, m, k, [&](u32 i, u32 p, const float (&v)[kVector]) {
+      store_four(type, staged + i * streamed_pitch(k) + p * 2, v);
+    });
+  }
+  lanes.sync();
+}
+/// A norm's weight has the rows' own dtype or is of f32 (wire::may_stream).
+template <Dtype D, class Lanes>
+CCKS_INLINE void stage_of_type(Lanes& lanes, const StreamedCall& c) {
+  if (c.whole_weight && c.weight != nullptr)
+    stage_streamed(lanes, Fixed<D>{}, Fixed<Dtype::f32>{}, c.rows, c.pitch, c.weight, c.eps, c.staged, c.m, c.k);
+  else
+    stage_streamed(lanes, Fixed<D>{}, Fixed<D>{}, c.rows, c.pitch, c.weight, c.eps, c.staged, c.m, c.k);
+}
+
+/// What a body that is kOpStreams, called behind it, finishes: sums of a tile whose weights come through the ring. Inline where a worker runs
+/// bodies: one copy for all products, which is therefore in the caches, and what a called function would keep in memory takes thousands of cycles to
+/// come back while weights pass by.
+template <class Lanes, class Stream>
+CCKS_INLINE void multiply_streamed(Lanes& lanes, Stream stream, const StreamedCall& c) {
+  const u8* rows = c.rows;
+  u32 pitch = c.pitch;
+  if (c.staged != StreamedCall::kUnstaged) {
+    if (c.half)
+      stage_of_type<Dtype::f16>(lanes, c);
+    else
+      stage_of_type<Dtype::bf16>(lanes, c);
+    rows = lanes.scratch() + c.staged;
+    pitch = streamed_pitch(c.k);
+  }
+  if (c.k % kStageDepth == 0 && !c.half)
+    walk_streamed<Dtype::bf16, true>(lanes, stream, rows, pitch, c.m, c.n, c.k);
+  else if (!c.half)
+    walk_streamed<Dtype::bf16, false>(lanes, stream, rows, pitch, c.m, c.n, c.k);
+  else
+    walk_streamed<Dtype::f16, false>(lanes, stream, rows, pitch, c.m, c.n, c.k);
+  lanes.sync();
+  stream.leave();
+}
+
+/// Brings a streamed tile's sums together. Code passes through all caches between two tiles of an op, as weights do, and to fetch it takes longer
+/// than to run it. So where a body waits for its inputs it first goes through this code once, dry, on what lies in scratch, and the wait pays for that.
 struct StreamedBody {
   template <class Types, class Lanes, class Expr>
   static CCKS_INLINE void run(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
     auto t = product_tile<Types>(call, tile);
-    auto stream = lanes.stream();
     if constexpr (kShaped<Types>) {
       OperandParams own[Types::kCount];
+      const bool dry = lanes.is_dry();
+      CCKS_UNROLL
+      for (u32 i = 0; i < Types::kCount; ++i) own[i] = dry ? in_scratch<Types>(lanes, call.operands[i], t, i) : call.operands[i];
       const u32 rows = t.m;
-      bool dry = has_begun_early(lanes) && static_cast<u32>(call.operands[0].dim[3]) * 2 <= kMinScratchBytes;
-      CCKS_NO_UNROLL
-      for (;; dry = false) {
-        if (!dry && !await_inputs(lanes)) return;
-        CCKS_UNROLL
-        for (u32 i = 0; i < Types::kCount; ++i) own[i] = dry ? in_scratch<Types>(lanes, call.operands[i], t, i) : call.operands[i];
-        t.m = dry ? 1 : rows;
-        run_once(lanes, stream, Call(call.frame, call.op, own), t, types, expr, dry);
-        if (!dry) return;
-      }
+      if (dry) t.m = 1;
+      finish(lanes, Call(call.frame, call.op, own), t, types, expr, rows);
     } else {
-      if (await_inputs(lanes)) run_once(lanes, stream, call, t, types, expr, false);
+      if (!lanes.is_dry()) finish(lanes, call, t, types, expr, t.m);
     }
   }
 
@@ -164,54 +215,29 @@ struct StreamedBody {
     return o;
   }
 
-  template <class Types, class Lanes, class Stream, class Expr>
-  static CCKS_INLINE void run_once(Lanes& lanes, Stream& stream, const Call& call, const ProductTile<Types>& t, const Types& types, const Expr& expr, bool dry) {
+  /// `rows`: of the tile, of which t may have fewer.
+  template <class Types, class Lanes, class Expr>
+  static CCKS_INLINE void finish(Lanes& lanes, const Call& call, const ProductTile<Types>& t, const Types& types, const Expr& expr, u32 rows) {
     constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
-    const bool turns = rope_table<Types>(call) != 0;
-    EpilogueValues<1, Types> values;
-    PairAngle angle;
-    u32 done = lanes.lane();  // of the results, or pairs of them, row by row: the next that this lane finishes
-    const auto load_next = [&] {
-      if (done >= t.m * t.n) return;
-      if (turns) return angle.load<Types>(call, t.row + done / t.n, t.column + done % t.n);
-      values.load(call, types, t.c0, t.c1, t.row + done / t.n, t.column + done % t.n);
-    };
-    load_next();
-    const OperandParams& a = call.operands[0];
-    const u32 k = static_cast<u32>(a.dim[3]), n = turns ? 2 * t.n : t.n, columns = streamed_columns(n), sums_bytes = kWarps * t.m * columns * 4;
-    const u8* rows = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * 2;
-    u32 pitch = static_cast<u32>(a.stride[2]) * 2;
-    if (sums_bytes + t.m * streamed_pitch(k) <= kMinScratchBytes) {  // as rows that are normed always do
-      stage_streamed_rows(lanes, types.template type<0>(), norm_of(call, types), sums_bytes, rows, pitch, t.m, k);
-      rows = lanes.scratch() + sums_bytes;
-      pitch = streamed_pitch(k);
-    }
-    walk(lanes, stream, types.template type<1>(), rows, pitch, t.m, dry ? kStageColumns : n, dry ? kStageDepth : k, dry);
-    lanes.sync();
-    stream.leave(dry);
+    const bool turns = rope_table<Types>(call) != 0;  // results are pairs
+    const u32 columns = streamed_columns(turns ? 2 * t.n : t.n);
     const float* sums = reinterpret_cast<const float*>(lanes.scratch());
     CCKS_NO_UNROLL
-    while (done < t.m * t.n) {
-      const float* at = sums + done / t.n * columns + done % t.n;
+    for (u32 done = lanes.lane(); done < t.m * t.n; done += Lanes::kLanes) {
       const u32 row = t.row + done / t.n, column = t.column + done % t.n;
-      const float all = sum_of_warps<kWarps>(at, t.m * columns);
-      if (turns)
-        finish_pair(call, types, angle, all, sum_of_warps<kWarps>(at + t.n, t.m * columns), t.c1, row, column);
-      else
+      const float* at = sums + done / t.n * columns + done % t.n;
+      if (turns) {
+        PairAngle angle;
+        angle.load<Types>(call, row, column);
+        const float first = sum_of_warps<kWarps>(at, rows * columns), second = sum_of_warps<kWarps>(at + t.n, rows * columns);
+        finish_pair(call, types, angle, first, second, t.c1, row, column);
+      } else {
+        EpilogueValues<1, Types> values;
+        values.load(call, types, t.c0, t.c1, row, column);
+        const float all = sum_of_warps<kWarps>(at, rows * columns);
         finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, row, column);
-      done += Lanes::kLanes;
-      load_next();
+      }
     }
-  }
-
-  template <Dtype kType, class Lanes, class Stream>
-  static CCKS_INLINE void walk(Lanes& lanes, Stream& stream, Fixed<kType>, const u8* rows, u32 pitch, u32 m, u32 n, u32 k, bool dry) {
-    walk_streamed<kType>(lanes, stream, rows, pitch, m, n, k, dry);
-  }
-  template <class Lanes, class Stream>
-  static CCKS_INLINE void walk(Lanes& lanes, Stream& stream, Runtime type, const u8* rows, u32 pitch, u32 m, u32 n, u32 k, bool dry) {
-    if (type.get() == Dtype::bf16) return walk_streamed<Dtype::bf16>(lanes, stream, rows, pitch, m, n, k, dry);
-    walk_streamed<Dtype::f16>(lanes, stream, rows, pitch, m, n, k, dry);
   }
 };
 
@@ -219,7 +245,8 @@ struct StreamedBody {
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE bool streamed_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   if constexpr (StreamLanes<Lanes> && kStreamedTypes<TypeOf<0, Types>, TypeOf<1, Types>>) {
-    // What is known when the body is compiled rules most products out; whether the tile streams only the worker knows.
+    // What is known when the body is compiled rules most products out; whether the tile streams only the worker knows, who has run
+    // multiply_streamed.
     const auto body = static_cast<wire::ProductBody>(call.op.dims[0]);
     const bool turned = body >= wire::ProductBody::turned_row && body <= wire::ProductBody::turned_eight_rows;
     if (!in_vectors(call.op) || !turned || !lanes.streams()) return false;

@@ -154,6 +154,12 @@ __device__ __forceinline__ void mbarrier_arrive_release(u64* barrier) {
 __device__ __forceinline__ void mbarrier_expect_release(u64* barrier, u32 bytes) {
   CCKS_BULK_ASM("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
+/// One lane of a whole warp: ptxas then knows that what follows is of a single thread, whose copies take no loop over lanes.
+__device__ __forceinline__ bool elected() {
+  u32 is = 0;
+  CCKS_BULK_ASM("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(is));
+  return is != 0;
+}
 /// Whether the phase of this parity has ended. May wait for a time that the machine chooses.
 __device__ __forceinline__ bool mbarrier_ended_acquire(u64* barrier, u32 parity) {
   u32 ended = 0;
@@ -252,6 +258,12 @@ __device__ __forceinline__ float ex2(float v) {
 __device__ __forceinline__ float rcp(float v) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
+  return inverse;
+}
+/// 1 / sqrt(v), to two units in the last place.
+__device__ __forceinline__ float rsqrt(float v) {
+  float inverse;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
   return inverse;
 }
 

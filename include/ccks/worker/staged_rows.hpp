@@ -94,7 +94,11 @@ CCKS_INLINE void put_piece(Lanes& lanes, u32 row, u32 from, u32 k, float scale, 
 }
 template <class Lanes>
 CCKS_INLINE float row_scale(Lanes& lanes, float squares, u32 k, float eps) {
-  return 1.0f / f_sqrt(lanes.sum(squares) / static_cast<float>(k) + eps);
+  const float all = lanes.sum(squares);
+  if constexpr (requires { lanes.inverse_root(all); })  // the exact ones are called functions, for which registers go to memory
+    return lanes.inverse_root(all * lanes.inverse(static_cast<float>(k)) + eps);
+  else
+    return 1.0f / f_sqrt(all / static_cast<float>(k) + eps);
 }
 
 /// Normed rows [0, m) of k elements, `pitch` bytes apart: calls put(row, first, v) with the elements [first, first + 4), which it

@@ -50,6 +50,27 @@ CCKS_HD constexpr u32 ring_bytes(u32 stages) { return stages == 0 ? 0 : kStreamR
 /// Whether a tile's weights come through the ring of a worker that has one, if no guard or draft may keep it from running.
 CCKS_INLINE bool streams_weights(const OpParams& op, u32 tile) { return (op.flags & wire::kOpStreams) != 0 && tile < op.tile_count; }
 
+/// Where a tile of a kOpStreams op lies, without divisions: its coordinates, and how many rows and columns of results it has.
+struct StreamedTile {
+  u32 c[4];
+  u32 m, n;
+
+  CCKS_INLINE StreamedTile(const Call& call, u32 tile) {
+    const OpParams& op = call.op;
+    const OperandParams& out = call.operands[op.input_count];
+    const u32 packed = static_cast<u32>(op.dims[wire::kCoordinateDim]);
+    CCKS_UNROLL
+    for (u32 i = 3; i >= 1; --i) {
+      const u32 bits = packed >> (8 * (3 - i)) & 31;
+      c[i] = tile & ((1u << bits) - 1);
+      tile >>= bits;
+    }
+    c[0] = tile;
+    m = least(static_cast<u32>(op.tile[2]), static_cast<u32>(out.dim[2]) - c[2] * static_cast<u32>(op.tile[2]));
+    n = least(static_cast<u32>(op.tile[3]), static_cast<u32>(out.dim[3]) - c[3] * static_cast<u32>(op.tile[3]));
+  }
+};
+
 /// The pieces of a tile of a kOpStreams op, one after the other.
 struct WeightPieces {
   const u8* columns = nullptr;  // of the tile
@@ -61,19 +82,13 @@ struct WeightPieces {
 
   WeightPieces() = default;
   CCKS_INLINE WeightPieces(const Call& call, u32 tile) {
-    const OperandParams &b = call.operands[1], &out = call.operands[call.op.input_count];
-    u32 c[4];
-    CCKS_UNROLL
-    for (u32 i = 3; i >= 1; --i) {
-      const u32 bits = static_cast<u32>(call.op.dims[wire::kCoordinateDim]) >> (8 * (3 - i)) & 31;
-      c[i] = tile & ((1u << bits) - 1);
-      tile >>= bits;
-    }
-    const u32 first = c[3] * static_cast<u32>(call.op.tile[3]);
+    const OperandParams& b = call.operands[1];
+    const StreamedTile t(call, tile);
+    const u32 first = t.c[3] * static_cast<u32>(call.op.tile[3]);
     column_bytes = static_cast<u32>(b.stride[3]) * 2;
     columns = operand_base(call.frame, b) +
-              u64{tile * static_cast<u32>(b.stride[0]) + c[1] * static_cast<u32>(b.stride[1]) + first * static_cast<u32>(b.stride[3])} * 2;
-    n = least(static_cast<u32>(call.op.tile[3]), static_cast<u32>(out.dim[3]) - first);
+              u64{t.c[0] * static_cast<u32>(b.stride[0]) + t.c[1] * static_cast<u32>(b.stride[1]) + first * static_cast<u32>(b.stride[3])} * 2;
+    n = t.n;
     k = static_cast<u32>(b.dim[2]);
     run = n;
     if (call.op.dims[wire::kRopeDim] == 0) return;

@@ -1,11 +1,14 @@
 // Emulated warps to which weights come through a ring, as they do to those of a GPU: what bodies of kOpStreams ops are tested on.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <vector>
 
-#include "ccks/worker/weight_stream.hpp"
+#include "ccks/worker/product_streamed.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
 
 namespace ccks::worker::test {
@@ -32,8 +35,6 @@ class EmulatedRing {
     return stages_[at.stage].bytes;
   }
   void free(const StreamPlace& at) { ++freed_[at.stage]; }
-  /// A stage that nothing has been copied to.
-  const wire::u8* noise() const { return noise_.bytes; }
   /// Whether every stage has been taken by every warp.
   bool is_spent() const {
     wire::u32 freed = 0;
@@ -53,7 +54,6 @@ class EmulatedRing {
   }
 
   std::vector<WeightPieces> pieces_;
-  Stage noise_ = {};
   std::vector<Stage> stages_ = std::vector<Stage>(kStages);
   wire::u32 freed_[kStages] = {};  // by warps, over all rounds
   wire::u32 filled_ = 0;
@@ -64,33 +64,22 @@ class StreamingWarps : public EmulatedWarps {
   StreamingWarps(WarpBlock& block, wire::u32 lane, EmulatedRing& ring) : EmulatedWarps(block, lane), block_(block), ring_(ring) {}
 
   bool streams() const { return true; }
-  /// The next body begins before its inputs are there; `arrive` is called by one lane once it waits for them.
-  void begin_early(std::function<void()> arrive) { arrive_ = std::move(arrive); }
-  bool has_begun_early() const { return arrive_ != nullptr; }
-  bool await_inputs() {
-    if (arrive_ == nullptr) return true;
-    sync();
-    if (lane() == 0) arrive_();
-    arrive_ = nullptr;
-    sync();
-    return true;
-  }
+  bool is_dry() const { return dry_; }
+  void begin_tile(bool dry) { dry_ = dry; }
   class Stream {
    public:
     explicit Stream(StreamingWarps& lanes) : lanes_(lanes), at_(lanes.ring_.place) {}
-    const wire::u8* await(bool dry) const {
-      if (dry) return lanes_.ring_.noise();
+    const wire::u8* await() const {
       const wire::u8* stage = lanes_.ring_.stage(at_);
       for (; stage == nullptr; stage = lanes_.ring_.stage(at_)) lanes_.block_.pass();
       return stage;
     }
-    void free(bool dry) {
-      if (dry) return;
+    void free() {
       if (lanes_.block_.exchange(lanes_.lane() % kWarp, lanes_.lane()) == 0) lanes_.ring_.free(at_);  // all lanes of the warp have come this far
       at_.step(EmulatedRing::kStages);
     }
-    void leave(bool dry) const {
-      if (lanes_.lane() == 0 && !dry) lanes_.ring_.place = at_;
+    void leave() const {
+      if (lanes_.lane() == 0) lanes_.ring_.place = at_;
     }
 
    private:
@@ -102,7 +91,34 @@ class StreamingWarps : public EmulatedWarps {
  private:
   WarpBlock& block_;
   EmulatedRing& ring_;
-  std::function<void()> arrive_;
+  bool dry_ = false;
 };
+
+/// As a worker runs them. `arrive`: if there is one, each body first goes through its code, dry, and then one lane calls this.
+template <class Op>
+wire::FaultCode run_streamed(const wire::RunFrame& frame, const wire::OpParams& op, const std::function<void()>& arrive = {}) {
+  WarpBlock block;
+  EmulatedRing ring(frame, op);
+  wire::FaultCode fault = wire::FaultCode::none;
+  block.run([&](wire::u32 lane) {
+    StreamingWarps lanes(block, lane, ring);
+    for (wire::u32 tile = 0; tile < op.tile_count; ++tile) {
+      if (arrive) {
+        lanes.begin_tile(true);
+        (void)Op::run(lanes, frame, op, tile);
+        lanes.sync();
+        if (lane == 0) arrive();
+        lanes.sync();
+      }
+      lanes.begin_tile(false);
+      multiply_streamed(lanes, lanes.stream(), StreamedCall(lanes, frame, op, tile));
+      const wire::FaultCode f = Op::run(lanes, frame, op, tile);
+      if (f != wire::FaultCode::none) fault = f;
+      lanes.sync();
+    }
+  });
+  EXPECT_TRUE(ring.is_spent());
+  return fault;
+}
 
 }  // namespace ccks::worker::test

@@ -161,6 +161,7 @@ class EmulatedWarps {
   wire::u32 high_halves(wire::u32 a, wire::u32 b) { return a >> 16 | (b & 0xffff0000u); }
   float power_of_two(float v) { return std::exp2(v); }
   float inverse(float v) { return 1.0f / v; }
+  float inverse_root(float v) { return 1.0f / std::sqrt(v); }
   wire::u32 count_in(wire::u32* word) { return (*word)++; }  // all on one thread
   wire::u8* scratch() { return block_.scratch(); }
   wire::u32 scratch_bytes() const { return WarpBlock::scratch_bytes(); }

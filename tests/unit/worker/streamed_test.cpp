@@ -6,25 +6,6 @@
 namespace ccks::worker::test {
 namespace {
 
-/// `arrive`: if there is one, bodies begin early, and it is called once a tile's body waits for its inputs.
-template <class Op>
-FaultCode run_streamed(const wire::RunFrame& frame, const wire::OpParams& op, const std::function<void()>& arrive = {}) {
-  WarpBlock block;
-  EmulatedRing ring(frame, op);
-  FaultCode fault = FaultCode::none;
-  block.run([&](u32 lane) {
-    StreamingWarps lanes(block, lane, ring);
-    for (u32 tile = 0; tile < op.tile_count; ++tile) {
-      if (arrive) lanes.begin_early(arrive);
-      const FaultCode f = Op::run(lanes, frame, op, tile);
-      if (f != FaultCode::none) fault = f;
-      lanes.sync();
-    }
-  });
-  EXPECT_TRUE(ring.is_spent());
-  return fault;
-}
-
 /// acc + other
 const std::vector<wire::ExprInstr> kSum = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
 using Sum = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>;
@@ -178,6 +159,19 @@ TEST(Streamed, OnlyWeightsInColumnsOfLongRuns) {
   std::swap(rows.b.operands[1].stride[2], rows.b.operands[1].stride[3]);
   EXPECT_NE(flags_of(rows) & wire::kOpVectors, 0);
   EXPECT_EQ(flags_of(rows) & wire::kOpStreams, 0);
+}
+
+TEST(Streamed, WeightsMayBeLarge) {
+  Product large(326, Dtype::bf16, 1, 512, 16, 1, 16);  // as the heads of large vocabularies are
+  large.b.operands[1].stride[3] = 1 << 25;
+  EXPECT_NE(flags_of(large) & wire::kOpStreams, 0);
+  Product rows = large;  // bodies for b in rows count bytes in 32 bits
+  rows.b.operands[1].stride[2] = 1 << 20;
+  rows.b.operands[1].stride[3] = 1;
+  EXPECT_EQ(flags_of(rows) & wire::kOpVectors, 0);
+  Product beyond = large;
+  beyond.b.operands[1].stride[3] = i64{1} << 29;
+  EXPECT_EQ(flags_of(beyond) & wire::kOpVectors, 0);
 }
 
 }  // namespace

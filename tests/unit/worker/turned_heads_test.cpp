@@ -75,20 +75,7 @@ struct TurnedProduct {
   FaultCode run_streamed(const std::function<void()>& arrive = {}) {
     return b.run_by(OpCode::matmul, inputs(), [&](const wire::RunFrame& frame, const wire::OpParams& op) {
       EXPECT_NE(op.flags & wire::kOpStreams, 0) << b.describe();
-      WarpBlock block;
-      EmulatedRing ring(frame, op);
-      FaultCode fault = FaultCode::none;
-      block.run([&](u32 lane) {
-        StreamingWarps lanes(block, lane, ring);
-        for (u32 tile = 0; tile < op.tile_count; ++tile) {
-          if (arrive) lanes.begin_early(arrive);
-          const FaultCode f = Op::run(lanes, frame, op, tile);
-          if (f != FaultCode::none) fault = f;
-          lanes.sync();
-        }
-      });
-      EXPECT_TRUE(ring.is_spent());
-      return fault;
+      return test::run_streamed<Op>(frame, op, arrive);
     });
   }
   template <class Op>
