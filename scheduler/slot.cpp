@@ -20,10 +20,12 @@ bool holds_nothing_else(const RunSlot& run, std::uint32_t report, const std::vec
 /// Relaxed, here and below: a cancellation is a lone flag, and one that is not seen now is seen in a later step.
 bool is_unwanted(const Unless& unless, const PlanTables& tables) {
   if (unless.run == nullptr) return false;
-  if (unless.run->cancel.load(std::memory_order_relaxed)) return true;
+  const auto state = static_cast<RunState>(unless.run->state.peek());
+  if (state == RunState::failed) return unless.run->code == ErrorCode::cancelled;
+  // A run that is done was there before whoever asks for its cancellation.
+  if (state != RunState::done && unless.run->cancel.load(std::memory_order_relaxed)) return true;
   // What stands in the slot of a run that has not begun is of another.
-  const bool begun = unless.run->state.peek() != static_cast<std::uint32_t>(RunState::queued);
-  return begun && unless.run->progress.report_seen(unless.report) &&
+  return state != RunState::queued && unless.run->progress.report_seen(unless.report) &&
          holds_nothing_else(*unless.run, unless.report, unless.values, tables);
 }
 

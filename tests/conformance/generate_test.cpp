@@ -248,6 +248,20 @@ TEST_P(Generate, WhatATokenSaysIsNotWantedTheSchedulerDrops) {
   EXPECT_EQ(step(engine, {want.data(), 1}, end, 0), want[1]);
 }
 
+TEST_P(Generate, WhoCancelsARunThatIsDoneCancelsNoneBehindIt) {
+  const std::vector<std::int32_t> want = plain(kPrompt, 2), others = {want[0] + 1};
+  Engine engine = open_engine(GetParam());
+  RunRequest request;
+  request.dims = {{"n", static_cast<std::int64_t>(kPrompt.size())}, {"pos", 0}};
+  request.inputs = {{"tokens", std::as_bytes(std::span(kPrompt))}};
+  ccks::Run run = engine.submit(std::move(request)).value();
+  ASSERT_TRUE(run.wait().ok());
+  run.cancel();
+  ccks::Run next = send_behind(engine, run, static_cast<std::int64_t>(kPrompt.size()), others).value();
+  ASSERT_TRUE(next.wait().ok());
+  EXPECT_EQ(next.report("token").value().at(0), want[1]);
+}
+
 TEST_P(Generate, ConditionsThatCannotBe) {
   Engine engine = open_engine(GetParam(), 5, 2);
   const std::int32_t token = 3;
