@@ -23,6 +23,8 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual const char* name() const = 0;
+  /// How long a worker that has seen an event rests before it looks for what the host makes of it (wire::WorkerParams).
+  virtual std::uint32_t verdict_rest_ns() const { return 0; }
   /// Zeroed, aligned to 256 bytes or more; the address is valid for host and workers.
   virtual Result<Block> allocate(std::uint64_t bytes) = 0;
   virtual void release(const Block& block) = 0;

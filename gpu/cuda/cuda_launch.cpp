@@ -131,6 +131,7 @@ Status CudaDevice::load_and_start(const WorkerImage& image) {
 Status CudaDevice::start_grid(unsigned shared_bytes, std::uint32_t stream_stages) {
   wire::WorkerParams params = params_;
   params.stream_stages = stream_stages;
+  params.verdict_rest_ns = transport_->verdict_rest_ns();
   void* arguments[] = {&params};
   CCKS_CU(driver_, cuLaunchCooperativeKernel(worker_.function, params_.workers, 1, 1, worker_.threads, 1, 1, shared_bytes,
                                              worker_stream_, arguments));

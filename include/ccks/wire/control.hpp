@@ -87,7 +87,7 @@ struct WorkerParams {
   u32 trace_slots;
   u32 scratch_bytes;        // per worker, as the ops of the plan want it; 0: the device's default
   u32 stream_stages;        // of each worker's ring for weights (worker/weight_stream.hpp); a device that has such sets it
-  u32 reserved;
+  u32 verdict_rest_ns;      // from an event to the first look for what the host makes of it; a device whose link is slow sets it
   u64 spin_deadline_ns;     // an event wait longer than this is a fault
   u64 heartbeat_limit_ns;   // 0: no limit
   u64 idle_limit_ns;        // 0: stay for ever

@@ -226,9 +226,11 @@ class CudaPipeline : CudaStage {
       }
     }
     const bool guarded = (control.flags & kTileGuarded) != 0 && control.kind == TileKind::body;
+    // Before the verdict, which ends the wait: what guards look at was there with the events.
+    const bool holds = !guarded || guards_hold(place, control);
     bool drops = false;  // it is of a draft that the host has dropped
     if (guarded && (control.flags & kTileDraft) != 0) {
-      const WaitEnd end = wait.wait_verdict(head_of(control).inbox, (control.flags & kTileOpensInbox) != 0, stop);
+      const WaitEnd end = wait.wait_verdict(head_of(control).inbox, (control.flags & kTileOpensInbox) != 0, stop.was_blocked, stop);
       if (end.code == WaitEnd::suspend) return TileKind::suspend;
       if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
       drops = wait.skips();
@@ -237,7 +239,7 @@ class CudaPipeline : CudaStage {
       Memory::Times& times = memory_.times[place];
       times.wait_ns = stop.was_blocked ? ptx::globaltimer() - times.start_ns : 0;
     }
-    return guarded && (drops || !guards_hold(place, control)) ? mark(place, TileKind::skip) : control.kind;
+    return drops || !holds ? mark(place, TileKind::skip) : control.kind;
   }
 
   __device__ __forceinline__ bool guards_hold(u32 place, const Control& control) const {
@@ -555,9 +557,10 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ u32 post_strand(WorkerPost<CudaPlatform>& post, u32 first) {
     Control control = memory_.controls[slot(first)];
     const bool body = control.kind == TileKind::body;
+    const u32 tiles = strand_of(control), mine = platform_.control_lane();
+    if (body) find_report(first + tiles - 1);
     if (body && !body_ended(control.body)) return 0;
     if (control.kind == TileKind::fault) return post.fault(memory_.fault) ? 1 : 0;
-    const u32 tiles = strand_of(control), mine = platform_.control_lane();
     const u32 wrong = platform_.first_lane(body && mine < tiles && memory_.body_faults[slot(first + mine)] != 0);
     if (wrong != platform_.control_lanes()) return post_fault(post, slot(first + wrong)) ? 1 : 0;
     const u32 at = first + tiles - 1, place = slot(at);
@@ -565,7 +568,7 @@ class CudaPipeline : CudaStage {
     const wire::TileRecord& record = memory_.records[place];
     PostStop stop;
     const Memory::Entry& entry = memory_.entries[place];
-    if (body && entry.op->report >= 0 && !post.report(*entry.frame, *entry.op, task_of(control, place), stop)) return 0;
+    if (body && report_ != nullptr && !post.report(*entry.frame, *entry.op, report_, task_of(control, place), stop)) return 0;
     // An answer tells the host that the run's events stand at their counts.
     for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.signalled) - at) <= 0; ++spins) {  // [P8]
       stream_next(memory_);
@@ -579,6 +582,13 @@ class CudaPipeline : CudaStage {
     }
     __syncwarp();
     return tiles;
+  }
+  /// Where the report of a tile's body lies, if it has one: looked for while the body runs, since behind it a decision may wait.
+  __device__ __forceinline__ void find_report(u32 at) {
+    if (found_ == at + 1) return;
+    found_ = at + 1;
+    const Memory::Entry& entry = memory_.entries[slot(at)];
+    report_ = entry.op->report >= 0 ? report_source(*entry.frame, *entry.op) : nullptr;
   }
   __device__ __forceinline__ bool post_fault(WorkerPost<CudaPlatform>& post, u32 place) const {
     const wire::Task& task = head_of(memory_.controls[place]).task;
@@ -608,6 +618,8 @@ class CudaPipeline : CudaStage {
   Pending pending_;
   u32 used_ = 0;
   // post
+  const u32* report_ = nullptr;  // of the tile `found_` - 1
+  u32 found_ = 0;
   bool followed_ = false;  // the last task finished, by another of its run
   u32 held_tasks_ = 0, held_turns_ = 0;
   u64 task_start_ns_ = 0, task_wait_ns_ = 0, traced_to_ns_ = 0;

@@ -63,13 +63,12 @@ class WorkerPost {
     return outbox_.position() - outbox_consumed_ < params_.outbox_slots;
   }
 
-  /// Copies the report of `op`, whose task has run, and announces it. False: the worker leaves with a fault. Stop as in
-  /// TileGate::pass.
+  /// Copies the report of `op`, whose task has run, and announces it; `from` is its report_source. False: the worker leaves with a
+  /// fault. Stop as in TileGate::pass.
   CCKS_ANY_SIDE
   template <class Stop>
-  CCKS_HD bool report(const wire::RunFrame& frame, const wire::OpParams& op, const wire::Task& task, Stop& stop) {
+  CCKS_HD bool report(const wire::RunFrame& frame, const wire::OpParams& op, const u32* from, const wire::Task& task, Stop& stop) {
     const bool word = op.report_bytes == sizeof(u32);
-    const u32* from = report_source(frame, op);
     if (!word) copy_report(atoms_, from, frame, op, platform_.control_lane(), platform_.control_lanes());
     platform_.converge();
     const u16 slot_kind = static_cast<u16>(task.slot() | static_cast<u32>(word ? wire::RecordKind::word : wire::RecordKind::report));
