@@ -46,11 +46,13 @@ class Copilot {
     worked |= take_submissions();
     worked |= advance_runs(now);
     worked |= settle_runs();
-    if (now >= next_tick_) tick(now);
+    tick(now);
     if (worked) setup_.stats->busy_ns.add(clock_.now_ns() - now);
     return worked || on_its_way;
   }
 
+  /// Whether step() has begun to look after the workers and not ended: no time to sleep.
+  bool ticks() const { return ticked_ < links_.workers(); }
   /// How long the thread may sleep when step() found nothing to do.
   std::uint64_t sleep_ns() const { return in_flight() ? kTickNs : kIdleSleepNs; }
   bool in_flight() const { return !active().empty(); }
@@ -73,9 +75,7 @@ class Copilot {
     setup_.device->doorbell(worker);
   }
   void beat(std::uint64_t now) {
-    for (std::uint32_t w = 0; w < links_.workers(); ++w) {
-      links_.atoms().link_store_relaxed(&links_.host_line(w).heartbeat_ns, wire::u64{now});
-    }
+    for (std::uint32_t w = 0; w < links_.workers(); ++w) beat(w, now);
   }
 
  private:
@@ -485,15 +485,25 @@ class Copilot {
 
   // ---- time --------------------------------------------------------------------------------------------------------
 
+  /// A step does a part: lines that workers look at are in no cache of this core, and while it waits for those of
+  /// a hundred workers no report is heard.
   void tick(std::uint64_t now) {
-    next_tick_ = now + kTickNs;
-    beat(now);
-    if (failed_) return;
+    if (now >= next_tick_) {
+      next_tick_ = now + kTickNs;
+      ticked_ = 0;
+      away_ = false;
+    }
+    if (!ticks()) return;
+    for (std::uint32_t i = 0; i < kWorkersPerTick && ticked_ < links_.workers(); ++i, ++ticked_) {
+      beat(ticked_, now);
+      if (!failed_) check_worker(ticked_);
+    }
+    if (ticks() || failed_) return;
     for (const std::uint32_t index : active()) check_time(slot(index), now);
     order_.for_each_waiting([&](std::uint32_t entry) {
       if (!is_fence(entry)) check_time(slot(entry), now);
     });
-    check_workers(now);
+    check_device(now);
     check_progress(now);
   }
 
@@ -516,24 +526,25 @@ class Copilot {
     }
   }
 
+  void beat(std::uint32_t worker, std::uint64_t now) {
+    links_.atoms().link_store_relaxed(&links_.host_line(worker).heartbeat_ns, wire::u64{now});
+  }
   // A worker whose outbox is full cannot send its fault, nor that it has left; its line tells.
-  void check_workers(std::uint64_t now) {
-    bool away = false;
-    for (std::uint32_t w = 0; w < links_.workers() && !failed_; ++w) {
-      wire::WorkerLine& line = links_.worker_line(w);
-      // [W2] acquire: the fault's details were stored before the state [W1] (worker_link.hpp).
-      const auto state = static_cast<wire::WorkerState>(links_.atoms().link_load_acquire(&line.state));
-      if (state == wire::WorkerState::faulted) on_fault(w, line.fault);
-      away |= state == wire::WorkerState::parked && loads_.tasks(w) > 0;
-    }
-    if (failed_) return;
+  void check_worker(std::uint32_t worker) {
+    wire::WorkerLine& line = links_.worker_line(worker);
+    // [W2] acquire: the fault's details were stored before the state [W1] (worker_link.hpp).
+    const auto state = static_cast<wire::WorkerState>(links_.atoms().link_load_acquire(&line.state));
+    if (state == wire::WorkerState::faulted) on_fault(worker, line.fault);
+    away_ |= state == wire::WorkerState::parked && loads_.tasks(worker) > 0;
+  }
+  void check_device(std::uint64_t now) {
     if (const Status health = setup_.device->health(); !health.ok()) {
       return on_device_failure(health.message());
     }
     if (const char* outside = setup_.events->outside_failure(); outside != nullptr) {
       return fail_all(ErrorCode::device_fault, outside);
     }
-    if (away) setup_.events->workers_away();
+    if (away_) setup_.events->workers_away();
     const std::uint32_t stuck = watch_.find(links_, *setup_.tables, now);
     if (stuck != plan::kNone) on_stuck(stuck);
   }
@@ -571,6 +582,8 @@ class Copilot {
   std::uint32_t steps_ = 0;
   std::uint32_t next_ordinal_ = 0;
   std::uint64_t next_tick_ = 0;
+  std::uint32_t ticked_ = 0;  // workers seen to since the last
+  bool away_ = false;         // of them, whether one has left that has tasks
   std::uint64_t moved_ = 0;  // what had moved at moved_at_
   std::uint64_t moved_at_ = 0;
   bool failed_ = false;

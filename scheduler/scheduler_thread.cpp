@@ -160,7 +160,7 @@ void SchedulerThread::drive(State& state, AnyCopilot& copilot) {
     // Where workers sleep, cores are few and every spin is taken from one of them.
     const bool sleepy =
         state.setup.doorbells ? idle > kSpinsBeforeSleep : idle > kSpinsBeforeYield && !copilot.in_flight();
-    if (sleepy) {
+    if (sleepy && !copilot.ticks()) {
       state.setup.device->scheduler_wait(copilot.sleep_ns());
     } else {
       pause_core();

@@ -71,6 +71,7 @@ inline constexpr std::uint32_t kIntakePerStep = 16;
 
 /// How often the heartbeat is written and health, deadlines of waiting runs and worker lines are looked at.
 inline constexpr std::uint64_t kTickNs = 1'000'000;
+inline constexpr std::uint32_t kWorkersPerTick = 8;  // and step
 
 /// A GPU is left to others when its workers have had nothing to do for so long: far above the gaps between requests of
 /// a busy server, and coming back costs tens of microseconds.

@@ -290,7 +290,7 @@ class SimEngine final : public RunEvents {
     for (;;) {
       const bool worked = copilot_->step();
       idle = worked ? 0 : idle + 1;
-      if (worked || options_.longest_nap_ns == 0) {
+      if (worked || copilot_->ticks() || options_.longest_nap_ns == 0) {
         machine_.work(options_.costs.step_ns + count_.take_due_ns());
       } else {
         device_.scheduler_wait(std::min(options_.longest_nap_ns, (options_.costs.step_ns + 100) << std::min(idle, 16u)));
