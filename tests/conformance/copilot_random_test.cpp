@@ -2,6 +2,7 @@
 // tile runs after what it waits for, and every event gets exactly its total in every run, cancelled runs included.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -247,6 +248,23 @@ class World final : public RunEvents {
   }
   const SchedulerStats& stats() const { return stats_; }
 
+  /// The scheduler alone, until it has looked after all workers; of each step, how many of them heard of it.
+  std::vector<std::uint32_t> tick() {
+    now_ += kTickNs;
+    const auto* lines = reinterpret_cast<const wire::HostLine*>(memory_.params.host_lines);
+    const std::uint64_t since = now_;
+    std::vector<std::uint32_t> heard;
+    std::uint32_t all = 0;
+    do {
+      copilot_->step();
+      const auto count = static_cast<std::uint32_t>(
+          std::count_if(lines, lines + memory_.params.workers, [&](const wire::HostLine& line) { return line.heartbeat_ns > since; }));
+      heard.push_back(count - all);
+      all = count;
+    } while (copilot_->ticks());
+    return heard;
+  }
+
  private:
   void submit() {
     RunSlot& run = slots_[free_.back()];
@@ -345,6 +363,13 @@ TEST_P(CopilotRandom, EveryEventGetsItsTotalAndNothingDeadlocks) {
   }
   // A whole plan goes out in one go, before anybody cancels it; the others must have met dynamic ops and cancellations.
   EXPECT_EQ(skipped > 0, GetParam().spine != Spine::whole);
+}
+
+// Lines of many workers take microseconds, in which a report would wait.
+TEST(CopilotTick, GoesOverAllWorkersAFewInAStep) {
+  const GraphPlan plan(std::vector<GraphOp>(1));
+  World world(plan.view(), PolicyKind::fixed, Spine::whole, 2 * kWorkersPerTick + 3, 1, 1);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(world.tick(), (std::vector<std::uint32_t>{kWorkersPerTick, kWorkersPerTick, 3}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, CopilotRandom,
