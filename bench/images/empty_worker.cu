@@ -1,4 +1,5 @@
 // A worker whose ops do nothing, whatever the frame says: what is left is the cost of dispatch, waits and signals.
+#define CCKS_WORKER_STREAMS 0  // as the JIT makes workers of programs in which nothing streams
 #include "ccks/worker/cuda_entry.cuh"
 
 namespace {

@@ -1,6 +1,7 @@
 // Workers for hand-made plans (tests/support/engine_graph.hpp) whose tiles write down when they ran: the low 32 bits of the
 // GPU's clock at the start of the body, and in the upper half those at its end. A reporting op publishes kStampRows rows.
 // An op whose producers have not run just before it is a fault.
+#define CCKS_WORKER_STREAMS 0  // as the JIT makes workers of programs in which nothing streams
 #include "bench/images/stamp.hpp"
 #include "ccks/worker/cuda_entry.cuh"
 
