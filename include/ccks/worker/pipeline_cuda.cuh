@@ -132,7 +132,7 @@ class CudaPipeline : CudaStage {
       if constexpr (requires { Ops::kAwaitsInputs; }) {
         if (early || !memory.streams(place)) return;
         early = true;
-        memory.go[body % 2] = place + Memory::kEarly + Memory::kStreams;
+        memory.go[body % 2] = place + Memory::kEarly;
         __syncwarp();
         ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
       }
@@ -277,7 +277,7 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ void name_body(u32 place, u32 tiles, bool early, u32 body) {
     await_synced(body);
     if (platform_.control_lane() < tiles) memory_.controls[slot(place + platform_.control_lane())].body = body;
-    memory_.go[body % 2] = place + (early ? Memory::kEarly : 0) + (memory_.streams(place) ? Memory::kStreams : 0);
+    memory_.go[body % 2] = place + (early ? Memory::kEarly : 0);
     __syncwarp();
     if (early) ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
   }
@@ -302,15 +302,15 @@ class CudaPipeline : CudaStage {
       ptx::barrier_sync(kGoBarrier + body % 2, kMeetThreads);
       u32 place = memory_.go[body % 2];
       if (place == Memory::kExit) return leave_bodies(body);
-      bool early = (place & Memory::kEarly) != 0, streams = (place & Memory::kStreams) != 0;
+      bool early = (place & Memory::kEarly) != 0;
       place = slot(place);
-      if (early && !streams) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2]);
+      if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2]);
       Memory::Entry entry = memory_.entries[place];
       for (u32 left = strand_of(memory_.controls[place]);;) {
         u32 fault;
         // Where a tile that streams has to wait for its inputs its body goes through its code, dry.
         CCKS_NO_UNROLL
-        for (bool dry = streams && early;; dry = false) {
+        for (bool streams = memory_.streams(place), dry = streams && early;; dry = false) {
           if (streams && !dry && !multiply(lanes, entry, body, early)) return leave_bodies(body);
           lanes.begin_tile(streams, dry);
           fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
@@ -327,7 +327,6 @@ class CudaPipeline : CudaStage {
         __syncwarp();
         if (--left == 0) break;
         place = slot(place + 1);
-        streams = memory_.streams(place);
         entry = memory_.entries[place];  // on its way while the last lanes end the tile before
         lanes.sync();
       }

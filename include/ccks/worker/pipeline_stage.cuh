@@ -57,7 +57,6 @@ struct CudaPipelineMemory {
   };
   static constexpr u32 kExit = 0xffffffffu;
   static constexpr u32 kEarly = kRing;  // added to a place in `go`: the body waits itself until its inputs are there
-  static constexpr u32 kStreams = 2 * kRing;  // the same: its weights come through the ring
   struct Times {
     u64 start_ns, wait_ns, end_ns;
   };
