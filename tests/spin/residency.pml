@@ -17,7 +17,7 @@
  *   worker: report               WorkerPost::report: worker 0's tasks report
  *   worker: tile, finish         WorkerLoop::begin_tile, end_tile, end_inbox_task; waits: TileGate
  *   keeper                       Keeper::main, bring_back, suspend, relaunch, handoff; Device::join, load, launch
- *   scheduler: away              Copilot::check_workers, RunEvents::workers_away
+ *   scheduler: away              Copilot::check_worker, check_device, RunEvents::workers_away
  *
  * Checked: every tile runs once, whoever leaves when; answers count every task once; no two launches are there at a time and
  * no code is loaded while one is; nobody runs old code after a handoff; workers leave on request only while somebody asks;
