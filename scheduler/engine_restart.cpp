@@ -44,7 +44,6 @@ Result<RestartOutcome> EngineCore::restart_scheduler(std::uint64_t grace_ns, std
   const Status done = replace_scheduler(timeout_ns, lost, grace_ns);
   report_lost(lost);
   CCKS_RETURN_IF_ERROR(done);
-  restarts_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a counter
   return RestartOutcome{lost.runs.size(), lost.kept, std::chrono::nanoseconds(now_ns() - since)};
 }
 
@@ -61,7 +60,11 @@ Status EngineCore::replace_scheduler(std::uint64_t timeout_ns, Lost& lost, std::
     (void)take_stock(timeout_ns, false, lost);
     return failure();
   }
-  return start_thread();
+  // Relaxed, both: a counter. Before the new thread ends runs, whose clients may ask.
+  restarts_.fetch_add(1, std::memory_order_relaxed);
+  const Status started = start_thread();
+  if (!started.ok()) restarts_.fetch_sub(1, std::memory_order_relaxed);
+  return started;
 }
 
 /// Sorts out what the lost thread had, and leaves everything as at the beginning. Without the workers gone: nothing will run again.
