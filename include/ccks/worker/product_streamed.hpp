@@ -228,7 +228,7 @@ struct StreamedBody {
       const float* at = sums + done / t.n * columns + done % t.n;
       if (turns) {
         PairAngle angle;
-        angle.load<Types>(call, row, column);
+        if (!lanes.is_dry()) angle.load<Types>(call, row, column);
         const float first = sum_of_warps<kWarps>(at, rows * columns), second = sum_of_warps<kWarps>(at + t.n, rows * columns);
         finish_pair(call, types, angle, first, second, t.c1, row, column);
       } else {
