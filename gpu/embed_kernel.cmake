@@ -2,13 +2,21 @@
 # same everywhere. Where no nvcc was found this file is not read: callers ask `if(COMMAND ccks_embed_kernel)`.
 set(CCKS_CUDA_GENCODE -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80
   CACHE STRING "What nvcc compiles the embedded kernels for: native code for Hopper, PTX for everything else")
+set(CCKS_CUDA_NATIVE -gencode arch=compute_90a,code=sm_90a
+  CACHE STRING "What nvcc compiles kernels for of which there is nothing but machine code")
 set(CCKS_CUDA_INCLUDE_DIRS ${CUDAToolkit_INCLUDE_DIRS} CACHE INTERNAL "Where <cuda.h> is")
 set(CCKS_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "nvcc of the toolkit that was found")
 
-# ccks_embed_kernel(TARGET SOURCE [nvcc options]): compiles SOURCE, relative to the calling folder, to a fatbin and embeds
-# it in TARGET as the bytes from `ccks_image_<name of the file>` to `ccks_image_<name>_end`. TARGET is compiled with
+# ccks_embed_kernel(TARGET SOURCE [NATIVE] [nvcc options]): compiles SOURCE, relative to the calling folder, to a fatbin, or to the machine
+# code that CCKS_CUDA_NATIVE names alone, as the JIT makes it, and embeds it in TARGET as the bytes from `ccks_image_<name of the file>` to `ccks_image_<name>_end`. TARGET is compiled with
 # CCKS_HAVE_CUDA and finds <cuda.h>. Not compressed: unpacking is 40 % of a load, and in a handoff workers stand still for it.
 function(ccks_embed_kernel target source)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "NATIVE" "" "")
+  if(arg_NATIVE)
+    set(form -cubin ${CCKS_CUDA_NATIVE})
+  else()
+    set(form -fatbin --no-compress ${CCKS_CUDA_GENCODE})
+  endif()
   get_filename_component(name ${source} NAME_WE)
   get_filename_component(source ${source} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_SOURCE_DIR})
   set(fatbin ${CMAKE_CURRENT_BINARY_DIR}/${name}.fatbin)
@@ -17,8 +25,8 @@ function(ccks_embed_kernel target source)
   if(NOT name IN_LIST known)  # several targets of a folder may embed one kernel
     set_property(DIRECTORY APPEND PROPERTY CCKS_EMBEDDED ${name})
     add_custom_command(OUTPUT ${fatbin} DEPFILE ${fatbin}.d DEPENDS ${source}
-      COMMAND ${CCKS_NVCC} -std=c++20 -O3 --no-compress ${CCKS_CUDA_GENCODE} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR} ${ARGN}
-        -MD -MF ${fatbin}.d -MT ${fatbin} -fatbin -o ${fatbin} ${source}
+      COMMAND ${CCKS_NVCC} -std=c++20 -O3 ${form} -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR} ${arg_UNPARSED_ARGUMENTS}
+        -MD -MF ${fatbin}.d -MT ${fatbin} -o ${fatbin} ${source}
       COMMENT "Compiling ${name}.cu for GPUs" VERBATIM)
     file(CONFIGURE OUTPUT ${embed} @ONLY CONTENT [[
 // Made by embed_kernel.cmake.

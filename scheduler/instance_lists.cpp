@@ -127,7 +127,7 @@ bool Instance::make_records(const PlanTables& tables) {
     if (!stretches_[s].listed) continue;
     records_.begin_stretch();
     dealer_.deal(tables, ops_, s, [&](const DealtTiles& tiles) {
-      fit = fit && records_.add(s * tables.workers + tiles.worker, tiles);
+      fit = fit && records_.add(s * tables.workers + tiles.worker, tiles, ops_[tiles.op].tile_cost);
     });
   }
   return fit;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/tuning.hpp"
+
 namespace ccks::scheduler {
 namespace {
 
@@ -32,7 +34,7 @@ void ListRecords::reserve(const PlanTables& tables) {
   adds_.assign(tables.event_count, Adds{});
   waited_.assign((std::size_t{tables.event_count} * tables.workers + 63) / 64, 0);
   watched_.assign(tables.plan.signals.size(), 0);
-  precedes_.assign(tables.list_count(), 0);
+  strands_.assign(tables.list_count(), {});
 }
 
 void ListRecords::begin(const PlanTables& tables, const RecordSource& source) {
@@ -54,10 +56,11 @@ void ListRecords::watch(std::uint32_t op) {
   for (std::uint32_t i = 0; i < desc.wait_count; ++i) watched_[tables_->plan.waits[desc.wait_first + i].signal] = 1;
 }
 
-bool ListRecords::add(std::uint32_t list, const DealtTiles& tiles) {
+bool ListRecords::add(std::uint32_t list, const DealtTiles& tiles, std::uint32_t tile_ns) {
   const wire::OpParams& op = source_.ops[tiles.op];
   Made made{};
   made.list = list;
+  made.tile_ns = tile_ns;
   made.record.op = static_cast<std::uint16_t>(tiles.op);
   made.record.flags = flags_of(op, source_.operands);
   made.record.block_offset = tables_->blocks[tiles.op].offset;
@@ -150,7 +153,7 @@ void ListRecords::count(std::span<std::uint32_t> counts) const {
 }
 
 void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
-  std::fill(precedes_.begin(), precedes_.end(), std::uint8_t{0});
+  std::fill(strands_.begin(), strands_.end(), Strand{});
   for (std::size_t i = 0; i < made_count_; ++i) {
     const std::uint32_t list = made_[i].list;
     wire::TileRecord& record = to[next[list]++];
@@ -158,8 +161,10 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
     send_signals(made_[i], record);
     if (begins_early(record)) record.flags |= wire::kRecordEarly;
     const bool alone = (record.flags & wire::kRecordBody) == 0 || (record.flags & wire::kRecordGuarded) != 0;
-    if (precedes_[list] != 0 && !alone && record.wait_count == 0) record.flags |= wire::kRecordJoined;
-    precedes_[list] = !alone && may_precede(record) ? 1 : 0;
+    Strand& strand = strands_[list];
+    const bool joined = strand.goes_on && !alone && record.wait_count == 0 && strand.ns + made_[i].tile_ns <= kStrandNs;
+    if (joined) record.flags |= wire::kRecordJoined;
+    strand = {!alone && may_precede(record), (joined ? strand.ns : 0) + made_[i].tile_ns};
   }
 }
 

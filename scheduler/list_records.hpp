@@ -28,8 +28,9 @@ class ListRecords {
   void reserve(const PlanTables& tables);
   void begin(const PlanTables& tables, const RecordSource& source);
   void begin_stretch();
-  /// Records for `tiles`, which go to list `list`. False: there are more than were reserved, and the lists must do without.
-  bool add(std::uint32_t list, const DealtTiles& tiles);
+  /// Records for `tiles`, which go to list `list` and take about `tile_ns` each. False: there are more than were reserved, and the lists must
+  /// do without.
+  bool add(std::uint32_t list, const DealtTiles& tiles, std::uint32_t tile_ns);
   /// Op `op` goes out as tiles: what it waits for is signalled.
   void watch(std::uint32_t op);
 
@@ -45,6 +46,12 @@ class ListRecords {
     wire::TileRecord record;
     std::uint32_t list;
     std::uint32_t signal_first;  // of the op's signals, those that this record sends
+    std::uint32_t tile_ns;
+  };
+  /// The end of a list as far as it is written.
+  struct Strand {
+    bool goes_on = false;  // another record may be joined to the last
+    std::uint64_t ns = 0;  // what those that are joined take
   };
   /// Who adds to an event within a stretch.
   struct Adds {
@@ -72,7 +79,7 @@ class ListRecords {
   std::vector<Adds> adds_;              // per event
   std::vector<std::uint64_t> waited_;   // bit per event and worker
   std::vector<std::uint8_t> watched_;   // per signal
-  std::vector<std::uint8_t> precedes_;  // per list: whether another record may be joined to its last
+  std::vector<Strand> strands_;         // per list
 };
 
 }  // namespace ccks::scheduler

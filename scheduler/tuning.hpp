@@ -108,6 +108,10 @@ inline constexpr std::uint64_t kLauncherRestNs = 50'000;
 /// Plans of more launches than this keep edges that follow from others: finding them takes memory in the square.
 inline constexpr std::size_t kMaxReducedSteps = 8192;
 
+/// Tiles of a list that a worker runs as one, without a gate between them, take no longer than this by estimate: one that is asked to leave
+/// ends what it has let through, up to two of these. Some 0.3 us a tile are all that a strand gains.
+inline constexpr std::uint64_t kStrandNs = 8'000;
+
 /// Changed parts of a frame that lie closer than this are written in one go: a copy to a GPU costs as much as sending so many
 /// bytes (5 us at 13 GB/s).
 inline constexpr std::uint32_t kFrameGapBytes = 65'536;

@@ -4,7 +4,8 @@
 extern "C" {
 extern const unsigned char ccks_image_empty_worker[];  // kernel `ccks_worker` whose ops do nothing
 extern const unsigned char ccks_image_graph_worker[];  // kernel `ccks_worker` over test::GraphOps
-extern const unsigned char ccks_image_handoff_worker[];  // the same without ready queues
+extern const unsigned char ccks_image_graph_worker_end[];
+extern const unsigned char ccks_image_handoff_worker[];  // the same without ready queues, and machine code alone
 extern const unsigned char ccks_image_handoff_worker_end[];
 extern const unsigned char ccks_image_ping_pong[];     // kernel `ccks_ping_pong`
 extern const unsigned char ccks_image_stamp_worker[];  // kernel `ccks_worker` whose ops write down when they ran

@@ -15,6 +15,7 @@ Costs h200_costs() {
   out.stages.stage_ns = 132 * 1000 / 322;         // F: "independent, static, ops of four tasks a worker"; which stage that is no stamp says
   out.stages.contact_ns = 5000;                   // R: 6 us from a decision to the gate, less the task's way there
   out.stages.turn_ns = 288;                       // F: "static, same worker", whose body is let through while the one before it runs
+  out.stages.join_ns = 20;                        // a barrier of the body warps, some 40 cycles
   out.stages.begin_ns = cycles(140);              // C
   out.stages.end_ns = cycles(36) + cycles(250);   // C: an empty body, and from its end to the add
   out.stages.report_ns = 700;                     // fitted to F: "lookahead, another worker"; a word in its record (1850 when it was copied)

@@ -12,6 +12,7 @@ struct StageCosts {
   std::uint64_t contact_ns = 0;  // a task that finds the pipeline empty: its run's frame, op and events, one behind the other
   std::uint64_t begin_ns = 0;    // the last event seen, until the body begins, if no other runs
   std::uint64_t turn_ns = 0;     // a body's end, until the next begins that had been let through before
+  std::uint64_t join_ns = 0;     // the same, between two tiles of a strand
   std::uint64_t end_ns = 0;      // the body's end, until its signals are sent
   std::uint64_t report_ns = 0;   // what copying a report takes the warp that posts, beside its stores
   std::uint64_t poll_ns = 100;   // between two looks at an empty inbox

@@ -21,6 +21,7 @@ struct Hands {
   Nanos signal = 0;
   Nanos post = 0;
   const std::uint64_t *inbox = nullptr, *inbox_end = nullptr;  // where the gate looks for verdicts
+  bool unheard = false;  // nobody waits for what the tile signals: on a GPU its record says so, and nothing is sent
   const void* own = nullptr;  // an event that the worker adds all of, which has cost the gate no look for this tile
 };
 

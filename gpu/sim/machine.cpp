@@ -66,7 +66,7 @@ void Machine::add_event(std::uint32_t* address, std::uint32_t amount, Order orde
   const Nanos takes = link().issue_ns + (order == Order::release ? link().release_ns : 0);
   Nanos until = now();
   if (side_by_side()) {
-    signal_for(takes);
+    signal_for(hands().unheard ? 0 : takes);
     until = hands().signal;
     hands().post = std::max(hands().post, until);  // an answer says that the run's events stand at their counts
   } else {

@@ -45,8 +45,9 @@ class SimLanes : public worker::HostLanes {
     machine().hands().gate = std::max(machine().hands().gate, since);
   }
   /// Before the body of a tile that has been let through. It begins once the slowest stage is through with the tile, the body before
-  /// has ended, and the signals of the one before that are on their way.
-  void pace() {
+  /// has ended, and the signals of the one before that are on their way. One that is joined to the tile before (a strand: nobody waits for
+  /// that one, nor this one for anybody) passes no gate.
+  void pace(const wire::RunFrame& frame, const wire::OpParams& op) {
     if (!machine().side_by_side()) return;
     const StageCosts& costs = context_.costs;
     Explorer& explorer = machine().explorer();
@@ -54,8 +55,11 @@ class SimLanes : public worker::HostLanes {
     staged_at_ += costs.stage_ns;
     // A wait of its own keeps the pipeline full, not ahead of itself.
     if (staged_at_ + kAhead * costs.stage_ns < now) staged_at_ = now - kAhead * costs.stage_ns;
-    Nanos begins = std::max(machine().hands().gate, staged_at_) + costs.begin_ns;
-    begins = std::max({begins, ended_at_ == 0 ? 0 : ended_at_ + costs.turn_ns, met_at_[bodies_ % 2]});
+    const bool joined = may_join_ == &frame && op.wait_count == 0 && op.guard_count == 0 && ++strand_ < kStrand;
+    if (!joined) strand_ = 0;
+    Nanos begins = joined ? staged_at_ : std::max(machine().hands().gate, staged_at_) + costs.begin_ns;
+    const Nanos turn = joined ? costs.join_ns : costs.turn_ns;
+    begins = std::max({begins, ended_at_ == 0 ? 0 : ended_at_ + turn, met_at_[bodies_ % 2]});
     if (begins > now) machine().work(begins - now);
     Hands& hands = machine().hands();  // the gate is with the next tile from now on
     hands.gate = explorer.own_time();
@@ -69,15 +73,33 @@ class SimLanes : public worker::HostLanes {
     for (u32 i = 0; i < op.signal_count; ++i) {
       machine().will_add(reinterpret_cast<const u32*>(frame.events) + wire::signal_event(signals[i], coord), signals[i].total);
     }
+    machine().hands().unheard = !is_heard(frame, op);
     machine().signal_for(0);
     met_at_[bodies_++ % 2] = machine().hands().signal;
-    machine().signal_for(context_.costs.end_ns);
+    machine().signal_for(machine().hands().unheard ? 0 : context_.costs.end_ns);
     if (op.report >= 0) machine().post_for(context_.costs.report_ns);
     ended_at_ = machine().explorer().own_time();
+    may_join_ = machine().hands().unheard && op.report < 0 ? &frame : nullptr;
   }
 
  private:
+  /// Whether an op of the run waits for an event of this one; most often the next does.
+  static bool is_heard(const wire::RunFrame& frame, const wire::OpParams& op) {
+    const auto* ops = worker::frame_at<wire::OpParams>(frame, frame.ops);
+    const auto* waits = worker::frame_at<wire::WaitParams>(frame, frame.waits);
+    const auto* signals = worker::frame_at<wire::SignalParams>(frame, frame.signals) + op.signal_first;
+    for (u32 o = static_cast<u32>(&op - ops) + 1; o < frame.op_count; ++o) {
+      for (u32 w = ops[o].wait_first; w < ops[o].wait_first + ops[o].wait_count; ++w) {
+        for (u32 i = 0; i < op.signal_count; ++i) {
+          if (waits[w].event_first - signals[i].event_first < signals[i].event_count) return true;
+        }
+      }
+    }
+    return false;
+  }
+
   static constexpr Nanos kAhead = 4;  // tiles that are staged while one waits
+  static constexpr u32 kStrand = 8;   // tiles whose records are opened together, beyond which none are joined
 
   const SimWorker& context_;
   u32 index_;
@@ -85,6 +107,8 @@ class SimLanes : public worker::HostLanes {
   Nanos ended_at_ = 0;      // the last body
   Nanos met_at_[2] = {};    // bodies whose end the signalling hand has met: the last two
   u32 bodies_ = 0;
+  const wire::RunFrame* may_join_ = nullptr;  // the run of the last body, if nobody waits for it
+  u32 strand_ = 0;                            // tiles joined to the first of a strand
 };
 
 template <class AtomsType>
@@ -149,7 +173,7 @@ template <class Bodies>
 struct TimedOps {
   static wire::FaultCode run(SimLanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op, u32 tile) {
     BodyWatch* watch = lanes.watch();
-    lanes.pace();
+    lanes.pace(frame, op);
     if (watch != nullptr) lanes.machine().work(watch->begin(lanes.worker(), frame, op, tile));
     auto fault = static_cast<wire::FaultCode>(worker::run_op_body<Bodies>(lanes, frame, op, tile));
     if (watch != nullptr) {

@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   app.add_option("--read", simulated.link.read_ns, "A read across the link")->capture_default_str();
   app.add_option("--crowd", simulated.link.crowd_ns, "On top, while 132 workers poll")->capture_default_str();
   app.add_option("--turn", stages.turn_ns, "From a body to the next")->capture_default_str();
+  app.add_option("--join", stages.join_ns, "From a body to the next of a strand")->capture_default_str();
   app.add_option("--begin", stages.begin_ns, "From an event seen to the body")->capture_default_str();
   app.add_option("--end", stages.end_ns, "From the body to its signal")->capture_default_str();
   app.add_option("--report", stages.report_ns, "Copying a report")->capture_default_str();

@@ -13,6 +13,7 @@ namespace ccks::test {
 namespace {
 
 constexpr std::uint64_t kSeedBytes = 256;
+constexpr std::int64_t kOperationsPerUs = 16'000;  // as instance.cpp estimates
 
 std::atomic<std::uint64_t> tiles_run{0};  // relaxed throughout: a counter
 
@@ -143,7 +144,8 @@ void GraphPlan::add_op(std::uint32_t index, std::uint32_t max_n) {
   for (plan::DimId& t : desc.tile) t = constant(1);
   for (plan::DimId& d : desc.dims) d = constant(0);
   desc.report = desc.dynamic_report = plan::kNone;
-  desc.bytes_read = desc.bytes_written = desc.operations = constant(64);
+  desc.bytes_read = desc.bytes_written = constant(64);
+  desc.operations = constant(64 + std::int64_t{op.estimated_us} * op.tiles * kOperationsPerUs);
   desc.scalars[0] = static_cast<float>(op.spin_us);
   desc.scalars[1] = op.faults ? 1.0f : 0.0f;
   desc.operand_first = static_cast<std::uint32_t>(operands_.size());

@@ -32,6 +32,7 @@ struct GraphOp {
   int guard_report = -1;    // runs only where that report's first value is not 0
   std::uint32_t report_count = 1;
   std::uint32_t spin_us = 0;  // every tile takes at least this long
+  std::uint32_t estimated_us = 0;  // what the plan says of it; 0: next to nothing
   bool faults = false;        // every tile reports a fault
   bool state = false;         // adds to the state word 's', so that runs must be in order
   bool bare = false;          // has no operands: for workers whose ops do nothing

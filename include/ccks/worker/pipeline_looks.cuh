@@ -73,7 +73,8 @@ __device__ __noinline__ inline WaitEnd::Code look_while_waiting(u32 who, bool fi
 
 // A busy worker looks at the host's line so often: reading it takes the fetching warp 1 us, and a handoff waits for it.
 inline constexpr u32 kLookNs = 25'000;
-inline constexpr u32 kUrgentLookNs = 100'000;  // also where the gate is about to have nothing
+inline constexpr u32 kUrgentLookNs = 40'000;  // also where the gate is about to have nothing, that is few tiles
+inline constexpr u32 kFewTiles = 8;           // one group of records
 inline constexpr u32 kRefreshesPerClock = 4;
 
 __device__ __forceinline__ void start_looks() {
@@ -86,7 +87,7 @@ __device__ __forceinline__ void start_looks() {
   __syncwarp();
 }
 __device__ __forceinline__ void look_while_busy(u32 index, u32 under_way) {
-  look_at_host(index, under_way < CudaPipelineMemory::kOpened / 2 ? kUrgentLookNs : kLookNs, Idle::no);
+  look_at_host(index, under_way < kFewTiles ? kUrgentLookNs : kLookNs, Idle::no);
 }
 
 // Tiles whose operands are asked for before they run. All workers share the L2 cache: more would drive out what is to come first.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "scheduler/instance.hpp"
+#include "scheduler/tuning.hpp"
 #include "tests/unit/scheduler/random_plan.hpp"
 
 namespace ccks::scheduler {
@@ -158,10 +159,11 @@ TEST(ListRecords, AWorkerNeitherWaitsForItselfNorSignalsToNobody) {
 }
 
 TEST(ListRecords, OnlyWhatConcernsNobodyElseIsJoined) {
-  u32 joined = 0, apart = 0;
+  u32 joined = 0, apart = 0, long_ones = 0;
   for (u32 seed = 0; seed < 300; ++seed) {
     Rig rig(seed);
     for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+      std::uint64_t strand_ns = 0;
       for (u32 i = 0; i < rig.instance.lists()[list].count; ++i) {
         const wire::TileRecord& record = rig.record(list, i);
         const bool joins = (record.flags & wire::kRecordJoined) != 0;
@@ -172,12 +174,16 @@ TEST(ListRecords, OnlyWhatConcernsNobodyElseIsJoined) {
         };
         const wire::TileRecord* before = i > 0 ? &rig.record(list, i - 1) : nullptr;
         const bool may = before != nullptr && plain(*before) && before->signal_count == 0 &&
-                         rig.instance.op(before->op).report < 0 && plain(record) && record.wait_count == 0;
+                         rig.instance.op(before->op).report < 0 && plain(record) && record.wait_count == 0 &&
+                         strand_ns + rig.instance.ops()[record.op].tile_cost <= kStrandNs;
+        long_ones += !joins && before != nullptr && strand_ns + rig.instance.ops()[record.op].tile_cost > kStrandNs;
+        strand_ns = (joins ? strand_ns : 0) + rig.instance.ops()[record.op].tile_cost;
         EXPECT_EQ(joins, may) << "seed " << seed << " list " << list << " record " << i;
       }
     }
   }
   EXPECT_GT(joined, 100u);
+  EXPECT_GT(long_ones, 20u);
   EXPECT_GT(apart, 100u);
 }
 
@@ -195,7 +201,7 @@ std::vector<wire::TileRecord> records_with(const Rig& rig, const std::vector<wir
       for (u32 list = first; list < first + rig.tables.workers; ++list) {
         for (u32 i = 0; i < rig.instance.lists()[list].count; ++i) {
           const wire::TileRecord& record = rig.record(list, i);
-          if (record.op == op && (record.flags & wire::kRecordBody) != 0) EXPECT_TRUE(made.add(list, {op, list - first, record.tile, 1}));
+          if (record.op == op && (record.flags & wire::kRecordBody) != 0) EXPECT_TRUE(made.add(list, {op, list - first, record.tile, 1}, rig.instance.ops()[op].tile_cost));
         }
       }
     }
