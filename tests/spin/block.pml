@@ -19,7 +19,7 @@
  * side does the access on the wrong side of the word. Barriers order everything. Waits block instead of spinning, so that what can never
  * go on is an invalid end state; of the waits for events only the outcomes are there (events.pml has the rest). Taken together: tiles
  * collected before one add, the groups of fetch, traces, drafts (a verdict is one more outcome of the wait), strands (a tile here is a strand: what is joined passes
- * all stages as one).
+ * all stages as one), what a body does in front of inputs_* that finds its input tagged (tagged_values.hpp: run again it does the same).
  *
  * Checked: a place is not written while anybody still reads it; nobody meets a barrier twice in one turn; each warp runs a body once, the
  * tile that the gate let through; a tile is signalled after its body, once, and never after a fault; it is posted after its signals, in

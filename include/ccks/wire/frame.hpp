@@ -23,9 +23,16 @@ struct OperandParams {
   u8 dtype;       // Dtype
   u8 rank;        // rank in the program, 0 to 4
   u8 flags;       // OperandFlags
-  u32 reserved;
+  u32 tags;       // bytes from the operand to its tagged copy (tagged_value); 0: it has none
 };
 static_assert(sizeof(OperandParams) == 64);
+
+/// A tagged copy holds the f32 values of a small tensor once more, each in one word of eight bytes with the tag of the run that wrote it. Such
+/// a word is read whole or not at all, so a body that finds its run's tag has the value, whatever else of its producer is still on its way:
+/// it overtakes the event that says the same of a whole tile. Element i of an operand has word i of its copy. Nothing else lies there,
+/// one op writes it, each element once a run. Who finds no tag waits for the event and reads the tensor itself.
+CCKS_HD constexpr u32 value_tag(u32 epoch) { return epoch + 1; }  // 0: no tag; what memory begins with
+CCKS_HD constexpr u64 tagged_value(u32 bits, u32 tag) { return u64{tag} << 32 | bits; }
 
 enum OperandFlags : u8 {
   kOperandContiguous = 1,  // row-major without gaps

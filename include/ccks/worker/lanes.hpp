@@ -25,6 +25,12 @@
 //   bool streams(), is_dry()           whether those of this tile do: its sums then lie in scratch (product_streamed.hpp), or, dry, its body only goes
 //                                      through its code
 //   float inverse_root(v)              1 / sqrt(v), without a call
+// and, where bodies may overtake their events (TaggingLanes, tagged_values.hpp):
+//   u32 tag() const                    of the values of this run; 0: none are tagged
+//   bool are_inputs_there() const      whether the events of a body that has begun early are there, or the tile is not to run; acquires what that says
+//   bool stays() const                 the latter
+//   u64 load_tagged(p), store_tagged(p, v)  a word of a tagged copy, whole; publishes nothing
+//   bool any(bool)                     whether it is so of any lane of the warp; all of them call it
 // and, for multiply_streamed, a stream that begins where the tile's stages do:
 //   const u8* await(), free(), leave() waits until the next is filled; by all lanes of a warp once they have read what they want of it; by all
 //                                      behind a barrier behind the last
@@ -71,6 +77,9 @@ concept MatrixLanes = WarpLanes<Lanes> && requires(Lanes& lanes, float (&sum)[2]
 
 template <class Lanes>
 concept StreamLanes = WarpLanes<Lanes> && requires(Lanes& lanes) { lanes.streams(); };
+
+template <class Lanes>
+concept TaggingLanes = WarpLanes<Lanes> && requires(Lanes& lanes) { lanes.are_inputs_there(); };
 
 /// The same lanes without a ring.
 template <class Lanes>

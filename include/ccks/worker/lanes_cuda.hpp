@@ -35,11 +35,15 @@ class CudaLanes {
   /// Scratch is the block's dynamic shared memory, of `bytes`.
   CCKS_INLINE CudaLanes(u8*, u32 bytes) : bytes_(bytes) {}
 
-  /// The next body begins before its inputs are there. They are once a warp that is no lane arrives at `barrier`, if then *stays is 0.
-  CCKS_INLINE void begin_early(u32 barrier, const u32* stays) {
+  /// The next body begins before its inputs are there. They are once a warp that is no lane arrives at `barrier`, if then *stays is 0; and
+  /// before that, once *let is `number` at least, to who looks at *stays before it stores anything.
+  CCKS_INLINE void begin_early(u32 barrier, const u32* stays, const u32* let, u32 number) {
     inputs_ = barrier;
     stays_ = stays;
+    let_ = let;
+    number_ = number;
   }
+  CCKS_INLINE bool are_inputs_there() const { return static_cast<i32>(ptx::ld_acquire_cta_shared(let_) - number_) >= 0; }  // [P22] pairs with [P21]
   CCKS_INLINE bool has_begun_early() const { return inputs_ != 0; }
   CCKS_INLINE bool await_inputs() {
     if (inputs_ == 0) return runs_;
@@ -49,6 +53,8 @@ class CudaLanes {
     ptx::barrier_sync(barrier, kLanes + kWarp);
     return runs_ = ptx::ld_relaxed_cta_shared(stays) == 0;
   }
+
+  CCKS_INLINE bool stays() const { return ptx::ld_relaxed_cta_shared(stays_) != 0; }
 
   CCKS_INLINE u32 lane() const { return threadIdx.x & (kLanes - 1); }  // so that the compiler knows how large it may be
   CCKS_INLINE u32 lanes() const { return kLanes; }
@@ -87,11 +93,17 @@ class CudaLanes {
     return reinterpret_cast<const T*>(scratch + (static_cast<i64>(__cvta_generic_to_shared(p)) - static_cast<i64>(__cvta_generic_to_shared(scratch))));
   }
 #endif
-  /// The next body's weights come through the ring, or not; dry: it only goes through its code.
-  CCKS_INLINE void begin_tile(bool streams, bool dry = false) {
+  /// The next body's weights come through the ring, or not; dry: it only goes through its code. tag: of its run.
+  CCKS_INLINE void begin_tile(bool streams, bool dry = false, u32 tag = 0) {
     streams_ = streams;
     dry_ = dry;
+    tag_ = tag;
   }
+  CCKS_INLINE u32 tag() const { return tag_; }
+  // Relaxed: the word says all there is to know.
+  CCKS_INLINE u64 load_tagged(const u64* p) const { return ptx::ld_relaxed_gpu(p); }
+  CCKS_INLINE void store_tagged(u64* p, u64 v) const { ptx::st_relaxed_gpu(p, v); }
+  CCKS_INLINE bool any(bool here) const { return __any_sync(0xffffffffu, here) != 0; }
 #if __CUDA_ARCH__ >= 900 && CCKS_WORKER_STREAMS
   static constexpr bool kStreams = true;
   CCKS_INLINE bool streams() const { return streams_; }
@@ -173,7 +185,8 @@ class CudaLanes {
   u32 bytes_;
   bool runs_ = true, streams_ = false, dry_ = false;
   u32 inputs_ = 0;  // the barrier, until it has been passed
-  const u32* stays_ = nullptr;
+  u32 number_ = 0, tag_ = 0;
+  const u32 *stays_ = nullptr, *let_ = nullptr;
 };
 
 #else
@@ -185,8 +198,8 @@ class CudaLanes {
   static constexpr u32 kLanes = kCudaLanes;
   static constexpr bool kStreams = false;
   CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
-  CCKS_INLINE void begin_tile(bool, bool = false) {}
-  CCKS_INLINE void begin_early(u32, const u32*) {}
+  CCKS_INLINE void begin_tile(bool, bool = false, u32 = 0) {}
+  CCKS_INLINE void begin_early(u32, const u32*, const u32*, u32) {}
   CCKS_INLINE bool await_inputs() { return true; }
   CCKS_INLINE u32 lane() const { return 0; }
   CCKS_INLINE u32 lanes() const { return kLanes; }

@@ -127,24 +127,32 @@ struct EpilogueArguments {
   }
 };
 
-/// Writes expr(accumulators, arguments) for W elements at (c0, c1, c2, c3) of the output.
-template <u32 W, class Types, class Expr>
+/// What finish_marked does with results beside storing them.
+struct OnlyStores {
+  CCKS_INLINE void operator()(const OperandParams&, u8*, u32, const float*) const {}
+};
+/// Writes expr(accumulators, arguments) for W elements at (c0, c1, c2, c3) of the output; floats first to also(output, its begin, the
+/// first element's number, values).
+template <u32 W, class Types, class Expr, class Also = OnlyStores>
 CCKS_INLINE void finish_marked(const Call& call, const Types& types, const Expr& expr, const float* acc,
-                               const EpilogueValues<W, Types>& values, u32 c0, u32 c1, u32 c2, u32 c3) {
+                               const EpilogueValues<W, Types>& values, u32 c0, u32 c1, u32 c2, u32 c3, const Also& also = {}) {
   const u32 index = Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count;
   const OperandParams& out = call.operands[index];
   const auto type = types.last(index);
-  u8* to = operand_base(call.frame, out) + u64{row_offset(out, c0, c1, c2) + c3} * bytes_of(type);
-  const StoreAt<W, decltype(types.last(0))> store{to, type};
-  if (expr.identity()) return store(acc);
+  u8* const begin = operand_base(call.frame, out);
+  const u32 element = row_offset(out, c0, c1, c2) + c3;
+  const StoreAt<W, decltype(types.last(0))> store{begin + u64{element} * bytes_of(type), type};
+  if (expr.identity()) {
+    also(out, begin, element, acc);
+    return store(acc);
+  }
   const u32 first = Types::kCount != 0 ? 2 : static_cast<u32>(call.op.dims[wire::kEpilogueDim]);
   const EpilogueArguments<W, Types> args{{call, types, acc, first, c0, c1, c2, c3}, values};
   Machine<W> machine(W);
   expr.run(machine, args, Place{{}, W});
-  if (expr.result_is_int())
-    store(machine.ints(expr.result()));
-  else
-    store(machine.floats(expr.result()));
+  if (expr.result_is_int()) return store(machine.ints(expr.result()));
+  also(out, begin, element, machine.floats(expr.result()));
+  store(machine.floats(expr.result()));
 }
 
 /// The input of a matmul that is a rope's table (wire::kRopeDim), where the types say so; 0: none.

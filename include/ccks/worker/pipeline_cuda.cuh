@@ -12,6 +12,7 @@
 //   posted      tiles the host knows of      post [P7]  -> fetch [P8]
 //   closing     the gate lets nothing more through, ParkReason + 1: gate [P9] -> signal, post, fetch [P10]
 //   gate_left   the gate has left: gate [P13] -> post [P14]; with full and empty of the ring for weights in pipeline_stream.cuh
+//   let         bodies that have begun early and whose events are there, or that are not to run: the number of the last: gate [P21] -> bodies [P22]
 //   resume, fault   where the gate left an inbox task, with closing; what is wrong with a tile, with gated
 //   leave, abandon, suspend, stop: lone words, relaxed; nothing comes with them
 // Barriers      go: gate and bodies meet before a body; done: bodies and signal after it. inputs: gate and a body that is kOpEarly, which
@@ -24,6 +25,9 @@
 //
 // What a wait need not wait for. Bodies of a block run one after the other, so a tile does not wait for events whose whole
 // count comes from earlier tiles of the same worker; unless it has guards, which the gate reads while bodies run.
+//
+// Overtaking. A body that finds its input tagged (tagged_values.hpp) does not wait for the events: it meets the gate at inputs behind its
+// stores instead of in front. So its signals follow its events, and a tile that the worker leaves before has told nobody but who reads tags.
 //
 // Lanes of a service warp hold the same and do the same. What one of them would store into shared memory, all do: one access, of one
 // value. A branch for one lane is what makes ptxas doubt that the warp is together: then every shuffle and barrier of the warp gets a
@@ -85,7 +89,7 @@ class CudaPipeline : CudaStage {
 
   __device__ void clear() {
     memory_.gate_left = 0;
-    memory_.fetched = memory_.gated = memory_.bodies = memory_.synced = memory_.signalled = memory_.posted = 0;
+    memory_.let = memory_.fetched = memory_.gated = memory_.bodies = memory_.synced = memory_.signalled = memory_.posted = 0;
     memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
     memory_.ends[0] = memory_.ends[1] = memory_.stays[0] = memory_.stays[1] = 0;
@@ -158,6 +162,7 @@ class CudaPipeline : CudaStage {
       kind = pass(wait, place, control, stop);
       early = stop.early;
       if (kind == TileKind::body) {
+        if (early) ptx::st_release_cta_shared(&memory_.let, bodies + 1);  // [P21] pairs with [P22]
         ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + bodies++ % 2, kMeetThreads);
         early = false;
       } else if (kind == TileKind::suspend) {
@@ -289,6 +294,7 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ void send_bodies_home(u32 body, bool early) {
     if (!early) await_synced(body);
     if (early) memory_.stays[body % 2] = 1;
+    if (early) ptx::st_release_cta_shared(&memory_.let, body + 1);  // [P21] pairs with [P22]
     if (!early) memory_.go[body % 2] = Memory::kExit;
     __syncwarp();
     ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + body % 2, kMeetThreads);
@@ -304,7 +310,7 @@ class CudaPipeline : CudaStage {
       if (place == Memory::kExit) return leave_bodies(body);
       bool early = (place & Memory::kEarly) != 0;
       place = slot(place);
-      if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2]);
+      if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
       Memory::Entry entry = memory_.entries[place];
       for (u32 left = strand_of(memory_.controls[place]);;) {
         u32 fault;
@@ -312,7 +318,7 @@ class CudaPipeline : CudaStage {
         CCKS_NO_UNROLL
         for (bool streams = memory_.streams(place), dry = streams && early;; dry = false) {
           if (streams && !dry && !multiply(lanes, entry, body, early)) return leave_bodies(body);
-          lanes.begin_tile(streams, dry);
+          lanes.begin_tile(streams, dry, entry.tag);
           fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
           if (!dry) break;
         }

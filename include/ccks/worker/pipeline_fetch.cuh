@@ -275,7 +275,7 @@ class CudaFetch : CudaStage {
     if (body && (record.flags & wire::kRecordGuarded) != 0) flags |= kTileGuarded;
     memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(block), list_task_ + index, 0};
     const TaskHead& head = memory_.heads[head_];
-    memory_.entries[at] = {head.events, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, head.runs, 0, 0};
+    memory_.entries[at] = {head.events, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, head.runs, 0, wire::value_tag(list_epoch_)};
     memory_.body_faults[at] = 0;
   }
 
@@ -447,7 +447,7 @@ class CudaFetch : CudaStage {
     const OpenTask& task = parsed.task;
     memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(parsed.block), task.list_task, 0};
     const bool op_tile = kind == TileKind::body || kind == TileKind::skip;
-    memory_.entries[at] = {task.events, task.bases, op_tile ? task.view.op : nullptr, task.frame, tile, task.runs, op_tile ? task.view.op->body : 0u, 0};
+    memory_.entries[at] = {task.events, task.bases, op_tile ? task.view.op : nullptr, task.frame, tile, task.runs, op_tile ? task.view.op->body : 0u, wire::value_tag(task.task.epoch)};
     memory_.body_faults[at] = 0;
   }
   __device__ __forceinline__ void hand_on() {

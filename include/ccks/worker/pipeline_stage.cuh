@@ -53,7 +53,7 @@ struct CudaPipelineMemory {
     const wire::RunFrame* frame;
     u32 tile, runs;
     u32 body;          // op->body
-    u32 reserved;
+    u32 tag;           // wire::value_tag of the run
   };
   static constexpr u32 kExit = 0xffffffffu;
   static constexpr u32 kEarly = kRing;  // added to a place in `go`: the body waits itself until its inputs are there
@@ -100,6 +100,7 @@ struct CudaPipelineMemory {
   StreamFill fill;
   ResumePoint resume;  // where the gate left an inbox task, published with closing
   u32 fetched, gated, bodies, synced, signalled, posted;
+  u32 let;             // strands that begin early and whose events the gate has seen, or that it leaves before: the number of the last
   u32 prefetched;      // tiles whose operands the fetching warp has asked for; nobody else looks
   u32 gate_left, closing, leave, abandon, suspend, stop, attention;
   alignas(128) u8 blocks[kBlocks][kBlockBytes];

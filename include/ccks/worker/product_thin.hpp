@@ -4,6 +4,7 @@
 
 #include "ccks/worker/gemm_warps.hpp"
 #include "ccks/worker/marked.hpp"
+#include "ccks/worker/tagged_values.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -68,10 +69,10 @@ CCKS_INLINE void walk_columns(ColumnStream<T> b, u32 p, u32 end, u32 slices, Bod
   }
 }
 
-/// The same from `slice` on where the compiler knows all but that: what is beyond the end then leaves no instructions. Once the
-/// first vectors are under way it goes on only if ready() says so.
-template <u32 kFlight, class T, class Ready, class Body>
-CCKS_INLINE bool walk_known_columns(ColumnStream<T> b, u32 slice, u32 k, bool mine, u32 slices, Ready&& ready, Body&& body) {
+/// The same from `slice` on where the compiler knows all but that: what is beyond the end then leaves no instructions. With vectors
+/// under way inputs(p, end, x) gets what they are multiplied with, for k = p, p + slices, ..., and says whether to go on; then body(x, f).
+template <u32 kFlight, class T, class Inputs, class Body>
+CCKS_INLINE bool walk_known_columns(ColumnStream<T> b, u32 slice, u32 k, bool mine, u32 slices, Inputs&& inputs, Body&& body) {
   const u32 end = mine ? k : 0;
   CCKS_NO_UNROLL
   for (u32 from = 0; from < k; from += kFlight * slices) {
@@ -80,10 +81,11 @@ CCKS_INLINE bool walk_known_columns(ColumnStream<T> b, u32 slice, u32 k, bool mi
     for (u32 f = 0; f < kFlight; ++f)
       if (from + slice + f * slices < end) b.load(f, v[f]);
     b.skip(kFlight);
-    if (from == 0 && !ready()) return false;
+    float x[kFlight] = {};
+    if (!inputs(from, end, x)) return false;
     CCKS_UNROLL
     for (u32 f = 0; f < kFlight; ++f)
-      if (from + slice + f * slices < end) body(from + slice + f * slices, v[f]);
+      if (from + slice + f * slices < end) body(x[f], v[f]);
   }
   return true;
 }
@@ -111,55 +113,68 @@ struct ThinRow {
     const ThinShare share(call.op, lanes.lane(), Lanes::kLanes, t.n);
     const u32 j = lanes.lane();  // of the result that this lane finishes
     EpilogueValues<1, Types> values;
+    const TaggedInput<kShaped<Types>, Lanes, TypeOf<0, Types>> tagged(lanes, a, row_offset(a, t.c0, t.c1, t.row), row, type);
     const auto ready = [&] {
-      if (!await_inputs(lanes)) return false;
+      if (!tagged.overtakes() && !await_inputs(lanes)) return false;
       if (j < t.n) values.load(call, types, t.c0, t.c1, t.row, t.column + j);
       return true;
     };
     float acc[kVector] = {};
-    const auto multiply = [&](u32 p, const float* b) {
-      const float x = load_float(type, row, p);
+    const auto multiply = [&](float x, const float* b) {
       CCKS_UNROLL
       for (u32 q = 0; q < kVector; ++q) acc[q] += x * b[q];
     };
     const auto columns = stream_columns(call, types.template type<1>(), t, share);
     if constexpr (kShaped<Types>) {
-      if (!walk_known_columns<8>(columns, share.slice, k, share.mine, share.slices, ready, multiply)) return;
+      constexpr u32 kFlight = 8;
+      const auto inputs = [&](u32 from, u32 end, float* x) {
+        if (from == 0 && !ready()) return false;
+        const auto place = [&](u32 f) { return from + share.slice + f * share.slices; };
+        tagged.template load<kFlight>(place, [&](u32 f) { return place(f) < end; }, x);
+        return true;
+      };
+      if (!walk_known_columns<kFlight>(columns, share.slice, k, share.mine, share.slices, inputs, multiply)) return;
     } else {
       if (!ready()) return;
-      walk_columns<8>(columns, share.slice, share.mine ? k : 0, share.slices, multiply);
+      const auto step = [&](u32 p, const float* b) { multiply(load_float(type, row, p), b); };
+      walk_columns<8>(columns, share.slice, share.mine ? k : 0, share.slices, step);
     }
     float* sums = reinterpret_cast<float*>(lanes.scratch());
     keep_sums<1>(lanes, sums, acc, share);
     lanes.sync();
     static_assert(kThinColumns <= Lanes::kLanes);
-    if (j >= t.n) return;
-    float all = sums[j];
-    CCKS_UNROLL
-    for (u32 w = 1; w < kWarps; ++w) all += sums[w * kThinColumns + j];
-    finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row, t.column + j);
+    if (j < t.n && tagged.holds()) {
+      float all = sums[j];
+      CCKS_UNROLL
+      for (u32 w = 1; w < kWarps; ++w) all += sums[w * kThinColumns + j];
+      finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row, t.column + j, TaggedOutput<Lanes, decltype(types.last(0))>{lanes});
+    }
+    tagged.settle();
   }
 };
 
-/// Rows [0, m) of a window to [k][kAll], zeros beyond m; rows `pitch` elements apart.
-template <u32 kAll, class Lanes, class T>
-CCKS_INLINE void stage_rows(Lanes& lanes, float* to, T type, const u8* from, u32 pitch, u32 m, u32 depth) {
+/// Rows [0, m) of a window to [k][kAll], zeros beyond m; rows `pitch` elements apart, of which k begins at `k0`.
+template <u32 kAll, class Lanes, class T, class Tagged>
+CCKS_INLINE void stage_rows(Lanes& lanes, float* to, T type, const u8* from, const Tagged& tagged, u32 pitch, u32 k0, u32 m, u32 depth) {
+  // By whole warps, for those that look for tags.
   CCKS_NO_UNROLL
-  for (u32 unit = lanes.lane(); unit < depth / kVector * kAll; unit += 2 * Lanes::kLanes) {
-    float v[2][kVector];
-    CCKS_UNROLL
-    for (u32 u = 0; u < 2; ++u) {  // both are under way before the first is stored
-      const u32 i = (unit + u * Lanes::kLanes) % kAll, p = (unit + u * Lanes::kLanes) / kAll * kVector;
+  for (u32 first = 0; first < depth / kVector * kAll; first += 2 * Lanes::kLanes) {
+    const auto line = [&](u32 u) { return (first + lanes.lane() + u * Lanes::kLanes) % kAll; };
+    const auto depth_of = [&](u32 u) { return (first + lanes.lane() + u * Lanes::kLanes) / kAll * kVector; };
+    float v[2 * kVector] = {};
+    if (tagged.overtakes()) {
+      const auto place = [&](u32 e) { return line(e / kVector) * pitch + k0 + depth_of(e / kVector) + e % kVector; };
+      tagged.template load<2 * kVector>(place, [&](u32 e) { return line(e / kVector) < m && depth_of(e / kVector) < depth; }, v);
+    } else {
       CCKS_UNROLL
-      for (u32 q = 0; q < kVector; ++q) v[u][q] = 0;
-      if (i < m && p < depth) load_four(type, from + u64{i * pitch + p} * bytes_of(type), v[u]);
+      for (u32 u = 0; u < 2; ++u)  // both are under way before the first is stored
+        if (line(u) < m && depth_of(u) < depth) load_four(type, from + u64{line(u) * pitch + k0 + depth_of(u)} * bytes_of(type), v + u * kVector);
     }
     CCKS_UNROLL
     for (u32 u = 0; u < 2; ++u) {
-      const u32 i = (unit + u * Lanes::kLanes) % kAll, p = (unit + u * Lanes::kLanes) / kAll * kVector;
-      if (p >= depth) break;
+      if (depth_of(u) >= depth) break;
       CCKS_UNROLL
-      for (u32 q = 0; q < kVector; ++q) to[(p + q) * kAll + i] = v[u][q];
+      for (u32 q = 0; q < kVector; ++q) to[(depth_of(u) + q) * kAll + line(u)] = v[u * kVector + q];
     }
   }
 }
@@ -186,6 +201,7 @@ struct ThinRows {
     const u32 shift = share.groups_log + 2, j = lanes.lane() & ((1u << shift) - 1);
     u32 i = lanes.lane() >> shift;  // (i, j): the first result that this lane finishes
     EpilogueValues<1, Types> values;
+    const TaggedInput<true, Lanes, TypeOf<0, Types>> tagged(lanes, a, row_offset(a, t.c0, t.c1, t.row), rows, type);
     const auto b = stream_columns(call, types.template type<1>(), t, share);
     float acc[kRows * kVector] = {};
     CCKS_NO_UNROLL
@@ -206,9 +222,9 @@ struct ThinRows {
         piece.skip(kFlight);
         if (p0 == 0) {  // a is fetched while b is under way
           if (k0 != 0) lanes.sync();
-          if (k0 == 0 && !await_inputs(lanes)) return;
+          if (k0 == 0 && !tagged.overtakes() && !await_inputs(lanes)) return;
           if (k0 == 0 && i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
-          stage_rows<kAll>(lanes, staged, type, rows + u64{k0} * bytes_of(type), pitch, t.m, depth);
+          stage_rows<kAll>(lanes, staged, type, rows, tagged, pitch, k0, t.m, depth);
           lanes.sync();
         }
         CCKS_UNROLL
@@ -223,17 +239,18 @@ struct ThinRows {
     }
     keep_sums<kRows>(lanes, sums, acc, share);
     lanes.sync();
-    while (i < t.m) {
+    while (i < t.m && tagged.holds()) {
       if (j < t.n) {
         const float* at = sums + (i / kRows * (kWarps / kParts) * kRows + i % kRows) * kThinColumns + j;
         float all = at[0];
         CCKS_UNROLL
         for (u32 w = 1; w < kWarps / kParts; ++w) all += at[w * kRows * kThinColumns];
-        finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row + i, t.column + j);
+        finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, t.row + i, t.column + j, TaggedOutput<Lanes, decltype(types.last(0))>{lanes});
       }
       i += Lanes::kLanes >> shift;
       if (i < t.m && j < t.n) values.load(call, types, t.c0, t.c1, t.row + i, t.column + j);
     }
+    tagged.settle();
   }
 };
 

@@ -93,10 +93,12 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
     // Read beside `copied`, not behind it: in a frame, too, operands stand behind the ops.
     CCKS_UNROLL
     for (u32 i = 0; i < kCount; ++i) own.of[i].offset = behind[i].offset;
+    if constexpr (kKind == OpCode::matmul) own.of[0].tags = behind[0].tags, own.of[kCount - 1].tags = behind[kCount - 1].tags;
     if (!copied) {
       const Call call(frame, op);
       CCKS_UNROLL
       for (u32 i = 0; i < kCount; ++i) own.of[i].offset = reinterpret_cast<u64>(operand_base(frame, call.operands[i]));
+      own.of[0].tags = own.of[kCount - 1].tags = 0;  // who runs an op by itself has no run
     }
   }
 };
