@@ -101,6 +101,7 @@ Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t>
   fill_guards(tables.plan);
   CCKS_RETURN_IF_ERROR(fill_signals(tables.plan));
   for (std::uint32_t i = 0; i < tables.op_count(); ++i) CCKS_RETURN_IF_ERROR(fill_op(tables, i));
+  fill_tags(tables);
   fill_blocks(tables);
   CCKS_RETURN_IF_ERROR(fill_lists(tables));
   fill_beginning(tables);
@@ -292,6 +293,24 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   op.stretch = plan::kNone;
   op.reports = from.report != plan::kNone;
   return {};
+}
+
+// Both ends have bodies that know of tags. What is placed here never moves: update() leaves such ops alone, feed() such tensors.
+void Instance::fill_tags(const PlanTables& tables) {
+  const auto knows_tags = [&](std::uint32_t index) {
+    const wire::OpParams& params = op(index);
+    const auto body = static_cast<wire::ProductBody>(params.dims[0]);
+    return (params.flags & wire::kOpVectors) != 0 && body >= wire::ProductBody::row && body <= wire::ProductBody::eight_rows;
+  };
+  auto* operands = table<wire::OperandParams>(head().operands);
+  for (const TaggedEdge& edge : tables.tagged) {
+    if (!knows_tags(edge.producer) || !knows_tags(edge.consumer) || (op(edge.consumer).flags & wire::kOpEarly) == 0) continue;
+    for (const std::uint32_t index : {edge.output, edge.input}) {
+      wire::OperandParams& operand = operands[index];
+      const std::uint64_t elements = (operand.offset - edge.tensor) / sizeof(float);
+      operand.tags = static_cast<std::uint32_t>(edge.copy + elements * sizeof(std::uint64_t) - operand.offset);
+    }
+  }
 }
 
 void Instance::fill_beginning(const PlanTables& tables) {

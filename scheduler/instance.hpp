@@ -155,6 +155,7 @@ class Instance {
   Status fill_op(const PlanTables& tables, std::uint32_t index);
   Status fill_grid(const plan::OpDesc& from, wire::OpParams& to) const;
   Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;
+  void fill_tags(const PlanTables& tables);
   void fill_blocks(const PlanTables& tables);
   void fill_block(const PlanTables& tables, std::uint32_t index);
   bool fits_lists(const PlanTables& tables, std::uint32_t stretch);

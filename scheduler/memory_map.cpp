@@ -45,7 +45,7 @@ void reserve_links(Reserver& reserver, MemoryMap& map, const EngineOptions& opti
 
 void reserve_slots(Reserver& reserver, MemoryMap& map, const PlanTables& tables, std::uint32_t slots) {
   const plan::PlanView& plan = tables.plan;
-  const std::uint64_t arena = aligned(plan.arena_bytes);
+  const std::uint64_t arena = aligned(tables.arena_bytes);
   const std::uint64_t events = aligned(std::uint64_t{tables.event_count} * sizeof(std::uint32_t));
   const std::uint64_t frame = aligned(tables.layout.max_bytes);
   const std::uint64_t reports = aligned(plan.report_bytes);

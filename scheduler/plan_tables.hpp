@@ -43,6 +43,13 @@ struct VaryingOp {
   std::uint32_t op, first, count;
 };
 
+/// A product that may take its input, another's output, from a tagged copy (tagged_edges.hpp).
+struct TaggedEdge {
+  std::uint32_t producer, consumer;  // ops
+  std::uint32_t output, input;       // their operands
+  std::uint64_t tensor, copy;        // offsets in the arena
+};
+
 /// PlanTables is immutable after make_plan_tables and shared by all threads.
 struct PlanTables {
   plan::PlanView plan;
@@ -62,6 +69,8 @@ struct PlanTables {
   std::vector<std::uint8_t> op_silent;   // per op: neither it nor any op it waits for touches memory (wire::kOpSilent)
   std::vector<wire::BlockRef> blocks;    // per op: its block in a frame
   std::vector<std::uint32_t> operand_op; // per operand: the op it belongs to
+  std::vector<TaggedEdge> tagged;        // none where workers take tasks
+  std::uint64_t arena_bytes = 0;         // of a slot, with tagged copies behind what the plan has there
   // Runs of one state instance that follow each other on the device: every op without waits waits for `turn_event`, to which
   // each worker adds 1 once it has done with the run before. kNone: the scheduler keeps them apart.
   std::uint32_t turn_event = plan::kNone;

@@ -1,0 +1,18 @@
+// Tagged edges: where a product of few rows may take its input from a tagged copy (wire::tagged_value), and so begin before the events of
+// the product that makes it are there.
+#pragma once
+
+#include "scheduler/plan_tables.hpp"
+
+namespace ccks::scheduler {
+
+/// Finds them, and room for the copies behind the slot's arena. What makes a body that overtakes its events right:
+/// - of what it reads, only `a` is written by an op of the run, by one, and each element once; so tags say all it has to know;
+/// - what it writes nobody else has in use in the run: no other tensor lies there, and no op in front of it touches it;
+/// - it waits only for that op, so nothing else has to have ended;
+/// - neither op has guards: a tile that is skipped would tag nothing;
+/// - run again, after its worker was suspended before it, it writes what it wrote.
+/// Instance says at the dims which of the edges have bodies for it.
+void find_tagged_edges(PlanTables& tables);
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,187 @@
+// Which products may take their input from a tagged copy, and where the copies lie.
+#include "scheduler/tagged_edges.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+
+#include "ccks/plan_eval.hpp"
+#include "scheduler/instance.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+using plan::DimId;
+using plan::DimOp;
+using plan::TensorKind;
+
+constexpr std::uint32_t kWidth = 64, kLayers = 3;
+constexpr std::uint64_t kTensorBytes = 1024;
+
+// Three products, one behind the other: h0 = x w, h1 = h0 w, y = h1 w, each of [rows, 64].
+struct Chain {
+  std::vector<plan::DimNode> dims;
+  std::vector<plan::TensorDesc> tensors;  // x, h0, h1, y, then w
+  std::vector<plan::OpDesc> ops;
+  std::vector<plan::OperandDesc> operands;  // of op i: a 3 i, b, out
+  std::vector<plan::WaitDesc> waits;        // of op i > 0: i - 1
+  std::vector<plan::SignalDesc> signals;
+  std::vector<std::int64_t> values;
+  plan::PlanView view;
+  PlanTables tables;
+  Instance instance;
+
+  explicit Chain(std::int64_t rows = 1) {
+    for (std::uint32_t i = 0; i <= kLayers; ++i) {
+      const bool inner = i > 0 && i < kLayers;
+      add_tensor(inner ? TensorKind::intermediate : i == 0 ? TensorKind::input : TensorKind::output, wire::Space::arena, i * kTensorBytes);
+    }
+    add_tensor(TensorKind::weight, wire::Space::weights, 0);
+    for (std::uint32_t i = 0; i < kLayers; ++i) add_op(i, rows);
+  }
+
+  DimId constant(std::int64_t value) {
+    dims.push_back({DimOp::constant, 0, 0, value});
+    return static_cast<DimId>(dims.size() - 1);
+  }
+  void add_tensor(TensorKind kind, wire::Space space, std::uint64_t offset) {
+    plan::TensorDesc tensor{};
+    tensor.name = "t";
+    tensor.kind = kind;
+    tensor.space = space;
+    tensor.dtype = wire::Dtype::f32;
+    tensor.offset = offset;
+    tensor.max_bytes = kTensorBytes;
+    tensors.push_back(tensor);
+  }
+  void add_operand(std::uint32_t tensor, std::int64_t rows, std::uint8_t flags) {
+    plan::OperandDesc operand{};
+    operand.space = tensors[tensor].space;
+    operand.dtype = wire::Dtype::f32;
+    operand.rank = 2;
+    operand.flags = flags;
+    operand.tensor = tensor;
+    operand.offset = constant(static_cast<std::int64_t>(tensors[tensor].offset));
+    const DimId one = constant(1), none = constant(0), width = constant(kWidth);
+    std::copy_n(std::array{one, one, constant(rows), width}.data(), 4, operand.dim);
+    std::copy_n(std::array{none, none, width, one}.data(), 4, operand.stride);
+    operands.push_back(operand);
+  }
+  void add_op(std::uint32_t index, std::int64_t rows) {
+    const DimId one = constant(1);
+    plan::OpDesc op{};
+    op.name = "product";
+    op.kind = wire::OpCode::matmul;
+    std::fill(std::begin(op.grid), std::end(op.grid), one);
+    std::fill(std::begin(op.tile), std::end(op.tile), one);
+    std::fill(std::begin(op.dims), std::end(op.dims), constant(0));
+    op.grid[3] = constant(kWidth / 8);
+    op.tile[2] = constant(rows);
+    op.tile[3] = constant(8);
+    op.input_count = 2;
+    op.output_count = 1;
+    op.report = op.dynamic_report = plan::kNone;
+    op.bytes_read = op.bytes_written = op.operations = one;
+    op.operand_first = static_cast<std::uint32_t>(operands.size());
+    add_operand(index, rows, wire::kOperandContiguous);
+    add_operand(kLayers + 1, kWidth, wire::kOperandContiguous | wire::kOperandStreamed);
+    add_operand(index + 1, rows, wire::kOperandContiguous);
+    op.wait_first = static_cast<std::uint32_t>(waits.size());
+    if (index > 0) waits.push_back({index - 1, index - 1, {{-1, one, one, one, one, one, one}, {-1, one, one, one, one, one, one}}});
+    op.wait_count = index > 0 ? 1 : 0;
+    op.signal_first = index;
+    op.signal_count = 1;
+    signals.push_back({index, index, 1, one, op.grid[3], {-1, -1}, {constant(0), constant(0)}});
+    ops.push_back(op);
+  }
+
+  void load(bool records = true) {
+    view.name = "chain";
+    view.dims = dims;
+    view.tensors = tensors;
+    view.ops = ops;
+    view.operands = operands;
+    view.waits = waits;
+    view.signals = signals;
+    view.event_count = kLayers;
+    view.max_tasks = 256;
+    view.arena_bytes = (kLayers + 1) * kTensorBytes;
+    tables = make_plan_tables(view, 4, Spine::whole, records).value();
+    values.assign(dims.size(), 0);
+    ASSERT_TRUE(plan::evaluate_dims(view.dims, {}, values));
+    instance.reserve(tables);
+    ASSERT_TRUE(instance.rebuild(tables, {}, values, SlotMemory{}, 0, 0, 0).ok());
+  }
+  std::vector<std::uint32_t> consumers() {
+    std::vector<std::uint32_t> all;
+    for (const TaggedEdge& edge : tables.tagged) all.push_back(edge.consumer);
+    return all;
+  }
+  /// From the arena's begin.
+  std::uint64_t copy_of(std::uint32_t operand) const {
+    const auto& head = *reinterpret_cast<const wire::RunFrame*>(instance.frame().data());
+    const auto* table = reinterpret_cast<const wire::OperandParams*>(instance.frame().data() + head.operands);
+    return table[operand].tags == 0 ? 0 : table[operand].offset + table[operand].tags;
+  }
+};
+
+using Consumers = std::vector<std::uint32_t>;
+
+TEST(TaggedEdges, ProductsInAChainHandOverTaggedCopies) {
+  for (const std::int64_t rows : {1, 4, 8}) {
+    Chain chain(rows);
+    chain.load();
+    EXPECT_EQ(chain.consumers(), (Consumers{1, 2}));
+    const std::uint64_t first = chain.copy_of(3), second = chain.copy_of(6);
+    EXPECT_EQ(chain.copy_of(2), first) << "the producer's output";
+    EXPECT_EQ(chain.copy_of(5), second);
+    EXPECT_EQ(chain.copy_of(0), 0u);
+    EXPECT_EQ(chain.copy_of(8), 0u) << "an output of the program";
+    EXPECT_GE(first, chain.view.arena_bytes) << "room of its own";
+    EXPECT_GE(second, first + 2 * kTensorBytes);
+    EXPECT_GE(chain.tables.arena_bytes, second + 2 * kTensorBytes);
+    EXPECT_EQ(first % 256, 0u);
+  }
+}
+
+TEST(TaggedEdges, AnOperandThatBeginsInsideHasItsPartOfTheCopy) {
+  Chain chain;
+  chain.dims[chain.operands[3].offset].value += 32;
+  chain.load();
+  EXPECT_EQ(chain.copy_of(3), chain.copy_of(2) + 64);
+}
+
+TEST(TaggedEdges, BodiesOfManyRowsHaveNone) {
+  Chain chain(16);
+  chain.load();
+  EXPECT_EQ(chain.consumers(), (Consumers{1, 2}));
+  for (std::uint32_t operand = 0; operand < chain.operands.size(); ++operand) EXPECT_EQ(chain.copy_of(operand), 0u);
+}
+
+TEST(TaggedEdges, WhatMakesOvertakingWrongForbidsIt) {
+  const auto left = [](const std::function<void(Chain&)>& change, bool records = true) {
+    Chain chain;
+    change(chain);
+    chain.load(records);
+    return chain.consumers();
+  };
+  EXPECT_EQ(left([](Chain&) {}), (Consumers{1, 2}));
+  EXPECT_EQ(left([](Chain&) {}, false), Consumers{}) << "tasks that workers cut";
+  EXPECT_EQ(left([](Chain& c) { c.ops[1].guard_count = 0, c.ops[0].kind = wire::OpCode::map; }), (Consumers{2})) << "no product tags it";
+  EXPECT_EQ(left([](Chain& c) { c.tensors[1].dtype = wire::Dtype::bf16; }), (Consumers{2})) << "values that are no words";
+  EXPECT_EQ(left([](Chain& c) { c.tensors[1].kind = TensorKind::output; }), (Consumers{2})) << "one that clients see";
+  EXPECT_EQ(left([](Chain& c) { c.tensors[2].max_bytes = 1 << 20; }), Consumers{}) << "a large one; it now lies over the next, too";
+  EXPECT_EQ(left([](Chain& c) { c.operands[4].space = wire::Space::arena; }), (Consumers{2})) << "weights that the run may write";
+  EXPECT_EQ(left([](Chain& c) {
+              c.waits.push_back(c.waits.back());
+              c.waits.back().producer = c.waits.back().signal = 0;
+              c.ops[2].wait_count = 2;
+            }), (Consumers{1})) << "a wait for another op beside";
+  EXPECT_EQ(left([](Chain& c) { c.tensors[2].offset = 0; }), (Consumers{2})) << "it writes over what an op before it reads";
+  EXPECT_EQ(left([](Chain& c) { c.operands[2].tensor = 2; }), Consumers{}) << "two ops write what it reads";
+  EXPECT_EQ(left([](Chain& c) { c.operands[8].tensor = 1; }), Consumers{}) << "another op writes over what it reads";
+}
+
+}  // namespace
+}  // namespace ccks::scheduler
