@@ -1,6 +1,6 @@
 // Values with tags (wire::tagged_value): what a body that has begun before its events takes of its input, and what it leaves for the next.
-// A chain of small products then goes from body to body: the release of one, the event and the loads behind it take 2,000 cycles of an
-// H200, and now run beside the next body's.
+// A chain of small products then goes from body to body: the release of one and the next one's event and loads, 2,000 cycles of an H200,
+// go beside them.
 //
 // Memory ordering
 //   words   value and tag are one word of eight bytes, stored and loaded whole, relaxed: it publishes nothing but itself. What else a
