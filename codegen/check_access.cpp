@@ -7,6 +7,7 @@
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_split.hpp"
 #include "codegen/plan_turn.hpp"
+#include "codegen/plan_twin.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -119,7 +120,7 @@ Window matmul_window(const spec::Op& op, const Operand& o, std::size_t k, Window
   if (turns_heads(op) && k == table_input(op)) widen(out, o, 3);
   if (std::get<spec::MatmulAttrs>(op.attrs).norm && k + 1 == op.inputs.size()) return whole(o);
   if (k == 0) widen(out, o, 3);
-  if (k == 1) widen(out, o, 2);
+  if (k == 1 || (k == 2 && has_twin(op))) widen(out, o, 2);
   return out;
 }
 

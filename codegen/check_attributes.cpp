@@ -10,6 +10,7 @@
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_split.hpp"
 #include "codegen/plan_turn.hpp"
+#include "codegen/plan_twin.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -21,6 +22,7 @@ struct Expected {
   bool has_scalar = false;
   std::vector<double> more_scalars;  // from the second on
   const spec::ElementExpr* code = nullptr;
+  const spec::ElementExpr* twin = nullptr;
   std::size_t epilogue_first = 0;
 };
 
@@ -47,6 +49,8 @@ struct Expect {
   void operator()(const spec::MatmulAttrs& a) {
     epilogue(a.epilogue, 2);
     e.dims.push_back({wire::kNormDim, a.norm ? static_cast<std::int64_t>(op.inputs.size() - 1) : 0});
+    e.twin = a.twin ? &*a.twin : nullptr;
+    if (!a.twin) e.dims.push_back({wire::kTwinDim, 0});
     e.dims.push_back({wire::kRopeDim, a.rope ? static_cast<std::int64_t>(table_input(op)) : 0});
     if (a.norm) scalar(a.norm->eps);
   }
@@ -106,6 +110,24 @@ void check_flags(const Model& m, std::size_t op, Faults& faults) {
                fmt::format("op '{}' counts its tiles by report '{}', which is another value", d.name, report.name));
 }
 
+/// The code behind the twin's, which is checked.
+std::span<const wire::ExprInstr> check_twin(const Model& m, std::size_t op, const spec::ElementExpr& expr, std::span<const wire::ExprInstr> code,
+                                            Faults& faults) {
+  const std::int64_t twins = m.ops[op].dims[wire::kTwinDim] - 1;
+  if (twins < 0 || twins > static_cast<std::int64_t>(code.size()) || m.ops[op].dims[wire::kEpilogueDim] != 2) {
+    faults.add("op.dims", fmt::format("op '{}': {} instructions of a twin, of {}", m.name(op), twins, code.size()));
+    return code;
+  }
+  CodeContext context = code_context(m, op);
+  const std::span<const wire::ExprInstr> own = code.first(static_cast<std::size_t>(twins));
+  for (const wire::ExprInstr& in : own)
+    if ((in.op == static_cast<std::uint8_t>(wire::ExprOp::arg_f) || in.op == static_cast<std::uint8_t>(wire::ExprOp::arg_i)) && in.c == 1)
+      faults.add("op.code", fmt::format("op '{}': a twin reads itself", m.name(op)));
+  if (const std::string why = compare_code(expr, own, context); !why.empty())
+    faults.add("op.code", fmt::format("op '{}', its twin: {}", m.name(op), why));
+  return code.subspan(static_cast<std::size_t>(twins));
+}
+
 void check_op(const Model& m, std::size_t op, Faults& faults) {
   const OpNow& now = m.ops[op];
   const spec::Op& s = m.spec_op(op);
@@ -126,7 +148,8 @@ void check_op(const Model& m, std::size_t op, Faults& faults) {
     faults.add("op.scalar", fmt::format("op '{}': scalar is {}, the program says {}", m.name(op), now.desc->scalars[0],
                                         expect.e.scalar));
   if (expect.e.code) {
-    const std::span<const wire::ExprInstr> code = m.plan->code.subspan(now.desc->code_first, now.desc->code_count);
+    std::span<const wire::ExprInstr> code = m.plan->code.subspan(now.desc->code_first, now.desc->code_count);
+    if (expect.e.twin) code = check_twin(m, op, *expect.e.twin, code, faults);
     if (const std::string why = compare_code(*expect.e.code, code, code_context(m, op)); !why.empty())
       faults.add("op.code", fmt::format("op '{}': {}", m.name(op), why));
   }

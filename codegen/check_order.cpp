@@ -11,6 +11,7 @@
 
 #include "codegen/check_reach.hpp"
 #include "codegen/plan_turn.hpp"
+#include "codegen/plan_twin.hpp"
 
 namespace ccks::codegen::check {
 namespace {
@@ -106,7 +107,7 @@ class OrderCheck {
     const spec::Op& s = m_.spec_op(op);
     const std::size_t inputs = s.inputs.size();
     const bool pointwise = s.kind() == spec::OpKind::map || s.kind() == spec::OpKind::select;
-    const std::size_t epilogue = s.kind() == spec::OpKind::matmul || s.kind() == spec::OpKind::conv2d ? 2 : inputs;
+    const std::size_t epilogue = has_twin(s) ? inputs : s.kind() == spec::OpKind::matmul || s.kind() == spec::OpKind::conv2d ? 2 : inputs;
     const std::size_t end = epilogue_end(s);  // the weight of a norm and a table are read whole
     const std::span<const Operand> operands = m_.operands_of(op);
     for (std::size_t k = 0; k < operands.size(); ++k) {

@@ -34,7 +34,12 @@ std::string code_type(std::span<const wire::ExprInstr> code) {
 }
 
 std::string typed_op(const PlanImage& image, const plan::OpDesc& op, const std::string& shape) {
-  std::string code = code_type(std::span(image.code).subspan(op.code_first, op.code_count));
+  const std::span instructions = std::span(image.code).subspan(op.code_first, op.code_count);
+  std::string code = code_type(instructions);
+  if (const std::int64_t twin = twin_dim(image, op); twin != 0) {
+    const auto others = static_cast<std::size_t>(twin - 1);
+    code = fmt::format("Twinned<{}, {}>", code_type(instructions.first(others)), code_type(instructions.subspan(others)));
+  }
   if (norms_rows(image, op)) code = "Normed<" + code + ">";
   if (turns_heads(image, op)) code = "Roped<" + code + ">";
   std::string text = fmt::format("{}<OpCode::{}, {}", shape.empty() ? "TypedOp" : "ShapedOp",

@@ -11,10 +11,10 @@
 namespace ccks::codegen {
 namespace {
 
-/// Whether a matmul has the input that dims[at] counts.
-bool has_input(const PlanImage& image, const plan::OpDesc& op, std::uint32_t at) {
-  const plan::DimId input = op.kind == wire::OpCode::matmul ? op.dims[at] : plan::kNone;
-  return input != plan::kNone && image.dims[input].op == plan::DimOp::constant && image.dims[input].value != 0;
+/// dims[at] of a matmul, which is a constant; else 0.
+std::int64_t constant_dim(const PlanImage& image, const plan::OpDesc& op, std::uint32_t at) {
+  const plan::DimId dim = op.kind == wire::OpCode::matmul ? op.dims[at] : plan::kNone;
+  return dim != plan::kNone && image.dims[dim].op == plan::DimOp::constant ? image.dims[dim].value : 0;
 }
 
 /// The op's frame entries, as far as they tell its shape, at the program's typical sizes.
@@ -27,6 +27,7 @@ class Shape {
     params.output_count = op.output_count;
     params.tile_count = 1;
     if (norms_rows(image, op)) params.dims[wire::kNormDim] = op.input_count - 1;
+    params.dims[wire::kTwinDim] = twin_dim(image, op) != 0 ? 1 : 0;
     if (turns_heads(image, op)) params.dims[wire::kRopeDim] = op.input_count - (norms_rows(image, op) ? 2 : 1);
     for (int i = 0; i < 4; ++i) {
       params.tile[i] = small(op.tile[i]);
@@ -88,8 +89,9 @@ bool may_be_shaped(const PlanImage& image, const plan::OpDesc& op) {
 
 }  // namespace
 
-bool norms_rows(const PlanImage& image, const plan::OpDesc& op) { return has_input(image, op, wire::kNormDim); }
-bool turns_heads(const PlanImage& image, const plan::OpDesc& op) { return has_input(image, op, wire::kRopeDim); }
+bool norms_rows(const PlanImage& image, const plan::OpDesc& op) { return constant_dim(image, op, wire::kNormDim) != 0; }
+bool turns_heads(const PlanImage& image, const plan::OpDesc& op) { return constant_dim(image, op, wire::kRopeDim) != 0; }
+std::int64_t twin_dim(const PlanImage& image, const plan::OpDesc& op) { return constant_dim(image, op, wire::kTwinDim); }
 
 OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
   if (!may_be_shaped(image, op)) return {};

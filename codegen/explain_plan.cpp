@@ -39,7 +39,7 @@ ExplainedOp explain_op(const Model& m, std::size_t i, const GpuFigures& gpu) {
   out.name = d.name;
   out.kind = spec::op_kind_name(m.spec_op(i).kind());
   if (const auto* matmul = std::get_if<spec::MatmulAttrs>(&m.spec_op(i).attrs))
-    out.kind = std::string(matmul->norm ? "rmsnorm+" : "") + "matmul" + (matmul->rope ? "+rope" : "");
+    out.kind = std::string(matmul->norm ? "rmsnorm+" : "") + "matmul" + (matmul->twin ? "+matmul" : "") + (matmul->rope ? "+rope" : "");
   out.guard = guard_text(m, d);
   out.grid = op.grid;
   out.tile = op.tile;

@@ -9,6 +9,7 @@
 #include "ccks/wire/task.hpp"
 #include "codegen/plan_shares.hpp"
 #include "codegen/plan_turn.hpp"
+#include "codegen/plan_twin.hpp"
 
 namespace ccks::codegen {
 
@@ -64,6 +65,15 @@ worker::TileHint pairs_hint(worker::TileQuestion q) {
   return hint;
 }
 
+/// Tiles of two products: as many columns of both as a product of twice the columns would have.
+worker::TileHint twins_hint(worker::TileQuestion q) {
+  const std::int64_t columns = q.extent[3];
+  q.extent[3] *= 2;
+  worker::TileHint hint = worker::tile_hint(q);
+  hint.tile[3] = static_cast<std::int32_t>(std::min(columns, std::int64_t{worker::hints::ceil_pow2(std::max(1, hint.tile[3] / 2))}));
+  return hint;
+}
+
 worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   worker::TileQuestion q = l.question;
   q.kind = l.out.kind;
@@ -84,6 +94,7 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
   q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
+  if (has_twin(l.op)) return twins_hint(q);
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
 }
 

@@ -9,6 +9,7 @@
 #include "codegen/plan_code.hpp"
 #include "codegen/plan_lower.hpp"
 #include "codegen/plan_turn.hpp"
+#include "codegen/plan_twin.hpp"
 
 namespace ccks::codegen {
 namespace {
@@ -83,7 +84,16 @@ Status describe_matmul(OpLowering& l, const spec::MatmulAttrs& a) {
     l.out.dims[wire::kNormDim] = Expr(static_cast<std::int64_t>(l.op.inputs.size() - 1));
     l.out.scalars[0] = static_cast<float>(a.norm->eps);
   }
-  return compile_code(l, a.epilogue, 2, l.op.inputs.size() - epilogue_end(l.op));
+  const std::size_t beyond = l.op.inputs.size() - epilogue_end(l.op);
+  std::vector<wire::ExprInstr> code;
+  if (a.twin) {
+    CCKS_RETURN_IF_ERROR(compile_code(l, *a.twin, 2, beyond));
+    code = std::move(l.out.code);
+    l.out.dims[wire::kTwinDim] = Expr(static_cast<std::int64_t>(1 + code.size()));
+  }
+  CCKS_RETURN_IF_ERROR(compile_code(l, a.epilogue, 2, beyond));
+  l.out.code.insert(l.out.code.begin(), code.begin(), code.end());
+  return {};
 }
 
 Status set_heads(OpLowering& l, std::int64_t heads) {
@@ -285,6 +295,7 @@ struct DescribeWindows {
   void operator()(const spec::MatmulAttrs& a) {
     l.make_whole(0, l.rank(0) - 1);
     l.make_whole(1, l.rank(1) - 2);
+    if (a.twin) l.make_whole(2, l.rank(2) - 2);
     if (a.rope) l.make_whole(table_input(l.op), 1);
     if (a.norm) l.make_all_whole(l.op.inputs.size() - 1);
   }
@@ -345,7 +356,7 @@ struct Operations {
   Expr operator()(const spec::SoftmaxAttrs&) const { return input() * 5; }
   Expr operator()(const spec::RmsnormAttrs&) const { return input() * 4; }
   Expr operator()(const spec::LayernormAttrs&) const { return input() * 7; }
-  Expr operator()(const spec::MatmulAttrs&) const { return code(l.dim_back(0, 0) * 2); }
+  Expr operator()(const spec::MatmulAttrs& a) const { return code(l.dim_back(0, 0) * (a.twin ? 4 : 2)); }
   Expr operator()(const spec::AttentionAttrs&) const {
     return l.out.extent[1] * l.out.extent[2] * l.out.extent[3] * l.dim_back(1, 1) * 4;
   }

@@ -7,6 +7,7 @@
 #include <queue>
 
 #include "codegen/plan_turn.hpp"
+#include "codegen/plan_twin.hpp"
 #include "spec/view.hpp"
 
 namespace ccks::codegen {
@@ -82,8 +83,9 @@ class Shares {
     const LoweredOp& op = planner_.ops[i];
     const std::int64_t runs = turns_heads(source(i)) ? 2 : 1, extent = *op.extent[3].as_constant();
     const LoweredOperand& b = op.operands[1];
-    return {i, *all_columns(op), *op.tile[3].as_constant() * runs, std::min(kMostColumns, extent * runs),
-            *b.dim[2].as_constant() * static_cast<std::int64_t>(wire::dtype_bytes(b.dtype))};
+    const std::int64_t weights = has_twin(source(i)) ? 2 : 1;
+    return {i, *all_columns(op), *op.tile[3].as_constant() * runs, std::min(kMostColumns / weights, extent * runs),
+            *b.dim[2].as_constant() * static_cast<std::int64_t>(wire::dtype_bytes(b.dtype)) * weights};
   }
 
   /// Bytes, and what tiles cost beside them, of the worker that has most, if each tile goes to who has least, the largest first.

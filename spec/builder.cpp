@@ -47,7 +47,7 @@ std::size_t bytes_of(const Op& op) {
   for (const View& v : op.inputs) n += bytes_of(v);
   for (const View& v : op.outputs) n += bytes_of(v);
   if (const auto* map = std::get_if<MapAttrs>(&op.attrs)) n += map->expr.nodes.size() * sizeof(ExprNode);
-  if (const auto* matmul = std::get_if<MatmulAttrs>(&op.attrs)) n += matmul->epilogue.nodes.size() * sizeof(ExprNode);
+  if (const auto* matmul = std::get_if<MatmulAttrs>(&op.attrs)) n += (matmul->epilogue.nodes.size() + (matmul->twin ? matmul->twin->nodes.size() : 0)) * sizeof(ExprNode);
   if (const auto* conv = std::get_if<Conv2dAttrs>(&op.attrs)) n += conv->epilogue.nodes.size() * sizeof(ExprNode);
   if (const auto* experts = std::get_if<ExpertMatmulAttrs>(&op.attrs))
     n += experts->epilogue.nodes.size() * sizeof(ExprNode);

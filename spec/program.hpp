@@ -115,8 +115,14 @@ struct LayernormAttrs { double eps; bool has_bias; };              // inputs: x[
 /// With `norm`, of programs that the planner has changed, one more input, the last, is its weight[k]: the rows that are multiplied
 /// are rmsnorm(a) with that weight, rounded to a's dtype. With `rope`, likewise, an input in front of that one is a table of angles
 /// [m, 2 * n] (cosines of a head's pairs, then their sines), out is [2, heads, m, n], both of n pairs of each head, and there is no epilogue:
-/// what a rope op would make of the products as they would have been stored.
-struct MatmulAttrs { ElementExpr epilogue; std::optional<RmsnormAttrs> norm{}; bool rope = false; };
+/// what a rope op would make of the products as they would have been stored. With `twin`, likewise, inputs[2] is a second b, and argument 1 of
+/// the epilogue is twin(a * inputs[2]), rounded to out's dtype; other arguments of `twin` are numbered as those of the epilogue.
+struct MatmulAttrs {
+  ElementExpr epilogue;
+  std::optional<RmsnormAttrs> norm{};
+  bool rope = false;
+  std::optional<ElementExpr> twin{};
+};
 /// Scaled dot-product attention over a context. q [.., n, heads*head_dim], k and v [.., context, kv_heads*head_dim],
 /// out like q; rank 2, or 3 with a leading batch dim. With `causal`, row i attends to context positions
 /// j <= i + context - n. Softmax in f32. Appending to a state tensor is two earlier map ops (copies into a window).

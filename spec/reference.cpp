@@ -293,8 +293,10 @@ Arity arity(const Op& op) {
     case OpKind::map:
     case OpKind::custom:
       return {0, 1};
-    case OpKind::matmul:
-      return {2u + (std::get<MatmulAttrs>(op.attrs).norm ? 1u : 0u) + (std::get<MatmulAttrs>(op.attrs).rope ? 1u : 0u), 1};
+    case OpKind::matmul: {
+      const auto& a = std::get<MatmulAttrs>(op.attrs);
+      return {2u + (a.norm ? 1u : 0u) + (a.rope ? 1u : 0u) + (a.twin ? 1u : 0u), 1};
+    }
     case OpKind::rmsnorm:
     case OpKind::gather:
     case OpKind::conv2d:

@@ -111,7 +111,7 @@ Status run_normed_matmul(const Call& call, const MatmulAttrs& attrs) {
   Call product = call;
   product.in[0] = normed;
   product.in.pop_back();
-  return run_matmul(product, MatmulAttrs{attrs.epilogue, {}, attrs.rope});
+  return run_matmul(product, MatmulAttrs{attrs.epilogue, {}, attrs.rope, attrs.twin});
 }
 
 /// Pairs of heads turned by a table, likewise: [2, heads, rows, pairs], rounded as a tensor between product and rope would be.
@@ -135,10 +135,28 @@ Status run_roped_matmul(const Call& call, const MatmulAttrs& attrs) {
   return {};
 }
 
+/// Two products, likewise: the twin's, rounded as a tensor between them would be, is an operand of the other's epilogue.
+Status run_twin_matmul(const Call& call, const MatmulAttrs& attrs) {
+  Window between = call.out[0];
+  std::vector<double> values(static_cast<std::size_t>(between.count()), 0);
+  std::int64_t next = 1;
+  for (std::size_t d = between.rank(); d-- > 0;) {
+    between.strides[d] = next;
+    next *= between.extents[d];
+  }
+  between.data = values.data();
+  Call twin = call, product = call;
+  twin.in[1] = call.in[2];
+  twin.in[2] = product.in[2] = twin.out[0] = between;
+  CCKS_RETURN_IF_ERROR(run_matmul(twin, MatmulAttrs{*attrs.twin}));
+  return run_matmul(product, MatmulAttrs{attrs.epilogue});
+}
+
 }  // namespace
 
 Status run_matmul(const Call& call, const MatmulAttrs& attrs) {
   if (attrs.norm) return run_normed_matmul(call, attrs);
+  if (attrs.twin) return run_twin_matmul(call, attrs);
   if (attrs.rope) return run_roped_matmul(call, attrs);
   const Window &a = call.in[0], &b = call.in[1], &out = call.out[0];
   if (a.rank() < 2 || a.rank() != b.rank() || a.rank() != out.rank())

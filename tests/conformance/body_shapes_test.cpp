@@ -28,6 +28,7 @@ tensors:
   some: {shape: [m, d], kind: input}
   w: {shape: [d, d], kind: weight}
   w_wide: {shape: [40, 2048], kind: weight}
+  w_gate: {shape: [40, 2048], kind: weight}
   tall: {shape: [d, 4 * d], kind: weight}
   b: {shape: [d], kind: weight}
   gain: {shape: [2048], kind: weight}
@@ -62,6 +63,11 @@ tensors:
   normed_eight: {shape: [8, d], kind: output}
   normed_wide: {shape: [2, 40], kind: output}
   normed_some: {shape: [m, d], kind: output}
+  gated: {shape: [2, 40], kind: output}
+  gated_some: {shape: [m, d], kind: output}
+  some_wide: {shape: [m, 2048], kind: input}
+  w_tall: {shape: [d, 2048], kind: weight}
+  w_tall_gate: {shape: [d, 2048], kind: weight}
 ops:
   - {op: map, expr: silu(x) * 1.5, out: flat}
   - {op: map, expr: x + b, out: rows}
@@ -97,6 +103,10 @@ ops:
   - {op: matmul, a: n_wide, b: w_wide.T, out: normed_wide}
   - {op: rmsnorm, x: some, weight: b, out: n_some}
   - {op: matmul, a: n_some, b: w.T, epilogue: acc + b, out: normed_some}
+  - {op: matmul, a: n_wide, b: w_gate.T, epilogue: gelu(acc), out: gate}
+  - {op: matmul, a: n_wide, b: w_wide.T, epilogue: acc * gate, out: gated}
+  - {op: matmul, a: some_wide, b: w_tall_gate.T, epilogue: sigmoid(acc * 0.03) + b, out: gate_some}
+  - {op: matmul, a: some_wide, b: w_tall.T, epilogue: acc * gate_some, out: gated_some}
 )yaml";
 
 using Param = std::tuple<const char*, const char*, const char*>;  // device, code, dtype

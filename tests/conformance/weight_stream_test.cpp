@@ -16,7 +16,7 @@ namespace ccks::test {
 namespace {
 
 // Depths that are no multiple of a stage's, tiles of a few columns and of many, a product in between that does not stream (too
-// shallow).
+// shallow), two products that one op makes.
 constexpr const char* kSpec = R"yaml(
 ccks: 1
 program: weight_stream
@@ -25,6 +25,7 @@ dims: {n: {range: [1, 12], default: 1}, d: 1032, h: 4200, few: 72}
 tensors:
   x: {shape: [n, d], kind: input}
   up: {shape: [h, d], kind: weight}
+  gate: {shape: [h, d], kind: weight}
   down: {shape: [d, h], kind: weight}
   narrow: {shape: [few, d], kind: weight}
   wide: {shape: [h, few], kind: weight}
@@ -33,7 +34,8 @@ tensors:
 ops:
   - {op: matmul, a: x, b: up.T, epilogue: relu(acc) * 0.03, out: h1}
   - {op: matmul, a: h1, b: down.T, epilogue: acc * 0.03 + x, out: x1}
-  - {op: matmul, a: x1, b: up.T, epilogue: relu(acc) * 0.03, out: h2}
+  - {op: matmul, a: x1, b: gate.T, epilogue: sigmoid(acc), out: g2}
+  - {op: matmul, a: x1, b: up.T, epilogue: relu(acc) * 0.03 * g2, out: h2}
   - {op: matmul, a: h2, b: down.T, epilogue: acc * 0.03 + x1, out: x2}
   - {op: matmul, a: x2, b: narrow.T, epilogue: acc * 0.03, out: z}
   - {op: matmul, a: z, b: wide.T, epilogue: acc * 0.03 + h2, out: y}
@@ -121,7 +123,7 @@ Result<Engine> open_engine(const char* kind, std::chrono::nanoseconds idle_limit
   if (!engine.ok()) return engine;
   std::uint32_t seed = 0;
   for (const auto& [name, count] : std::vector<std::pair<const char*, std::size_t>>{
-           {"up", 4200 * 1032}, {"down", 4200 * 1032}, {"narrow", 72 * 1032}, {"wide", 4200 * 72}}) {
+           {"up", 4200 * 1032}, {"gate", 4200 * 1032}, {"down", 4200 * 1032}, {"narrow", 72 * 1032}, {"wide", 4200 * 72}}) {
     const std::vector<std::uint16_t> weight = values(count, ++seed);
     if (const Status bound = engine->bind_weight(name, std::as_bytes(std::span(weight))); !bound.ok()) return bound;
   }

@@ -15,7 +15,7 @@ enum class OpCode : u8 {
   softmax = 2,        // scalars: [0] scale. tile[3] is the whole last dim
   rmsnorm = 3,        // scalars: [0] eps. tile[3] whole
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
-  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim], [kRopeDim]: see there
+  matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim], [kRopeDim], [kTwinDim]: see there
   attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp); scalars: [0] scale. tile[3] = a whole number of heads
   rope = 7,           // dims: [0] heads, [1] position of row 0, [2] 1: has positions, 2: has a table, [3] interleaved, [4] original context, 0: no scaling;
                       // scalars: [0] theta, [1] factor, [2] low, [3] high of spec::RopeScaling.
@@ -50,5 +50,11 @@ inline constexpr u32 kNormDim = 5;
 /// tile space is [2, heads, m, pairs of a head], of which axis 0 is which of a pair, tile[0] is 2 and there is no code. Products are
 /// rounded to the output's dtype and then turned, as a rope op that reads them would.
 inline constexpr u32 kRopeDim = 4;
+
+/// dims[3]: for matmul, 0, or 1 + how many instructions at the front of its code are those of a twin: a second b, input 2, of the same shape and
+/// dtype, whose product they finish, rounded to the output's dtype, which is b's. That is argument 1 of the rest of the code, and nobody else
+/// sees it. Argument 1 + i of both is input 2 + i, from i = 1 on; the output overlaps no input. Never with kRopeDim.
+inline constexpr u32 kTwinDim = 3;
+inline constexpr u32 kMostTwinOperands = 12;  // bodies that know neither types nor shape copy them
 
 }  // namespace ccks::wire

@@ -145,6 +145,14 @@ CCKS_HD constexpr bool normed_rows_fit(const OperandParams& a, const OperandPara
   return m * row + (sums > whole ? sums : whole) <= i64{48} * 1024;
 }
 
+/// Whether the second b of a matmul lies as the first, so that whoever walks along one walks along both.
+CCKS_HD constexpr bool is_twin(const OperandParams& b, const OperandParams& other) {
+  for (int i = 0; i < 4; ++i) {
+    if (b.dim[i] != other.dim[i] || b.stride[i] != other.stride[i]) return false;
+  }
+  return b.dtype == other.dtype && b.space == other.space && b.flags == other.flags && other.offset % 16 == 0;
+}
+
 /// The product is one of few rows, b in columns; whether b can come through a ring. Of weights only: what programs are given anew
 /// is written beside resident workers, and nothing but its run's tasks says when.
 CCKS_HD constexpr bool may_stream(const OpParams& op, const OperandParams* operands, i32 m, i32 n) {
@@ -160,14 +168,16 @@ CCKS_HD constexpr bool may_stream(const OpParams& op, const OperandParams* opera
 CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count) {
   const OperandParams &a = operands[0], &b = operands[1], &out = operands[count - 1];
   if (a.dim[3] <= 0 || a.dim[3] % 4 != 0 || !in_vectors(a, 3)) return false;
-  const bool turns = op.dims[kRopeDim] != 0;  // a tile has two runs of columns: two products for most bodies, one for those that stream
+  const bool turns = op.dims[kRopeDim] != 0, twins = op.dims[kTwinDim] != 0;
+  const bool runs = turns || twins;  // a tile has two runs of columns: two products for most bodies, one for those that stream
   if (least(op.tile[0], out.dim[0]) != (turns ? 2 : 1) || least(op.tile[1], out.dim[1]) != 1) return false;
   const bool down = b.stride[3] != 1;
   if (!in_vectors(b, down ? 2 : 3, kColumnOffsets) || b.stride[3] >= kSmallOffsets) return false;
-  for (u32 i = 2; i + 1 < count; ++i) {
+  if (twins && !is_twin(b, operands[2])) return false;
+  for (u32 i = twins ? 3 : 2; i + 1 < count; ++i) {
     if (!in_vectors_or_still(operands[i])) return false;
   }
-  const i32 m = least(op.tile[2], out.dim[2]), n = least(op.tile[3], out.dim[3]), columns = turns ? 2 * n : n;
+  const i32 m = least(op.tile[2], out.dim[2]), n = least(op.tile[3], out.dim[3]), columns = runs ? 2 * n : n;
   const ProductBody body = product_body(m, n, a.dim[3], down);
   if (body == ProductBody::none) return false;
   const bool turned = body >= ProductBody::turned_row && body <= ProductBody::turned_eight_rows;

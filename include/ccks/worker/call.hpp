@@ -106,6 +106,19 @@ struct RopedTypes : Types {
 template <class Types>
 inline constexpr bool kRoped = requires { Types::kRoped; };
 
+/// The same of a matmul with a second b, its input 2 (wire::kTwinDim).
+template <class Types>
+struct TwinTypes : Types {
+  static constexpr bool kTwins = true;
+};
+/// false also where only the frame knows (has_twin).
+template <class Types>
+inline constexpr bool kTwins = requires { Types::kTwins; };
+template <class Types>
+CCKS_INLINE bool has_twin(const Call& call) {
+  return kTwins<Types> || (Types::kCount == 0 && call.op.dims[wire::kTwinDim] != 0);
+}
+
 /// Fixed<...> or Runtime of an operand. `declared` is for decltype only.
 template <class T>
 CCKS_HD const T& declared();

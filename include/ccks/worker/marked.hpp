@@ -53,12 +53,14 @@ struct MarkedArguments {
   Types types;
   const float* acc;
   u32 first, c0, c1, c2, c3;
+  const float* twin = nullptr;  // argument 1, where it is no operand
 
   template <u32 W, class I, class Value>
   CCKS_INLINE void load(const I& in, const Place&, Value* to) const {
-    if (kAccumulates && in.c == 0) {
+    if (kAccumulates && (in.c == 0 || (in.c == 1 && twin != nullptr))) {
+      const float* from = in.c == 0 ? acc : twin;
       CCKS_UNROLL
-      for (u32 i = 0; i < W; ++i) to[i] = Arguments<Types>::template from_acc<Value>(acc[i]);
+      for (u32 i = 0; i < W; ++i) to[i] = Arguments<Types>::template from_acc<Value>(from[i]);
       return;
     }
     const u32 index = kAccumulates ? first + in.c - 1 : in.c;
@@ -84,8 +86,10 @@ struct EpilogueValues {
   static constexpr u32 kCount = Types::kCount > kOthers ? Types::kCount - kOthers : 0;
   float v[kCount == 0 ? 1 : kCount][W] = {};
 
+  /// kFrom: those before it are not operands.
+  template <u32 kFrom = 0>
   CCKS_INLINE void load(const Call& call, const Types& types, u32 c0, u32 c1, u32 c2, u32 c3) {
-    load_each<0>(call, types, c0, c1, c2, c3);
+    load_each<kFrom>(call, types, c0, c1, c2, c3);
   }
 
  private:
@@ -117,7 +121,7 @@ struct EpilogueArguments {
   template <u32 kWidth, class I, class Value>
   CCKS_INLINE void load(const I& in, const Place& p, Value* to) const {
     if constexpr (EpilogueValues<W, Types>::kCount != 0 && sizeof(Value) == sizeof(float)) {
-      if (in.c > 0) {
+      if (in.c > (all.twin != nullptr ? 1u : 0u)) {
         CCKS_UNROLL
         for (u32 i = 0; i < W; ++i) to[i] = values.v[in.c - 1][i];
         return;
@@ -127,32 +131,58 @@ struct EpilogueArguments {
   }
 };
 
-/// What finish_marked does with results beside storing them.
+/// Stores expr(accumulators, arguments) of W elements.
+template <u32 W, class Types, class Expr, class Store>
+CCKS_INLINE void evaluate_marked(const MarkedArguments<true, Types>& all, const Expr& expr, const EpilogueValues<W, Types>& values, const Store& store) {
+  if (expr.identity()) return store(all.acc);
+  const EpilogueArguments<W, Types> args{all, values};
+  Machine<W> machine(W);
+  expr.run(machine, args, Place{{}, W});
+  if (expr.result_is_int())
+    store(machine.ints(expr.result()));
+  else
+    store(machine.floats(expr.result()));
+}
+template <class Types>
+CCKS_INLINE u32 epilogue_operand(const Call& call) {
+  return Types::kCount != 0 ? 2 : static_cast<u32>(call.op.dims[wire::kEpilogueDim]);
+}
+
+/// What finish_marked does with results beside storing them: floats go to also(output, its begin, the first element's number, values) first.
 struct OnlyStores {
   CCKS_INLINE void operator()(const OperandParams&, u8*, u32, const float*) const {}
 };
-/// Writes expr(accumulators, arguments) for W elements at (c0, c1, c2, c3) of the output; floats first to also(output, its begin, the
-/// first element's number, values).
+template <class Store, class Also>
+struct StoresAlso {
+  const Store& store;
+  const Also& also;
+  const OperandParams& out;
+  u8* begin;
+  u32 element;
+
+  CCKS_INLINE void operator()(const float* values) const {
+    also(out, begin, element, values);
+    store(values);
+  }
+  template <class Int>
+  CCKS_INLINE void operator()(const Int* values) const {
+    store(values);
+  }
+};
+
+/// Writes expr(accumulators, arguments) for W elements at (c0, c1, c2, c3) of the output. `twin`: argument 1, where it is no operand.
 template <u32 W, class Types, class Expr, class Also = OnlyStores>
-CCKS_INLINE void finish_marked(const Call& call, const Types& types, const Expr& expr, const float* acc,
-                               const EpilogueValues<W, Types>& values, u32 c0, u32 c1, u32 c2, u32 c3, const Also& also = {}) {
+CCKS_INLINE void finish_marked(const Call& call, const Types& types, const Expr& expr, const float* acc, const EpilogueValues<W, Types>& values,
+                               u32 c0, u32 c1, u32 c2, u32 c3, const Also& also = {}, const float* twin = nullptr) {
   const u32 index = Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count;
   const OperandParams& out = call.operands[index];
   const auto type = types.last(index);
   u8* const begin = operand_base(call.frame, out);
   const u32 element = row_offset(out, c0, c1, c2) + c3;
-  const StoreAt<W, decltype(types.last(0))> store{begin + u64{element} * bytes_of(type), type};
-  if (expr.identity()) {
-    also(out, begin, element, acc);
-    return store(acc);
-  }
-  const u32 first = Types::kCount != 0 ? 2 : static_cast<u32>(call.op.dims[wire::kEpilogueDim]);
-  const EpilogueArguments<W, Types> args{{call, types, acc, first, c0, c1, c2, c3}, values};
-  Machine<W> machine(W);
-  expr.run(machine, args, Place{{}, W});
-  if (expr.result_is_int()) return store(machine.ints(expr.result()));
-  also(out, begin, element, machine.floats(expr.result()));
-  store(machine.floats(expr.result()));
+  using Store = StoreAt<W, decltype(types.last(0))>;
+  const Store store{begin + u64{element} * bytes_of(type), type};
+  evaluate_marked<W, Types>({call, types, acc, epilogue_operand<Types>(call), c0, c1, c2, c3, twin}, expr, values,
+                            StoresAlso<Store, Also>{store, also, out, begin, element});
 }
 
 /// The input of a matmul that is a rope's table (wire::kRopeDim), where the types say so; 0: none.

@@ -7,6 +7,7 @@
 #include "ccks/worker/turned_heads.hpp"
 #include "ccks/worker/product_block.hpp"
 #include "ccks/worker/product_streamed.hpp"
+#include "ccks/worker/twin_products.hpp"
 #if CCKS_HOST_BODIES
 #include "ccks/worker/gemm_thin_host.hpp"
 #endif
@@ -116,16 +117,46 @@ CCKS_OUTLINE FaultCode any_matmul(Lanes& lanes, const Call& call, u32 tile, cons
   return FaultCode::none;
 }
 
+/// By one b, which does not stream.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+CCKS_INLINE FaultCode multiply_once(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   if constexpr (WarpLanes<Lanes>) {
-    if (streamed_product(lanes, call, tile, types, expr)) return FaultCode::none;
     if (marked_product(lanes, call, tile, types, expr)) return FaultCode::none;
   }
   if constexpr (kShaped<Types>)
     return FaultCode::bad_op;  // not marked, and so no ShapedOp
   else
     return any_matmul(lanes, call, tile, types, expr);
+}
+
+template <class Types, class Lanes, class Expr>
+CCKS_INLINE FaultCode multiply_one_of_twins(Lanes& lanes, const Call& call, u32 tile, bool twin, const Expr& expr) {
+  const OneOfTwins<Types> one(call, twin);
+  const Call own = one.call(call.frame);
+  return multiply_once(lanes, own, tile, types_of<Types>(own), expr);
+}
+/// By two (wire::kTwinDim), one after the other.
+template <class Types, class Lanes, class Expr>
+CCKS_INLINE FaultCode multiply_twins(Lanes& lanes, const Call& call, u32 tile, const Expr& expr) {
+  const FaultCode fault = multiply_one_of_twins<Types>(lanes, call, tile, true, code_of_twin(call, expr));
+  if (fault != FaultCode::none) return fault;
+  lanes.sync();  // scratch, and what lanes have left in the output for others
+  return multiply_one_of_twins<Types>(lanes, call, tile, false, code_behind_twin(call, expr));
+}
+
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if constexpr (WarpLanes<Lanes>) {
+    if (streamed_product(lanes, call, tile, types, expr)) return FaultCode::none;
+  }
+  if constexpr (kTwins<Types>) {
+    return multiply_twins<Types>(lanes, call, tile, expr);
+  } else {
+    if constexpr (Types::kCount == 0) {
+      if (has_twin<Types>(call)) return multiply_twins<Types>(lanes, call, tile, expr);
+    }
+    return multiply_once(lanes, call, tile, types, expr);
+  }
 }
 
 /// Rows of one tile of an expert_matmul.

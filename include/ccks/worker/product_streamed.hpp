@@ -10,6 +10,7 @@
 #include "ccks/worker/marked.hpp"
 #include "ccks/worker/staged_rows.hpp"
 #include "ccks/worker/turned_heads.hpp"
+#include "ccks/worker/twin_products.hpp"
 #include "ccks/worker/weight_stream.hpp"
 
 namespace ccks::worker {
@@ -115,7 +116,7 @@ struct StreamedCall {
     const StreamedTile t(call, tile);
     const OperandParams& a = call.operands[0];
     m = t.m;
-    n = op.dims[wire::kRopeDim] != 0 ? 2 * t.n : t.n;  // of a tile of pairs both
+    n = op.dims[wire::kRopeDim] != 0 || op.dims[wire::kTwinDim] != 0 ? 2 * t.n : t.n;  // of a tile of pairs both, and of a twin
     k = static_cast<u32>(a.dim[3]);
     pitch = static_cast<u32>(a.stride[2]) * 2;
     rows = operand_base(frame, a) + u64{row_offset(a, t.c[0], t.c[1], t.c[2] * static_cast<u32>(op.tile[2]))} * 2;
@@ -209,7 +210,7 @@ struct StreamedBody {
   template <class Types, class Lanes>
   static CCKS_INLINE OperandParams in_scratch(Lanes& lanes, OperandParams o, const ProductTile<Types>& t, u32 index) {
     if (kNormed<Types> && index == Types::kCount - 2) return o;
-    const u32 column = index < 2 || index == kRopeTable<Types> || o.stride[3] == 0 ? 0 : t.column;
+    const u32 column = index < (kTwins<Types> ? 3 : 2) || index == kRopeTable<Types> || o.stride[3] == 0 ? 0 : t.column;
     o.offset = reinterpret_cast<u64>(lanes.scratch()) - u64{row_offset(o, t.c0, t.c1, t.row) + column} * Types::bytes_at(index);
     o.space = static_cast<u8>(wire::Space::absolute);
     return o;
@@ -220,7 +221,8 @@ struct StreamedBody {
   static CCKS_INLINE void finish(Lanes& lanes, const Call& call, const ProductTile<Types>& t, const Types& types, const Expr& expr, u32 rows) {
     constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
     const bool turns = rope_table<Types>(call) != 0;  // results are pairs
-    const u32 columns = streamed_columns(turns ? 2 * t.n : t.n);
+    const bool twins = has_twin<Types>(call);
+    const u32 columns = streamed_columns(turns || twins ? 2 * t.n : t.n);
     const float* sums = reinterpret_cast<const float*>(lanes.scratch());
     CCKS_NO_UNROLL
     for (u32 done = lanes.lane(); done < t.m * t.n; done += Lanes::kLanes) {
@@ -233,9 +235,14 @@ struct StreamedBody {
         finish_pair(call, types, angle, first, second, t.c1, row, column);
       } else {
         EpilogueValues<1, Types> values;
-        values.load(call, types, t.c0, t.c1, row, column);
+        values.template load<kTwins<Types> ? 1 : 0>(call, types, t.c0, t.c1, row, column);
         const float all = sum_of_warps<kWarps>(at, rows * columns);
-        finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, row, column);
+        if (twins) {
+          if constexpr (kMayTwin<Types>)
+            finish_twins(call, types, expr, all, sum_of_warps<kWarps>(at + t.n, rows * columns), values, t.c0, t.c1, row, column);
+        } else if constexpr (!kTwins<Types>) {
+          finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, row, column);
+        }
       }
     }
   }

@@ -58,6 +58,7 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
     op.dims[wire::kEpilogueDim] = static_cast<i32>(epilogue_first(kKind));
     if (kNormedCode<CodeOf>) op.dims[wire::kNormDim] = static_cast<i32>(kCount - 2);
     if (kRopedCode<CodeOf>) op.dims[wire::kRopeDim] = static_cast<i32>(kCount - 2 - (kNormedCode<CodeOf> ? 1 : 0));
+    if (kTwinnedCode<CodeOf>) op.dims[wire::kTwinDim] = 1;  // of the code only types know
     const Operands all = operands();
     wire::mark_shape(op, all.of);
     return op;

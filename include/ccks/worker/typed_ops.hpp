@@ -30,6 +30,22 @@ inline constexpr bool kRopedCode<Roped<CodeOf>> = true;
 template <class CodeOf>
 inline constexpr bool kNormedCode<Roped<CodeOf>> = kNormedCode<CodeOf>;
 
+/// Code of a matmul that has a twin (wire::kTwinDim): TwinOf for that, CodeOf for what it ends in. Inside of Normed<>.
+template <class TwinOf, class CodeOf>
+struct Twinned {
+  template <u32 kEpilogueFirst>
+  struct Bind {
+    using Twin = typename TwinOf::template Bind<kEpilogueFirst>;
+    using End = typename CodeOf::template Bind<kEpilogueFirst>;
+  };
+};
+template <class CodeOf>
+inline constexpr bool kTwinnedCode = false;
+template <class TwinOf, class CodeOf>
+inline constexpr bool kTwinnedCode<Twinned<TwinOf, CodeOf>> = true;
+template <class CodeOf>
+inline constexpr bool kTwinnedCode<Normed<CodeOf>> = kTwinnedCode<CodeOf>;
+
 template <class CodeOf, class Types>
 struct TypesOfCode {
   using type = Types;
@@ -38,12 +54,16 @@ template <class CodeOf, class Types>
 struct TypesOfCode<Normed<CodeOf>, Types> {
   using type = NormedTypes<typename TypesOfCode<CodeOf, Types>::type>;
 };
+template <class TwinOf, class CodeOf, class Types>
+struct TypesOfCode<Twinned<TwinOf, CodeOf>, Types> {
+  using type = TwinTypes<Types>;
+};
 template <class CodeOf, class Types>
 struct TypesOfCode<Roped<CodeOf>, Types> {
   using type = RopedTypes<typename TypesOfCode<CodeOf, Types>::type>;
 };
 
-/// CodeOf is Code<Ins<...>...>, or Normed<> or Roped<> of it; kTypes are the dtypes of all operands, inputs then outputs.
+/// CodeOf is Code<Ins<...>...>, or Twinned<>, Normed<> or Roped<> of it; kTypes are the dtypes of all operands, inputs then outputs.
 template <OpCode kKind, class CodeOf, Dtype... kTypes>
 struct TypedOp {
   using Types = typename TypesOfCode<CodeOf, FixedTypes<kTypes...>>::type;

@@ -76,7 +76,7 @@ struct WeightPieces {
   const u8* columns = nullptr;  // of the tile
   u32 column_bytes = 0;         // from one to the next
   u32 n = 0, k = 0;
-  u32 run = 0;     // columns that lie one after the other; all of them, or half where heads are turned
+  u32 run = 0;     // columns that lie one after the other; all of them, or half where heads are turned or there is a twin
   u64 beyond = 0;  // bytes from the end of the first run to the second
   u32 column = 0, depth = 0;  // where the piece begins
 
@@ -91,8 +91,11 @@ struct WeightPieces {
     n = t.n;
     k = static_cast<u32>(b.dim[2]);
     run = n;
-    if (call.op.dims[wire::kRopeDim] == 0) return;
-    beyond = u64{static_cast<u32>(b.stride[0])} * 2 - u64{run} * column_bytes;
+    const bool twins = call.op.dims[wire::kTwinDim] != 0;
+    if (call.op.dims[wire::kRopeDim] == 0 && !twins) return;
+    const u64 other = twins ? reinterpret_cast<u64>(operand_base(call.frame, call.operands[2])) - reinterpret_cast<u64>(operand_base(call.frame, b))
+                            : u64{static_cast<u32>(b.stride[0])} * 2;
+    beyond = other - u64{run} * column_bytes;
     n *= 2;
   }
   CCKS_INLINE bool done() const { return column >= n; }

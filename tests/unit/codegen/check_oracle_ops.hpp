@@ -79,7 +79,7 @@ inline Range4 needs(const spec::Op& op, std::span<const Cells> in, std::size_t i
     case K::matmul:
       if (input == 0)
         full(3);
-      else if (input == 1)
+      else if (input == 1 || (input == 2 && std::get<spec::MatmulAttrs>(op.attrs).twin))
         full(2);
       break;
     case K::attention: {
