@@ -262,6 +262,9 @@ Status TableWriter::write_totals() {
   image_.weight_bytes = m.weight_bytes;
   image_.state_bytes = m.state_bytes;
   image_.scratch_bytes = planner_.options.device == "cuda" ? worker::kCudaScratchBytes : worker::kHostScratchBytes;
+  for (const LoweredOp& op : planner_.ops)
+    if (op.kind == wire::OpCode::expert_matmul && planner_.options.device == "cuda" && wire::dtype_bytes(op.operands[0].dtype) == 2)
+      image_.scratch_bytes = worker::kCudaExpertScratchBytes;
   std::uint64_t tasks = 0;
   for (const LoweredOp& op : planner_.ops) {
     std::uint64_t tiles = 1;

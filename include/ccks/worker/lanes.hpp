@@ -21,6 +21,8 @@
 //   u32 pair<D>(low, high)             two floats as elements of two bytes, to nearest even
 //   u32 low_halves(a, b), high_halves(a, b)  those of two words in one, of a in the low half
 //   float power_of_two(v), inverse(v)  2 to the v and 1 / v, each in one instruction: good to 22 bits
+//   void copy_sixteen(to, from, there) 16 bytes into scratch, in the background, or zeros; commit_copies() ends a group of them, await_copies<n>() waits
+//                                      for this lane's own but the n youngest groups (CopyLanes)
 // and, where weights may come through a ring (StreamLanes, weight_stream.hpp):
 //   bool streams(), is_dry()           whether those of this tile do: its sums then lie in scratch (product_streamed.hpp), or, dry, its body only goes
 //                                      through its code

@@ -87,6 +87,12 @@ class CudaLanes {
     const float near = ptx::rsqrt(v);
     return near * (1.5f - 0.5f * v * near * near);
   }
+  CCKS_INLINE void copy_sixteen(u8* to, const u8* from, bool there) { ptx::copy_async_16_or_zero(to, from, there); }
+  CCKS_INLINE void commit_copies() { ptx::copy_commit(); }
+  template <u32 kLeft>
+  CCKS_INLINE void await_copies() {
+    ptx::copy_wait<static_cast<int>(kLeft)>();
+  }
   template <class T>
   CCKS_INLINE const T* nearby(const T* p) const {
     const u8* scratch = this->scratch();  // the compiler knows where this lies, and so what is as far from it

@@ -1,6 +1,7 @@
 // matmul and expert_matmul: problems for gemm.
 #pragma once
 
+#include "ccks/worker/expert_warps.hpp"
 #include "ccks/worker/expr.hpp"
 #include "ccks/worker/gemm.hpp"
 #include "ccks/worker/normed_matrix.hpp"
@@ -159,14 +160,6 @@ CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const
   }
 }
 
-/// Rows of one tile of an expert_matmul.
-struct ExpertRows {
-  i32 expert = 0;
-  u32 first = 0;  // routed row
-  u32 count = 0;  // 0: the tile does not exist
-  bool sound = true;
-};
-
 /// Finds the expert of row tile `index` by walking the counts: every lane does the same.
 template <class C>
 CCKS_INLINE ExpertRows find_expert(const View<C>& count, i32 experts, u32 index, u32 rows_per_tile, u32 rows) {
@@ -188,49 +181,84 @@ CCKS_INLINE ExpertRows find_expert(const View<C>& count, i32 experts, u32 index,
   return found;
 }
 
-/// Every lane checks all rows, so that all lanes agree about a fault.
-template <class S>
-CCKS_INLINE bool sources_sound(const View<S>& source, const ExpertRows& rows, i64 limit) {
-  for (u32 i = 0; i < rows.count; ++i) {
+/// All lanes agree about a fault.
+template <class Lanes, class S>
+CCKS_INLINE bool sources_sound(Lanes& lanes, const View<S>& source, const ExpertRows& rows, i64 limit) {
+  i32 wrong = 0;
+  for (u32 i = lanes.lane(); i < rows.count; i += lanes.lanes()) {
     const i64 s = load_int(source.type, source.at(0, 0, 0, static_cast<i32>(rows.first + i)), 0);
-    if (s < 0 || s >= limit) return false;
+    if (s < 0 || s >= limit) wrong = 1;
   }
-  return true;
+  return lanes.max(wrong) == 0;
+}
+
+/// What an expert_matmul multiplies: rows of x, as routed, by the columns of one expert from j0 on.
+template <class Types, class Expr>
+CCKS_INLINE auto expert_problem(const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0) {
+  const auto x = view_of<0>(call, types);
+  const auto b = view_of<1>(call, types);
+  const auto source = view_of<2>(call, types);
+  const u32 out_index = call.op.input_count;
+  const auto out = make_view(call, out_index, types.last(out_index));
+  const bool gather = call.op.dims[1] != 0;
+  RowTable table;
+  if (gather) table = {source.at(0, 0, 0, static_cast<i32>(rows.first)), source.stride[3], static_cast<u32>(most(call.op.dims[0], 1))};
+  return MatmulProblem<decltype(x.type), decltype(b.type), decltype(source.type), Types, Expr, decltype(out.type), NotApplied>{
+      {x.at(0, 0, gather ? 0 : static_cast<i32>(rows.first), 0), x.stride[2], x.stride[3], x.type},
+      {b.at(0, rows.expert, 0, j0), b.stride[2], b.stride[3], b.type},
+      table,
+      source.type,
+      {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
+      expr,
+      out,
+      {0, 0, static_cast<i32>(rows.first), j0},
+      {}};
+}
+
+/// For all rows and columns, a function of its own: where lanes run in warps most tiles have no need of it.
+template <class Types, class Lanes, class Expr>
+CCKS_OUTLINE void any_expert_matmul(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0, u32 n) {
+  const auto problem = expert_problem(call, types, expr, rows, j0);
+  gemm(lanes, scratch_of(lanes), problem, rows.count, n, static_cast<u32>(call.operands[0].dim[3]));
+}
+
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE void multiply_tile(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0, u32 n) {
+  if constexpr (CopyLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>>) {
+    const auto problem = expert_problem(call, types, expr, rows, j0);
+    const u32 k = static_cast<u32>(call.operands[0].dim[3]);
+    if (expert_in_packets(lanes, problem, k)) return multiply_expert(lanes, problem, rows.count, n, k);
+  }
+  any_expert_matmul<Types>(lanes, call, types, expr, rows, j0, n);
+}
+
+/// Every lane learns the same.
+template <class Lanes, class C>
+CCKS_INLINE ExpertRows rows_of_tile(Lanes& lanes, const View<C>& count, i32 experts, u32 index, u32 rows_per_tile, u32 rows) {
+  if constexpr (WarpLanes<Lanes>)
+    return find_expert_together(lanes, count, static_cast<u32>(most(experts, 0)), index, rows_per_tile, rows);
+  else
+    return find_expert(count, experts, index, rows_per_tile, rows);
 }
 
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types,
                                         const Expr& expr) {
-  const auto x = view_of<0>(call, types);
   const auto b = view_of<1>(call, types);
   const auto source = view_of<2>(call, types);
-  const auto count = view_of<3>(call, types);
-  const u32 out_index = call.op.input_count;
-  const auto out = make_view(call, out_index, types.last(out_index));
+  const OperandParams& out = call.operands[call.op.input_count];
   i32 c[4];
   tile_coordinates(call.op, tile, c);
   const u32 per_tile = static_cast<u32>(most(call.op.tile[2], 1)), top_k = static_cast<u32>(most(call.op.dims[0], 1));
-  const ExpertRows rows = find_expert(count, least(call.op.dims[2], b.dim[1]), static_cast<u32>(c[2]), per_tile,
-                                      static_cast<u32>(out.dim[2]));
+  const ExpertRows rows = rows_of_tile(lanes, view_of<3>(call, types), least(call.op.dims[2], b.dim[1]), static_cast<u32>(c[2]), per_tile,
+                                       static_cast<u32>(out.dim[2]));
   if (!rows.sound) return FaultCode::bad_index;
   const i32 j0 = c[3] * call.op.tile[3];
   const i32 n = least(call.op.tile[3], out.dim[3] - j0);
   if (rows.count == 0 || n <= 0) return FaultCode::none;
-  const bool gather = call.op.dims[1] != 0;
-  if (gather && !sources_sound(source, rows, static_cast<i64>(x.dim[2]) * top_k)) return FaultCode::bad_index;
-  RowTable table;
-  if (gather) table = {source.at(0, 0, 0, static_cast<i32>(rows.first)), source.stride[3], top_k};
-  const MatmulProblem<decltype(x.type), decltype(b.type), decltype(source.type), Types, Expr, decltype(out.type), NotApplied>
-      problem{{x.at(0, 0, gather ? 0 : static_cast<i32>(rows.first), 0), x.stride[2], x.stride[3], x.type},
-              {b.at(0, rows.expert, 0, j0), b.stride[2], b.stride[3], b.type},
-              table,
-              source.type,
-              {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
-              expr,
-              out,
-              {0, 0, static_cast<i32>(rows.first), j0},
-              {}};
-  gemm(lanes, scratch_of(lanes), problem, rows.count, static_cast<u32>(n), static_cast<u32>(x.dim[3]));
+  const i64 limit = static_cast<i64>(call.operands[0].dim[2]) * top_k;
+  if (call.op.dims[1] != 0 && !sources_sound(lanes, source, rows, limit)) return FaultCode::bad_index;
+  multiply_tile(lanes, call, types, expr, rows, j0, static_cast<u32>(n));
   return FaultCode::none;
 }
 

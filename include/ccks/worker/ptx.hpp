@@ -123,6 +123,10 @@ __device__ __forceinline__ void barrier_arrive(u32 id, u32 threads) {
 __device__ __forceinline__ void copy_async_16(void* to, const void* from) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 }
+/// The same, or zeros where not `there`; `from` is then not read.
+__device__ __forceinline__ void copy_async_16_or_zero(void* to, const void* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16u : 0u) : "memory");
+}
 /// Ends a group of copies; a group may be empty.
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Waits for all groups of this thread but the `kLeft` newest.

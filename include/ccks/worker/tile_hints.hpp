@@ -16,6 +16,8 @@ enum class DeviceClass : wire::u32 { host = 0, cuda = 1 };
 inline constexpr wire::u32 kHostScratchBytes = 512 * 1024;
 /// Scratch the portable bodies want on a GPU: what every block gets without opt-in.
 inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
+/// What expert_matmul of 16-bit floats wants there: stages of rows and weights on their way (expert_warps.hpp). With less the portable body runs.
+inline constexpr wire::u32 kCudaExpertScratchBytes = 97 * 1024;
 
 /// One op as the hints see it. `extent` is its tile space (wire/op_layout.hpp), best at the sizes that matter most.
 struct TileQuestion {
@@ -150,6 +152,13 @@ CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
 
 CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
   const i64 per_expert = ceil_pow2(ceil_div(most(q.extent[2], 1), most(q.experts, 1)));
+  if (q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2) {
+    // Blocks of matrix units: fewer rows than a tile has cost what there are, so an expert's weights are read as seldom as can be.
+    TileHint t;
+    t.tile[2] = fit(q.extent[2], most(8, least(128, per_expert)));
+    t.tile[3] = fit(q.extent[3], 64);
+    return t;
+  }
   return block_matmul(q, most(4, least(128, per_expert)));
 }
 

@@ -19,6 +19,7 @@ namespace ccks::worker::test {
 class WarpBlock {
  public:
   static constexpr wire::u32 kLanes = wire::kMarkedLanes, kWarp = 32;
+  static constexpr wire::u32 kRoomyScratchBytes = 128 * 1024;  // what RoomyWarps have
 
   WarpBlock() : scratch_(new Scratch) { std::memset(scratch_->bytes, 0xff, sizeof scratch_->bytes); }
 
@@ -70,7 +71,7 @@ class WarpBlock {
  private:
   static constexpr std::size_t kStackBytes = 128 * 1024;
   struct Scratch {
-    alignas(128) wire::u8 bytes[kMinScratchBytes];
+    alignas(128) wire::u8 bytes[kRoomyScratchBytes];
   };
   struct Barrier {
     wire::u32 arrived = 0, turn = 0;
@@ -206,6 +207,38 @@ class EmulatedWarps {
 
   WarpBlock& block_;
   wire::u32 lane_;
+};
+
+/// EmulatedWarps with more scratch, into which copies go on in the background: what is copied is not there, but poison, until it has been waited for.
+class RoomyWarps : public EmulatedWarps {
+ public:
+  RoomyWarps(WarpBlock& block, wire::u32 lane) : EmulatedWarps(block, lane), groups_(1) {}
+  wire::u32 scratch_bytes() const { return WarpBlock::kRoomyScratchBytes; }
+  wire::u32 copies() const { return copies_; }
+  void copy_sixteen(wire::u8* to, const wire::u8* from, bool there) {
+    ++copies_;
+    std::memset(to, 0xff, 16);
+    groups_.back().push_back({to, there ? from : nullptr});
+  }
+  void commit_copies() { groups_.emplace_back(); }
+  template <wire::u32 kLeft>
+  void await_copies() {
+    for (; groups_.size() > kLeft + 1; groups_.erase(groups_.begin()))
+      for (const Copy& copy : groups_.front()) {
+        if (copy.from != nullptr)
+          std::memcpy(copy.to, copy.from, 16);
+        else
+          std::memset(copy.to, 0, 16);
+      }
+  }
+
+ private:
+  struct Copy {
+    wire::u8* to;
+    const wire::u8* from;
+  };
+  std::vector<std::vector<Copy>> groups_;  // the last has not ended
+  wire::u32 copies_ = 0;
 };
 
 }  // namespace ccks::worker::test

@@ -1,0 +1,291 @@
+// expert_matmul where lanes run in warps: which rows a tile has, and their product with an expert's weights in columns, 16-bit floats, on
+// matrix units. One body for one row and for 128: weights take the units' sixteen rows and rows of x their eight columns, so that an
+// expert of three rows costs what one of eight does.
+//
+// Rows of x, gathered, and 64 columns of weights come through stages of scratch, 64 elements along k at a time, by copies that go on in the background:
+// with few rows ninety kilobytes are under way, which is what memory needs to be read at full speed by all workers. Of a stage's row of 128 bytes the
+// halves are changed in every other row, so that eight lanes that read 16 bytes each, of two rows, meet all banks. A packet of 16 bytes along k
+// holds what two products want of it, if k is taken in another order: the same for both, and sums do not mind.
+#pragma once
+
+#include "ccks/worker/tile_hints.hpp"
+#include "ccks/worker/vectors.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+/// Rows of one tile of an expert_matmul.
+struct ExpertRows {
+  i32 expert = 0;
+  u32 first = 0;  // routed row
+  u32 count = 0;  // 0: the tile does not exist
+  bool sound = true;
+};
+
+/// Lanes that copy from global memory into what they share in the background, in groups: of a group that a lane has waited for its own copies
+/// are done, those of others behind a barrier.
+template <class Lanes>
+concept CopyLanes = MatrixLanes<Lanes> && requires(Lanes& lanes) { lanes.commit_copies(); };
+
+/// As find_expert (ops_matmul.hpp), by lanes of a warp that share out the experts. All lanes of the warp call it.
+template <class Lanes, class C>
+CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows) {
+  constexpr u32 kWarp = Lanes::kWarp;
+  const u32 each = ceil_div(experts, kWarp), begin = least(lanes.lane() % kWarp * each, experts), end = least(begin + each, experts);
+  const auto taken_by = [&](u32 e) { return load_int(count.type, count.at(0, 0, 0, static_cast<i32>(e)), 0); };
+  u32 taken = 0, tiles = 0, wrong = 0;
+  for (u32 e = begin; e < end; ++e) {
+    const i64 of_expert = taken_by(e);
+    const bool fits = of_expert >= 0 && of_expert <= rows;
+    wrong |= fits ? 0u : 1u;
+    taken += fits ? static_cast<u32>(of_expert) : 0u;
+    tiles += fits ? ceil_div(static_cast<u32>(of_expert), rows_per_tile) : 0u;
+    wrong |= taken > rows ? 1u : 0u;
+  }
+  u32 taken_before = 0, tiles_before = 0, all_taken = least(taken, rows), all_tiles = tiles;
+  CCKS_UNROLL
+  for (u32 step = 1; step < kWarp; step *= 2) {
+    const u32 other_taken = lanes.shuffle_xor(all_taken, step), other_tiles = lanes.shuffle_xor(all_tiles, step);
+    wrong |= lanes.shuffle_xor(wrong, step);
+    if ((lanes.lane() & step) != 0) taken_before += other_taken, tiles_before += other_tiles;
+    all_taken += other_taken;  // of 32 lanes with no more than `rows` each
+    all_tiles += other_tiles;
+  }
+  ExpertRows found;
+  found.sound = wrong == 0 && all_taken <= rows;
+  u32 mine = 0;  // the expert, and one more
+  for (u32 e = begin; found.sound && e < end && mine == 0 && index >= tiles_before && index < tiles_before + tiles; ++e) {
+    const u32 of_expert = static_cast<u32>(taken_by(e)), its_tiles = ceil_div(of_expert, rows_per_tile);
+    if (index < tiles_before + its_tiles) {
+      mine = e + 1;
+      const u32 skipped = (index - tiles_before) * rows_per_tile;
+      found.first = taken_before + skipped;
+      found.count = least(rows_per_tile, of_expert - skipped);
+      break;
+    }
+    tiles -= its_tiles;
+    tiles_before += its_tiles;
+    taken_before += of_expert;
+  }
+  CCKS_UNROLL
+  for (u32 step = 1; step < kWarp; step *= 2) {  // one lane at most has found anything
+    mine |= lanes.shuffle_xor(mine, step);
+    found.first |= lanes.shuffle_xor(found.first, step);
+    found.count |= lanes.shuffle_xor(found.count, step);
+  }
+  found.expert = mine == 0 ? 0 : static_cast<i32>(mine - 1);
+  return found;
+}
+
+inline constexpr u32 kExpertRows = 128, kExpertColumns = 64;  // of a block
+inline constexpr u32 kExpertTableBytes = 1024;                // at the beginning of scratch: the block's rows of x
+inline constexpr u32 kExpertRowBytes = 128;                   // of a stage
+inline constexpr u32 kExpertStagesBytes = kCudaExpertScratchBytes - kExpertTableBytes;
+inline constexpr u32 kExpertPitch = kExpertColumns + 4;       // of sums, in floats: lanes of a warp store to different banks
+static_assert(kExpertRows * sizeof(u32) <= kExpertTableBytes && kExpertRows * kExpertPitch * sizeof(float) <= kExpertStagesBytes);
+
+/// What the walk over k goes by: `m` rows of x named in scratch, `n` columns of b.
+struct ExpertWindow {
+  const u8 *rows, *columns;
+  u32 row_bytes, column_bytes, m, n, k;
+};
+
+/// kM groups of sixteen columns and kN groups of eight rows a warp; warps share out columns, then rows (kWarpsN), then what is left of k.
+template <Dtype kType, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
+class ExpertWalk {
+ public:
+  static constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpsM = kExpertColumns / 16 / kM, kSplit = kWarps / (kWarpsM * kWarpsN);
+  static constexpr u32 kRows = kN * 8 * kWarpsN, kStageBytes = (kRows + kExpertColumns) * kExpertRowBytes;
+  static constexpr u32 kStages = least(kExpertStagesBytes / kStageBytes, 10u);
+  static constexpr u32 kDepth = kExpertRowBytes / 2, kRowsAtOnce = Lanes::kLanes / 8;
+  static constexpr u32 kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce, kColumnCopies = kExpertColumns / kRowsAtOnce;
+  static_assert(kSplit * kWarpsM * kWarpsN == kWarps && (kSplit == 1 || kSplit == 2) && kStages >= 3);
+  static_assert(kSplit * kRows * kExpertPitch * sizeof(float) <= kExpertStagesBytes);
+
+  CCKS_INLINE ExpertWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w) {
+    const u32 line = lanes.lane() / 8, part = lanes.lane() % 8;
+    const u32* table = reinterpret_cast<const u32*>(lanes.scratch());
+    to_ = line * kExpertRowBytes + ((part / 4 ^ (line & 1)) * 64) + part % 4 * 16;  // kRowsAtOnce is even
+    at_ = part * 8;
+    CCKS_UNROLL
+    for (u32 i = 0; i < kCopies; ++i) {
+      const u32 r = line + i * kRowsAtOnce;
+      row_[i] = w.rows + u64{r < w.m ? table[r] : table[0]} * w.row_bytes + part * 16;
+    }
+    columns_ = w.columns + u64{least(line, w.n - 1)} * w.column_bytes + part * 16;
+  }
+
+  /// Sums [slice of k][row][kExpertPitch] behind the table, there for all lanes.
+  CCKS_INLINE void run() {
+    clear();
+    const u32 steps = ceil_div(w_.k, kDepth);
+    CCKS_NO_UNROLL
+    for (u32 s = 0; s + 1 < kStages; ++s) fetch(s, s, steps);
+    u32 stage = 0, next = kStages - 1;
+    CCKS_NO_UNROLL
+    for (u32 step = 0; step < steps; ++step) {
+      lanes_.template await_copies<kStages - 2>();
+      lanes_.sync();  // what others have copied is there, and all are done with the stage before
+      fetch(next, step + kStages - 1, steps);
+      multiply(stages() + stage * kStageBytes);
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+      next = next + 1 == kStages ? 0 : next + 1;
+    }
+    lanes_.template await_copies<0>();
+    lanes_.sync();
+    put();
+    lanes_.sync();
+  }
+
+ private:
+  CCKS_INLINE u8* stages() const { return lanes_.scratch() + kExpertTableBytes; }
+
+  /// Every call ends a group, so that as many are younger than the one waited for at every step. What lies outside is zero.
+  CCKS_INLINE void fetch(u32 stage, u32 step, u32 steps) {
+    if (step < steps) {
+      u8* to = stages() + stage * kStageBytes + to_;
+      const u32 line = lanes_.lane() / 8;
+      const bool within = step * kDepth + at_ < w_.k;
+      const u64 along = within ? u64{step} * kExpertRowBytes : 0;
+      CCKS_UNROLL
+      for (u32 i = 0; i < kColumnCopies; ++i) {
+        const u32 j = line + i * kRowsAtOnce;
+        const u8* from = j < w_.n ? columns_ + u64{i * kRowsAtOnce} * w_.column_bytes : columns_;
+        lanes_.copy_sixteen(to + (kRows + i * kRowsAtOnce) * kExpertRowBytes, from + along, within && j < w_.n);
+      }
+      CCKS_UNROLL
+      for (u32 i = 0; i < kCopies; ++i) {
+        const u32 r = line + i * kRowsAtOnce;
+        if (r < kRows) lanes_.copy_sixteen(to + i * kRowsAtOnce * kExpertRowBytes, row_[i] + along, within && r < w_.m);
+      }
+    }
+    lanes_.commit_copies();
+  }
+
+  CCKS_INLINE void multiply(const u8* stage) {
+    const u32 lane = lanes_.lane() % Lanes::kWarp, group = lane / 4, part = lane % 4;
+    const u8* rows = stage + (first_row() + group) * kExpertRowBytes + part * 16;
+    const u8* columns = stage + (kRows + first_column() + group) * kExpertRowBytes + part * 16;
+    CCKS_UNROLL
+    for (u32 turn = 0; turn < 2 / kSplit; ++turn) {
+      const u32 at = ((kSplit == 2 ? warp() / (kWarpsM * kWarpsN) : turn) ^ (group & 1)) * 64;
+      Sixteen x[kN];
+      CCKS_UNROLL
+      for (u32 j = 0; j < kN; ++j) x[j] = *reinterpret_cast<const Sixteen*>(rows + j * 8 * kExpertRowBytes + at);
+      CCKS_UNROLL
+      for (u32 m = 0; m < kM; ++m) {
+        const Sixteen low = *reinterpret_cast<const Sixteen*>(columns + m * 16 * kExpertRowBytes + at);
+        const Sixteen high = *reinterpret_cast<const Sixteen*>(columns + (m * 16 + 8) * kExpertRowBytes + at);
+        CCKS_UNROLL
+        for (u32 half = 0; half < 2; ++half) {
+          const u32 weights[4] = {low.word[2 * half], high.word[2 * half], low.word[2 * half + 1], high.word[2 * half + 1]};
+          CCKS_UNROLL
+          for (u32 j = 0; j < kN; ++j) {
+            const u32 values[2] = {x[j].word[2 * half], x[j].word[2 * half + 1]};
+            lanes_.template multiply_wide<kType>(acc_[m][j], weights, values);
+          }
+        }
+      }
+    }
+  }
+
+  CCKS_INLINE void put() const {
+    const u32 lane = lanes_.lane() % Lanes::kWarp, group = lane / 4, part = lane % 4;
+    float* sums = reinterpret_cast<float*>(stages()) + (warp() / (kWarpsM * kWarpsN)) * kRows * kExpertPitch;
+    CCKS_UNROLL
+    for (u32 m = 0; m < kM; ++m) {
+      CCKS_UNROLL
+      for (u32 j = 0; j < kN; ++j) {
+        CCKS_UNROLL
+        for (u32 q = 0; q < 4; ++q)
+          sums[(first_row() + j * 8 + part * 2 + q % 2) * kExpertPitch + first_column() + m * 16 + group + q / 2 * 8] = acc_[m][j][q];
+      }
+    }
+  }
+  /// No initializer: that would be loaded from memory.
+  CCKS_INLINE void clear() {
+    CCKS_UNROLL
+    for (u32 m = 0; m < kM; ++m)
+      for (u32 j = 0; j < kN; ++j)
+        for (u32 q = 0; q < 4; ++q) acc_[m][j][q] = 0;
+  }
+
+  CCKS_INLINE u32 warp() const { return lanes_.lane() / Lanes::kWarp; }
+  CCKS_INLINE u32 first_column() const { return warp() % kWarpsM * kM * 16; }
+  CCKS_INLINE u32 first_row() const { return warp() / kWarpsM % kWarpsN * kN * 8; }
+
+  Lanes& lanes_;
+  const ExpertWindow& w_;
+  const u8 *row_[kCopies], *columns_;
+  u32 to_, at_;
+  float acc_[kM][kN][4];
+};
+
+/// Not inlined and without the op's shape and epilogue: one copy for all of a program (product_turned.hpp says why). Arguments one by one, which stay in
+/// registers. Rows of a slice of sums; there are two slices where that is less than kExpertRows.
+template <Dtype kType, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
+CCKS_OUTLINE u32 walk_expert(Lanes& lanes, const u8* rows, const u8* columns, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k) {
+  const ExpertWindow window{rows, columns, row_bytes, column_bytes, m, n, k};
+  using Walk = ExpertWalk<kType, kM, kN, kWarpsN, Lanes>;
+  Walk(lanes, window).run();
+  static_assert((Walk::kSplit == 2) == (Walk::kRows < kExpertRows));
+  return Walk::kRows;
+}
+template <Dtype kType, class Lanes>
+CCKS_INLINE u32 walk_expert_rows(Lanes& lanes, const ExpertWindow& w) {
+  if (w.m <= 8) return walk_expert<kType, 1, 1, 1>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  if (w.m <= 16) return walk_expert<kType, 1, 2, 1>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  if (w.m <= 32) return walk_expert<kType, 2, 2, 2>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  if (w.m <= 64) return walk_expert<kType, 2, 4, 2>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  return walk_expert<kType, 2, 4, 4>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+}
+
+template <class A, class B>
+inline constexpr bool kExpertUnits = false;
+template <Dtype kType>
+inline constexpr bool kExpertUnits<Fixed<kType>, Fixed<kType>> = kType == Dtype::bf16 || kType == Dtype::f16;
+
+/// Whether packets of 16 bytes along k lie so that they can be copied, and scratch is large enough.
+template <class Lanes, class Problem>
+CCKS_INLINE bool expert_in_packets(Lanes& lanes, const Problem& p, u32 k) {
+  constexpr u32 kPacket = 8;
+  const u64 starts = reinterpret_cast<u64>(p.left.data) | reinterpret_cast<u64>(p.right.data);
+  return lanes.scratch_bytes() >= kCudaExpertScratchBytes && p.left.column_stride == 1 && p.right.row_stride == 1 && k % kPacket == 0 && k != 0 &&
+         p.left.row_stride % kPacket == 0 && p.right.column_stride % kPacket == 0 && starts % 16 == 0;
+}
+
+/// The product of a tile; rows of x are those that problem.row names. Only where expert_in_packets.
+template <class Lanes, class Problem>
+CCKS_INLINE void multiply_expert(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k) {
+  constexpr Dtype kType = decltype(problem.left.type)::kDtype;
+  const u32 row_bytes = static_cast<u32>(problem.left.row_stride) * 2, column_bytes = static_cast<u32>(problem.right.column_stride) * 2;
+  u32* table = reinterpret_cast<u32*>(lanes.scratch());
+  CCKS_NO_UNROLL
+  for (u32 i0 = 0; i0 < m; i0 += kExpertRows) {
+    const u32 here = least(kExpertRows, m - i0);
+    CCKS_NO_UNROLL
+    for (u32 j0 = 0; j0 < n; j0 += kExpertColumns) {
+      if (i0 + j0 != 0) lanes.sync();  // results are read to the end
+      for (u32 i = lanes.lane(); i < here; i += Lanes::kLanes) table[i] = problem.row(i0 + i);
+      lanes.sync();
+      const u32 columns = least(kExpertColumns, n - j0);
+      const u32 rows = walk_expert_rows<kType>(lanes, ExpertWindow{problem.left.data, problem.right.data + u64{j0} * column_bytes, row_bytes, column_bytes, here, columns, k});
+      const float* sums = reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes);
+      CCKS_NO_UNROLL
+      for (u32 o = lanes.lane(); o < here * (kExpertColumns / kVector); o += Lanes::kLanes) {
+        const u32 i = o / (kExpertColumns / kVector), j = o % (kExpertColumns / kVector) * kVector;
+        if (j >= columns) continue;
+        Four<float> all = *reinterpret_cast<const Four<float>*>(sums + i * kExpertPitch + j);
+        if (rows < kExpertRows) {
+          const Four<float> more = *reinterpret_cast<const Four<float>*>(sums + (rows + i) * kExpertPitch + j);
+          CCKS_UNROLL
+          for (u32 q = 0; q < kVector; ++q) all.v[q] += more.v[q];
+        }
+        problem.finish_four(i0 + i, j0 + j, least(kVector, columns - j), all.v);
+      }
+    }
+  }
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

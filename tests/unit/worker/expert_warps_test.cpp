@@ -1,0 +1,133 @@
+// expert_matmul on emulated warps with copies in the background: every number of rows that an expert may have, ragged columns and k.
+#include "ccks/worker/expert_warps.hpp"
+
+#include "ccks/worker/typed_ops.hpp"
+#include "tests/unit/worker/emulated_warps.hpp"
+#include "tests/unit/worker/ops_fixture.hpp"
+
+namespace ccks::worker::test {
+namespace {
+
+struct Case {
+  std::vector<int> counts;  // of each expert
+  int top_k, k, n, tile_rows, tile_columns;
+  bool gather;
+};
+
+template <Dtype D>
+using Gated = TypedOp<OpCode::expert_matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::mul_f, 0, 0, 1, 0>>, D,
+                      D, Dtype::i32, Dtype::i32, D, D>;
+
+template <class Op>
+FaultCode run_roomy(const wire::RunFrame& frame, const wire::OpParams& op, u32& copies) {
+  WarpBlock block;
+  FaultCode faults[WarpBlock::kLanes];
+  block.run([&](u32 lane) {
+    RoomyWarps lanes(block, lane);
+    faults[lane] = FaultCode::none;
+    for (u32 tile = 0; tile < op.tile_count; ++tile) {
+      const FaultCode f = Op::run(lanes, frame, op, tile);
+      if (faults[lane] == FaultCode::none) faults[lane] = f;
+      lanes.sync();
+    }
+    if (lane == 0) copies = lanes.copies();
+  });
+  for (const FaultCode f : faults) EXPECT_EQ(f, faults[0]) << "lanes disagree about a fault";
+  return faults[0];
+}
+
+/// x, b [e, n, k] seen as [e, k, n], source, count, gate, out.
+struct Experts {
+  Bench b;
+  Case is;
+  int rows = 0;
+  Tensor x, weights, source, count, gate, out;
+
+  Experts(std::uint32_t seed, Dtype d, const Case& c) : b(seed), is(c) {
+    for (const int n : c.counts) rows += n;
+    const int experts = static_cast<int>(c.counts.size());
+    x = filled(d, {1, 1, c.gather ? (rows + c.top_k - 1) / c.top_k : rows, c.k});
+    weights = filled(d, {1, experts, c.n, c.k});
+    std::swap(weights.dim[2], weights.dim[3]);
+    std::swap(weights.stride[2], weights.stride[3]);
+    weights.flags = 0;
+    source = b.tensor(Dtype::i32, {1, 1, 1, rows}, true);
+    count = b.tensor(Dtype::i32, {1, 1, 1, experts}, true);
+    for (int i = 0; i < rows; ++i) b.set(source, {0, 0, 0, i}, (i * 7 + 3) % rows);
+    for (int e = 0; e < experts; ++e) b.set(count, {0, 0, 0, e}, c.counts[static_cast<std::size_t>(e)]);
+    gate = filled(d, {1, 1, rows, c.n});
+    out = b.tensor(d, {1, 1, rows, c.n}, true);
+    b.operands = {x, weights, source, count, gate, out};
+    b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::mul_f, 0, 0, 1)};
+    b.op.dims[0] = c.top_k;
+    b.op.dims[1] = c.gather;
+    b.op.dims[2] = experts;
+    b.op.dims[wire::kEpilogueDim] = 4;
+    b.tiles({1, 1, rows, c.n}, {1, 1, c.tile_rows, c.tile_columns});
+    b.op.grid[2] = (rows + c.tile_rows - 1) / c.tile_rows + experts;
+    b.op.tile_count = static_cast<std::uint32_t>(b.op.grid[2] * b.op.grid[3]);
+  }
+  Tensor filled(Dtype d, Index shape) {
+    const Tensor t = b.tensor(d, shape, true);
+    b.fill(t, -1, 1);
+    return t;
+  }
+  template <Dtype D>
+  FaultCode run(u32& copies) {
+    return b.run_by(OpCode::expert_matmul, 5, [&](const auto& frame, const auto& op) { return run_roomy<Gated<D>>(frame, op, copies); });
+  }
+  double want(int expert, int row, int column) {
+    const int from = is.gather ? static_cast<int>(b.get(source, {0, 0, 0, row})) / is.top_k : row;
+    double acc = 0;
+    for (int i = 0; i < is.k; ++i) acc += b.get(x, {0, 0, from, i}) * b.get(weights, {0, expert, i, column});
+    return acc * b.get(gate, {0, 0, row, column});
+  }
+};
+
+template <Dtype D>
+void check(std::uint32_t seed, const Case& c) {
+  Experts e(seed, D, c);
+  u32 copies = 0;
+  ASSERT_EQ(e.run<D>(copies), FaultCode::none);
+  EXPECT_GT(copies, 0u) << "another body ran" << e.b.describe();
+  int row = 0;
+  for (std::size_t expert = 0; expert < c.counts.size(); ++expert)
+    for (int i = 0; i < c.counts[expert]; ++i, ++row)
+      for (int j = 0; j < c.n; ++j) {
+        const double want = e.want(static_cast<int>(expert), row, j);
+        ASSERT_NEAR(e.b.get(e.out, {0, 0, row, j}), want, 0.008 * std::abs(want) + 1e-3) << "row " << row << " column " << j << e.b.describe();
+      }
+}
+
+TEST(ExpertWarps, FewRows) {
+  check<Dtype::bf16>(1, {{1, 0, 3, 8, 2}, 2, 256, 64, 128, 64, true});
+  check<Dtype::bf16>(2, {{5, 1}, 3, 1032, 40, 8, 64, false});
+  check<Dtype::f16>(3, {{0, 0, 7}, 1, 8, 100, 128, 64, true});
+}
+TEST(ExpertWarps, SixteenToOneHundredAndTwentyEight) {
+  check<Dtype::bf16>(4, {{16, 9}, 4, 320, 64, 128, 64, true});
+  check<Dtype::bf16>(5, {{17, 32}, 1, 136, 72, 128, 64, false});
+  check<Dtype::f16>(6, {{33, 64}, 2, 128, 64, 64, 64, true});
+  check<Dtype::bf16>(7, {{65, 128}, 8, 192, 64, 128, 64, true});
+}
+TEST(ExpertWarps, TilesLargerThanABlock) { check<Dtype::bf16>(8, {{0, 150, 1}, 2, 64, 136, 256, 136, true}); }
+TEST(ExpertWarps, MoreExpertsThanLanes) {
+  Case c{std::vector<int>(75, 0), 1, 64, 16, 2, 16, true};
+  for (const int e : {0, 1, 31, 33, 40, 74}) c.counts[static_cast<std::size_t>(e)] = e % 5 + 1;
+  check<Dtype::bf16>(9, c);
+}
+
+TEST(ExpertWarps, BadIndicesAreFaults) {
+  Experts e(10, Dtype::bf16, {{2, 3}, 1, 64, 16, 4, 16, true});
+  u32 copies = 0;
+  e.b.set(e.count, {0, 0, 0, 1}, 4);
+  EXPECT_EQ(e.run<Dtype::bf16>(copies), FaultCode::bad_index);
+  e.b.set(e.count, {0, 0, 0, 1}, -1);
+  EXPECT_EQ(e.run<Dtype::bf16>(copies), FaultCode::bad_index);
+  e.b.set(e.count, {0, 0, 0, 1}, 3);
+  e.b.set(e.source, {0, 0, 0, 4}, 5);
+  EXPECT_EQ(e.run<Dtype::bf16>(copies), FaultCode::bad_index);
+}
+
+}  // namespace
+}  // namespace ccks::worker::test
