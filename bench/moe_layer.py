@@ -195,7 +195,7 @@ def measure(args, weights, tokens, work, lines):
     want, sure, counts = truth(args, x, weights)
     used = int((counts > 0).sum())
     floor = max(used * 3 * args.d * args.ffn * 2 / BYTES_PER_US, tokens * args.top * 6 * args.d * args.ffn / OPERATIONS_PER_US)
-    line = {"bench": "moe_layer", "tokens": tokens, "experts": args.experts, "top": args.top, "d": args.d, "ffn": args.ffn, "experts_used": used,
+    line = {"bench": f"moe_layer/T{tokens}", "tokens": tokens, "experts": args.experts, "top": args.top, "d": args.d, "ffn": args.ffn, "experts_used": used,
             "most_pairs": int(counts.max()), "floor_us": floor, "goal_us": GOALS.get(tokens), "tokens_close": int((~sure).sum())}
     tolerance = 2 * difference(grouped(args, weights)(x), want, sure)
     found = [(torch_line, (how, grouped(args, weights), x, want, sure, args.iters)) for how in args.torch]

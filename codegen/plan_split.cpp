@@ -32,6 +32,7 @@ class Splitter {
       else if (op.kind() == spec::OpKind::argmax)
         share_rows(op);
     if (arrivals_ > 0) count_from_zero();
+    find_before_routes();
     share_angles(out_);
     fold_ropes(out_, options_);
     return std::move(out_);
@@ -104,6 +105,36 @@ class Splitter {
     t.shape = std::move(shape);
     out_.tensors.push_back(std::move(t));
     return static_cast<spec::TensorId>(out_.tensors.size() - 1);
+  }
+
+  /// A route that has all tokens in one tile leaves it to a topk in front, of as many tiles as there are workers, to find their experts: a tile's work
+  /// is then what must know all of them. Weights must follow from the values found.
+  void find_before_routes() {
+    for (std::size_t at = 0; at < out_.ops.size(); ++at) {
+      const auto* route = std::get_if<spec::RouteAttrs>(&out_.ops[at].attrs);
+      if (route == nullptr || takes_found(out_.ops[at]) || (route->softmax_over_all && !route->renormalize)) continue;
+      const std::uint32_t k = route->k;
+      const spec::View logits = out_.ops[at].inputs[0];
+      const std::string name = out_.ops[at].name;
+      spec::Op found;
+      found.name = name + ".found";
+      found.attrs = spec::TopkAttrs{k};
+      found.condition = out_.ops[at].condition;
+      found.location = out_.ops[at].location;
+      found.inputs = {logits};
+      for (const wire::Dtype dtype : {out_.tensors[logits.tensor].dtype, wire::Dtype::i32}) {
+        const bool values = found.outputs.empty();
+        const spec::TensorId id = tensor(name + (values ? ".values" : ".indices"), dtype, {logits.dims[0].extent, Expr(std::int64_t{k})});
+        spec::View all;
+        all.tensor = id;
+        for (std::uint32_t d = 0; d < 2; ++d) all.dims.push_back({out_.tensors[id].shape[d], d, 0, 1});
+        found.outputs.push_back(std::move(all));
+      }
+      out_.ops[at].inputs = found.outputs;
+      out_.ops.insert(out_.ops.begin() + static_cast<std::ptrdiff_t>(at), std::move(found));
+      for (spec::Report& report : out_.reports) report.op += report.op >= at ? 1 : 0;
+      ++at;
+    }
   }
 
   /// All counts of arrivals, by one op in front of all others: a run may have been left in the middle before.

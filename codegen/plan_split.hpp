@@ -21,6 +21,8 @@ inline const spec::Expr& sharers_of(const spec::Op& op) { return op.outputs[1].d
 inline spec::Expr columns_of_sharer(const spec::Op& op) {
   return ceildiv(op.inputs[0].dims.back().extent, sharers_of(op) * spec::Expr(8)) * spec::Expr(8);
 }
+/// Whether a route reads what a topk in front of it has found: values and indices.
+inline bool takes_found(const spec::Op& op) { return op.kind() == spec::OpKind::route && op.inputs.size() == 2; }
 /// Over how many: parts are [batch, chunks, rows, ...].
 inline const spec::Expr& chunks_of(const spec::Op& op) { return op.outputs[1].dims[1].extent; }
 

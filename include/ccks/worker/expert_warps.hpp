@@ -254,35 +254,46 @@ CCKS_INLINE bool expert_in_packets(Lanes& lanes, const Problem& p, u32 k) {
          p.left.row_stride % kPacket == 0 && p.right.column_stride % kPacket == 0 && starts % 16 == 0;
 }
 
-/// The product of a tile; rows of x are those that problem.row names. Only where expert_in_packets.
+/// What a walk over a block left in scratch, brought together and finished.
 template <class Lanes, class Problem>
-CCKS_INLINE void multiply_expert(Lanes& lanes, const Problem& problem, u32 m, u32 n, u32 k) {
-  constexpr Dtype kType = decltype(problem.left.type)::kDtype;
-  const u32 row_bytes = static_cast<u32>(problem.left.row_stride) * 2, column_bytes = static_cast<u32>(problem.right.column_stride) * 2;
+CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 slice_rows) {
+  constexpr u32 kWide = kExpertColumns / kVector;
+  const float* sums = reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes);
+  CCKS_NO_UNROLL
+  for (u32 o = lanes.lane(); o < m * kWide; o += Lanes::kLanes) {
+    const u32 i = o / kWide, j = o % kWide * kVector;
+    if (j >= n) continue;
+    Four<float> all = *reinterpret_cast<const Four<float>*>(sums + i * kExpertPitch + j);
+    if (slice_rows < kExpertRows) {
+      const Four<float> more = *reinterpret_cast<const Four<float>*>(sums + (slice_rows + i) * kExpertPitch + j);
+      CCKS_UNROLL
+      for (u32 q = 0; q < kVector; ++q) all.v[q] += more.v[q];
+    }
+    problem.finish_four(i0 + i, j0 + j, least(kVector, n - j), all.v);
+  }
+}
+
+/// The product of a tile of m rows and n columns; rows of x are those that tile.problem().row names. Only where expert_in_packets. What the walk and what
+/// the end want of the op is found out apart: kept over the walk it would lie in memory, from which weights drive it.
+template <class Lanes, class Tile>
+CCKS_INLINE void multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u32 k) {
   u32* table = reinterpret_cast<u32*>(lanes.scratch());
   CCKS_NO_UNROLL
   for (u32 i0 = 0; i0 < m; i0 += kExpertRows) {
-    const u32 here = least(kExpertRows, m - i0);
     CCKS_NO_UNROLL
     for (u32 j0 = 0; j0 < n; j0 += kExpertColumns) {
-      if (i0 + j0 != 0) lanes.sync();  // results are read to the end
-      for (u32 i = lanes.lane(); i < here; i += Lanes::kLanes) table[i] = problem.row(i0 + i);
-      lanes.sync();
-      const u32 columns = least(kExpertColumns, n - j0);
-      const u32 rows = walk_expert_rows<kType>(lanes, ExpertWindow{problem.left.data, problem.right.data + u64{j0} * column_bytes, row_bytes, column_bytes, here, columns, k});
-      const float* sums = reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes);
-      CCKS_NO_UNROLL
-      for (u32 o = lanes.lane(); o < here * (kExpertColumns / kVector); o += Lanes::kLanes) {
-        const u32 i = o / (kExpertColumns / kVector), j = o % (kExpertColumns / kVector) * kVector;
-        if (j >= columns) continue;
-        Four<float> all = *reinterpret_cast<const Four<float>*>(sums + i * kExpertPitch + j);
-        if (rows < kExpertRows) {
-          const Four<float> more = *reinterpret_cast<const Four<float>*>(sums + (rows + i) * kExpertPitch + j);
-          CCKS_UNROLL
-          for (u32 q = 0; q < kVector; ++q) all.v[q] += more.v[q];
-        }
-        problem.finish_four(i0 + i, j0 + j, least(kVector, columns - j), all.v);
+      const u32 here = least(kExpertRows, m - i0), columns = least(kExpertColumns, n - j0);
+      u32 slice_rows = 0;
+      {
+        const auto p = tile.problem();
+        if (i0 + j0 != 0) lanes.sync();  // results are read to the end
+        for (u32 i = lanes.lane(); i < here; i += Lanes::kLanes) table[i] = p.row(i0 + i);
+        lanes.sync();
+        const u32 row_bytes = static_cast<u32>(p.left.row_stride) * 2, column_bytes = static_cast<u32>(p.right.column_stride) * 2;
+        const ExpertWindow window{p.left.data, p.right.data + u64{j0} * column_bytes, row_bytes, column_bytes, here, columns, k};
+        slice_rows = walk_expert_rows<decltype(p.left.type)::kDtype>(lanes, window);
       }
+      finish_expert(lanes, tile.problem(), i0, j0, here, columns, slice_rows);
     }
   }
 }

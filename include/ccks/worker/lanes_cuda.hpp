@@ -145,6 +145,13 @@ class CudaLanes {
 #endif
   // [AP1] release of what this worker has stored, and [AP2] acquire of what those have that counted themselves in before, by [AP1].
   CCKS_INLINE u32 count_in(u32* word) { return ptx::atom_acq_rel_gpu_add(word, 1); }
+#if __CUDA_ARCH__ >= 700
+  CCKS_INLINE u32 same_in_warp(u32 v) const {
+    __syncwarp();
+    return __match_any_sync(0xffffffffu, v);
+  }
+  CCKS_INLINE void sync_warp() const { __syncwarp(); }
+#endif
   template <class T>
   CCKS_INLINE T shuffle_xor(T v, u32 mask) {
     return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask));

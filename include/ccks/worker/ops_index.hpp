@@ -4,6 +4,7 @@
 #include "ccks/worker/argmax_split.hpp"
 #include "ccks/worker/ops_map.hpp"
 #include "ccks/worker/rope_warps.hpp"
+#include "ccks/worker/topk_warps.hpp"
 #include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
@@ -172,6 +173,9 @@ CCKS_INLINE FaultCode run_topk(Lanes& lanes, const Call& call, u32 tile, const T
   const i32 dim[4] = {x.dim[0], x.dim[1], x.dim[2], 1};
   const Box box = tile_box(call.op, tile, dim);
   const u32 width = static_cast<u32>(x.dim[3]);
+  if constexpr (WarpLanes<Lanes>) {
+    if (topk_in_warps(lanes, x, values, indices, box, static_cast<u32>(call.op.dims[0]))) return FaultCode::none;
+  }
   for (u32 r = 0; r < box.rows(); ++r) {
     i32 c[4];
     box.row_start(r, c);

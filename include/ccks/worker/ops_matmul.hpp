@@ -215,21 +215,31 @@ CCKS_INLINE auto expert_problem(const Call& call, const Types& types, const Expr
       {}};
 }
 
+/// expert_problem, made where it is asked for.
+template <class Types, class Expr>
+struct ExpertTile {
+  const Call& call;
+  const Types& types;
+  const Expr& expr;
+  ExpertRows rows;
+  i32 j0;
+  CCKS_INLINE auto problem() const { return expert_problem(call, types, expr, rows, j0); }
+};
+
 /// For all rows and columns, a function of its own: where lanes run in warps most tiles have no need of it.
-template <class Types, class Lanes, class Expr>
-CCKS_OUTLINE void any_expert_matmul(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0, u32 n) {
-  const auto problem = expert_problem(call, types, expr, rows, j0);
-  gemm(lanes, scratch_of(lanes), problem, rows.count, n, static_cast<u32>(call.operands[0].dim[3]));
+template <class Lanes, class Tile>
+CCKS_OUTLINE void any_expert_matmul(Lanes& lanes, const Tile tile, u32 n, u32 k) {
+  gemm(lanes, scratch_of(lanes), tile.problem(), tile.rows.count, n, k);
 }
 
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE void multiply_tile(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0, u32 n) {
+  const ExpertTile<Types, Expr> tile{call, types, expr, rows, j0};
+  const u32 k = static_cast<u32>(call.operands[0].dim[3]);
   if constexpr (CopyLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>>) {
-    const auto problem = expert_problem(call, types, expr, rows, j0);
-    const u32 k = static_cast<u32>(call.operands[0].dim[3]);
-    if (expert_in_packets(lanes, problem, k)) return multiply_expert(lanes, problem, rows.count, n, k);
+    if (expert_in_packets(lanes, tile.problem(), k)) return multiply_expert(lanes, tile, rows.count, n, k);
   }
-  any_expert_matmul<Types>(lanes, call, types, expr, rows, j0, n);
+  any_expert_matmul(lanes, tile, n, k);
 }
 
 /// Every lane learns the same.

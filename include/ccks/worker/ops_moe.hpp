@@ -3,6 +3,7 @@
 
 #include "ccks/worker/ops_index.hpp"
 #include "ccks/worker/ops_rows.hpp"
+#include "ccks/worker/route_warps.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -102,8 +103,50 @@ CCKS_INLINE void sort_together(Lanes& lanes, const Task& t) {
   }
 }
 
+/// Counts and places, by whatever these lanes do best.
+template <class Lanes, class Task>
+CCKS_INLINE void sort_pairs(Lanes& lanes, const Task& task) {
+  if constexpr (MatchLanes<Lanes>) {
+    if (sort_in_warps(lanes, task)) return;
+  }
+  if (!Lanes::kSingleLane || !sort_alone(scratch_of(lanes), task)) sort_together(lanes, task);
+}
+
+/// route of what another op has found: values [t, k] that fall, and the experts they belong to. Weights are the softmax of those values.
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_route(Lanes& lanes, const Call& call, u32, const Types& types) {
+CCKS_INLINE FaultCode route_chosen(Lanes& lanes, const Call& call, const Types& types) {
+  const auto values = view_of<0>(call, types);
+  const auto found = view_of<1>(call, types);
+  const auto weight = view_of<2>(call, types);
+  const auto expert = view_of<3>(call, types);
+  const auto count = view_of<4>(call, types);
+  const auto row = view_of<5>(call, types);
+  const auto source = view_of<6>(call, types);
+  const u32 k = static_cast<u32>(call.op.dims[0]), tokens = static_cast<u32>(weight.dim[2]), experts = static_cast<u32>(count.dim[3]);
+  i32 wrong = 0;
+  for (u32 pair = lanes.lane(); pair < tokens * k; pair += lanes.lanes()) {
+    const i32 t = static_cast<i32>(pair / k), j = static_cast<i32>(pair % k);
+    const i64 chosen = load_int(found.type, found.at(0, 0, t, j), 0);
+    if (chosen < 0 || chosen >= experts) wrong = 1;
+    float sum = 0, own = 0;
+    const float top = load_float(values.type, values.at(0, 0, t, 0), 0);
+    for (i32 i = 0; i < static_cast<i32>(k); ++i) {
+      const float share = f_exp(load_float(values.type, values.at(0, 0, t, i), 0) - top);
+      sum += share;
+      own = i == j ? share : own;
+    }
+    store_float(weight.type, weight.at(0, 0, t, j), 0, own / sum);
+    store_int(expert.type, expert.at(0, 0, t, j), 0, chosen);
+  }
+  if (lanes.max(wrong) != 0) return FaultCode::bad_index;  // a barrier, too: experts are there for all lanes
+  const RouteTask<decltype(values.type), decltype(weight.type), decltype(expert.type), decltype(count.type), decltype(row.type), decltype(source.type)>
+      task{values, weight, expert, count, row, source, tokens, experts, k, false, true};
+  sort_pairs(lanes, task);
+  return FaultCode::none;
+}
+
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode route_logits(Lanes& lanes, const Call& call, const Types& types) {
   const auto logits = view_of<0>(call, types);
   const auto weight = view_of<1>(call, types);
   const auto expert = view_of<2>(call, types);
@@ -126,8 +169,20 @@ CCKS_INLINE FaultCode run_route(Lanes& lanes, const Call& call, u32, const Types
   if (task.k > task.experts) return FaultCode::op_fault;
   for (u32 token = lanes.lane(); token < task.tokens; token += lanes.lanes()) route_token<kChunk<Lanes>>(task, token);
   lanes.sync();
-  if (!Lanes::kSingleLane || !sort_alone(scratch_of(lanes), task)) sort_together(lanes, task);
+  sort_pairs(lanes, task);
   return FaultCode::none;
+}
+
+/// Of logits, or of two inputs that say what a topk in front has found.
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_route(Lanes& lanes, const Call& call, u32, const Types& types) {
+  if constexpr (Types::kCount == 0) {
+    return call.op.input_count == 2 ? route_chosen(lanes, call, types) : route_logits(lanes, call, types);
+  } else if constexpr (Types::kCount == 7) {
+    return route_chosen(lanes, call, types);
+  } else {
+    return route_logits(lanes, call, types);
+  }
 }
 
 /// combine: out[t] = sum over j of weight[t, j] * x[row[t, j]]. Every lane checks every row of the tile.
@@ -140,6 +195,10 @@ CCKS_INLINE FaultCode run_combine(Lanes& lanes, const Call& call, u32 tile, cons
   const auto out = view_of<3>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);
   const i32 k = call.op.dims[0];
+  if constexpr (WarpLanes<Lanes>) {
+    bool sound = true;
+    if (combine_in_vectors(lanes, x, weight, row, out, box, static_cast<u32>(k), sound)) return sound ? FaultCode::none : FaultCode::bad_index;
+  }
   for (i32 t = box.lo[2]; t < box.lo[2] + box.size[2]; ++t)
     for (i32 j = 0; j < k; ++j) {
       const i64 r = load_int(row.type, row.at(0, 0, t, j), 0);

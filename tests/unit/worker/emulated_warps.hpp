@@ -150,6 +150,14 @@ class EmulatedWarps {
     block_.exchange(0, lane_);
     return turned;
   }
+  void sync_warp() { block_.exchange(0, lane_); }
+  wire::u32 same_in_warp(wire::u32 v) {
+    const auto* lanes = block_.show({v, 0, 0, 0});
+    wire::u32 same = 0;
+    for (wire::u32 i = 0; i < kWarp; ++i) same |= lanes[i].word[0] == v ? 1u << i : 0u;
+    sync_warp();
+    return same;
+  }
   template <class T>
   const T* nearby(const T* p) {
     return p;

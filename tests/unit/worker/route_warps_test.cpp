@@ -1,0 +1,108 @@
+// Routing and combining on emulated warps, at the sizes that have bodies of their own: a sort by warps, a route of what a topk has found, rows in vectors.
+#include <algorithm>
+
+#include "ccks/worker/route_warps.hpp"
+#include "tests/unit/worker/ops_fixture.hpp"
+
+namespace ccks::worker::test {
+namespace {
+
+struct Pairs {
+  std::vector<int> expert, count, row, source;
+  Pairs(std::vector<int> chosen, int experts) : expert(std::move(chosen)), row(expert.size()) {
+    for (int e = 0; e < experts; ++e) {
+      count.push_back(static_cast<int>(std::count(expert.begin(), expert.end(), e)));
+      for (std::size_t p = 0; p < expert.size(); ++p)
+        if (expert[p] == e) row[p] = static_cast<int>(source.size()), source.push_back(static_cast<int>(p));
+    }
+  }
+};
+
+/// values and indices of k different experts a token, as a topk gives them.
+void check_found(std::uint32_t seed, int tokens, int experts, int k) {
+  Bench b(seed);
+  const Index shape{1, 1, tokens, k};
+  const Tensor values = b.tensor(Dtype::f32, shape, true), indices = b.tensor(Dtype::i32, shape, true);
+  std::vector<int> chosen;
+  for (int t = 0; t < tokens; ++t) {
+    const int first = b.pick(0, experts - 1), step = experts % 2 == 0 ? 1 : 2;
+    double value = b.pick(0, 3);
+    for (int j = 0; j < k; ++j) {
+      chosen.push_back((first + j * step) % experts);
+      b.set(indices, {0, 0, t, j}, chosen.back());
+      b.set(values, {0, 0, t, j}, value);
+      value -= 0.25 * b.pick(0, 4);
+    }
+  }
+  b.operands = {values, indices, b.tensor(Dtype::f32, shape), b.tensor(Dtype::i32, shape), b.tensor(Dtype::i32, {1, 1, 1, experts}),
+                b.tensor(Dtype::i32, shape), b.tensor(Dtype::i32, {1, 1, 1, tokens * k})};
+  b.op.dims[0] = k;
+  b.op.dims[2] = 1;
+  b.grid({1, 1, 1, 1});
+  const Pairs want(chosen, experts);
+  b.check(OpCode::route, 2, [&](std::size_t o, const Index& c) -> double {
+    const auto pair = static_cast<std::size_t>(c[2] * k + c[3]), last = static_cast<std::size_t>(c[3]);
+    if (o != 0) return o == 1 ? want.expert[pair] : o == 2 ? want.count[last] : o == 3 ? want.row[pair] : want.source[last];
+    double sum = 0;
+    for (int j = 0; j < k; ++j) sum += std::exp(b.get(values, {0, 0, c[2], j}));
+    return std::exp(b.get(values, c)) / sum;
+  });
+  b.set(indices, {0, 0, tokens - 1, 0}, experts);
+  for (const Machine m : {Machine::host, Machine::emulated_warps}) EXPECT_EQ(b.run(m, OpCode::route, 2), FaultCode::bad_index);
+}
+
+TEST(RouteFound, SortsPairs) {
+  check_found(1, 1, 128, 8);
+  check_found(2, 37, 128, 8);
+  check_found(3, 300, 16, 8);
+  check_found(4, 70, 7, 3);
+  check_found(5, 513, 1, 1);
+}
+TEST(RouteFound, MoreExpertsThanScratchHasRoomFor) { check_found(6, 5, 1500, 2); }
+
+TEST(TopkWarps, RowsOfUpTo256) {
+  for (const int width : {3, 32, 128, 250, 256, 257}) {
+    Bench b(static_cast<std::uint32_t>(width));
+    const int k = std::min(width, 8);
+    const Tensor x = b.tensor(Dtype::f32, {1, 1, 11, width}, true);
+    b.fill(x, -1, 1);
+    for (int i = 0; i < width; i += 3) b.set(x, {0, 0, 4, i}, 0.5);  // equal ones
+    b.operands = {x, b.tensor(Dtype::f32, {1, 1, 11, k}), b.tensor(Dtype::i32, {1, 1, 11, k})};
+    b.op.dims[0] = k;
+    b.tiles({1, 1, 11, 1}, {1, 1, 9, 1});
+    b.check(OpCode::topk, 1, [&](std::size_t o, const Index& c) -> double {
+      std::vector<int> order(static_cast<std::size_t>(width));
+      for (int i = 0; i < width; ++i) order[static_cast<std::size_t>(i)] = i;
+      std::stable_sort(order.begin(), order.end(), [&](int l, int r) { return b.get(x, {0, 0, c[2], l}) > b.get(x, {0, 0, c[2], r}); });
+      const int at = order[static_cast<std::size_t>(c[3])];
+      return o == 1 ? at : b.get(x, {0, 0, c[2], at});
+    });
+    if (HasFailure()) return;
+  }
+}
+
+void check_combine(std::uint32_t seed, Dtype d, int tokens, int k, int width, Index tile) {
+  Bench b(seed);
+  const Tensor x = b.tensor(d, {1, 1, tokens * k, width}, true), weight = b.tensor(Dtype::f32, {1, 1, tokens, k}), row = b.tensor(Dtype::i32, {1, 1, tokens, k});
+  b.fill(x, -1, 1);
+  b.fill(weight, 0, 1);
+  b.fill(row, 0, tokens * k - 1);
+  b.operands = {x, weight, row, b.tensor(d, {1, 1, tokens, width}, true)};
+  b.op.dims[0] = k;
+  b.tiles({1, 1, tokens, width}, tile);
+  b.check(OpCode::combine, 3, [&](std::size_t, const Index& c) {
+    double sum = 0;
+    for (int j = 0; j < k; ++j) sum += b.get(weight, {0, 0, c[2], j}) * b.get(x, {0, 0, static_cast<int>(b.get(row, {0, 0, c[2], j})), c[3]});
+    return sum;
+  });
+  b.set(row, {0, 0, tokens - 1, k - 1}, -1);
+  for (const Machine m : {Machine::host, Machine::emulated_warps}) EXPECT_EQ(b.run(m, OpCode::combine, 3), FaultCode::bad_index);
+}
+TEST(CombineWarps, Vectors) {
+  check_combine(1, Dtype::bf16, 5, 8, 64, {1, 1, 3, 32});
+  check_combine(2, Dtype::f32, 1, 1, 2048, {1, 1, 1, 256});
+  check_combine(3, Dtype::f16, 9, 11, 20, {1, 1, 8, 20});
+}
+
+}  // namespace
+}  // namespace ccks::worker::test
