@@ -27,21 +27,34 @@ struct ExpertRows {
 template <class Lanes>
 concept CopyLanes = MatrixLanes<Lanes> && requires(Lanes& lanes) { lanes.commit_copies(); };
 
+/// What experts of a lane have taken: of one after the other. Four are loaded at a time, since counts come from the L2.
+template <class C, class Visit>
+CCKS_INLINE void walk_counts(const View<C>& count, u32 begin, u32 end, Visit&& visit) {
+  constexpr u32 kFlight = 4;
+  CCKS_NO_UNROLL
+  for (u32 first = begin; first < end; first += kFlight) {
+    i64 taken[kFlight];
+    CCKS_UNROLL
+    for (u32 i = 0; i < kFlight; ++i) taken[i] = load_int(count.type, count.at(0, 0, 0, static_cast<i32>(least(first + i, end - 1))), 0);
+    CCKS_UNROLL
+    for (u32 i = 0; i < kFlight; ++i)
+      if (first + i < end) visit(first + i, taken[i]);
+  }
+}
+
 /// As find_expert (ops_matmul.hpp), by lanes of a warp that share out the experts. All lanes of the warp call it.
 template <class Lanes, class C>
 CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows) {
   constexpr u32 kWarp = Lanes::kWarp;
   const u32 each = ceil_div(experts, kWarp), begin = least(lanes.lane() % kWarp * each, experts), end = least(begin + each, experts);
-  const auto taken_by = [&](u32 e) { return load_int(count.type, count.at(0, 0, 0, static_cast<i32>(e)), 0); };
   u32 taken = 0, tiles = 0, wrong = 0;
-  for (u32 e = begin; e < end; ++e) {
-    const i64 of_expert = taken_by(e);
+  walk_counts(count, begin, end, [&](u32, i64 of_expert) {
     const bool fits = of_expert >= 0 && of_expert <= rows;
-    wrong |= fits ? 0u : 1u;
-    taken += fits ? static_cast<u32>(of_expert) : 0u;
-    tiles += fits ? ceil_div(static_cast<u32>(of_expert), rows_per_tile) : 0u;
-    wrong |= taken > rows ? 1u : 0u;
-  }
+    const u32 own = fits ? static_cast<u32>(of_expert) : 0u;
+    taken += own;
+    tiles += ceil_div(own, rows_per_tile);
+    wrong |= fits && taken <= rows ? 0u : 1u;
+  });
   u32 taken_before = 0, tiles_before = 0, all_taken = least(taken, rows), all_tiles = tiles;
   CCKS_UNROLL
   for (u32 step = 1; step < kWarp; step *= 2) {
@@ -54,18 +67,18 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
   ExpertRows found;
   found.sound = wrong == 0 && all_taken <= rows;
   u32 mine = 0;  // the expert, and one more
-  for (u32 e = begin; found.sound && e < end && mine == 0 && index >= tiles_before && index < tiles_before + tiles; ++e) {
-    const u32 of_expert = static_cast<u32>(taken_by(e)), its_tiles = ceil_div(of_expert, rows_per_tile);
-    if (index < tiles_before + its_tiles) {
-      mine = e + 1;
-      const u32 skipped = (index - tiles_before) * rows_per_tile;
-      found.first = taken_before + skipped;
-      found.count = least(rows_per_tile, of_expert - skipped);
-      break;
-    }
-    tiles -= its_tiles;
-    tiles_before += its_tiles;
-    taken_before += of_expert;
+  if (found.sound && index >= tiles_before && index < tiles_before + tiles) {
+    walk_counts(count, begin, end, [&](u32 e, i64 of_expert) {
+      const u32 own = static_cast<u32>(of_expert), its_tiles = ceil_div(own, rows_per_tile);
+      if (mine == 0 && index < tiles_before + its_tiles) {
+        mine = e + 1;
+        const u32 skipped = (index - tiles_before) * rows_per_tile;
+        found.first = taken_before + skipped;
+        found.count = least(rows_per_tile, own - skipped);
+      }
+      tiles_before += its_tiles;
+      taken_before += own;
+    });
   }
   CCKS_UNROLL
   for (u32 step = 1; step < kWarp; step *= 2) {  // one lane at most has found anything

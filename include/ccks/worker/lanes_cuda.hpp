@@ -151,6 +151,7 @@ class CudaLanes {
     return __match_any_sync(0xffffffffu, v);
   }
   CCKS_INLINE void sync_warp() const { __syncwarp(); }
+  CCKS_INLINE u32 ones_of(u32 mask) const { return static_cast<u32>(__popc(mask)); }
 #endif
   template <class T>
   CCKS_INLINE T shuffle_xor(T v, u32 mask) {

@@ -16,16 +16,6 @@ concept MatchLanes = WarpLanes<Lanes> && requires(Lanes& lanes) { lanes.same_in_
 
 inline constexpr u32 kNoExpert = 0xffffffffu;
 
-CCKS_INLINE u32 ones_of(u32 mask) {
-  u32 n = 0;
-#if defined(__CUDA_ARCH__)
-  n = static_cast<u32>(__popc(mask));
-#else
-  n = static_cast<u32>(__builtin_popcount(mask));
-#endif
-  return n;
-}
-
 /// A warp's pairs of a routing task, in order: visit(pair, expert or kNoExpert, which lanes have the same, how many of those stand before this one).
 /// Experts are loaded eight at a time, since they come from the L2.
 template <class Lanes, class Task, class Visit>
@@ -43,7 +33,7 @@ CCKS_INLINE void walk_pairs(Lanes& lanes, const Task& t, Visit&& visit) {
     for (u32 f = 0; f < kFlight; ++f) {
       if (first + f * kWarp >= end) break;
       const u32 same = lanes.same_in_warp(expert[f]);
-      visit(first + f * kWarp + lane, expert[f], same, ones_of(same & ((1u << lane) - 1)));
+      visit(first + f * kWarp + lane, expert[f], same, lanes.ones_of(same & ((1u << lane) - 1)));
     }
   }
 }
@@ -60,7 +50,7 @@ CCKS_INLINE bool sort_in_warps(Lanes& lanes, const Task& t) {
   for (u32 at = lanes.lane(); at < kWarps * t.experts; at += Lanes::kLanes) cursors[at] = 0;
   lanes.sync();
   walk_pairs(lanes, t, [&](u32, u32 expert, u32 same, u32 before) {
-    if (before == 0 && expert != kNoExpert) own[expert] += ones_of(same);
+    if (before == 0 && expert != kNoExpert) own[expert] += lanes.ones_of(same);
   });
   lanes.sync();
   for (u32 e = lanes.lane(); e < t.experts; e += Lanes::kLanes) {  // of an expert's pairs those of earlier warps come first
@@ -96,7 +86,7 @@ CCKS_INLINE bool sort_in_warps(Lanes& lanes, const Task& t) {
     const bool here = expert != kNoExpert;
     if (here) t.place(pair, starts[expert] + own[expert] + before);
     lanes.sync_warp();  // all have read where to go on
-    if (here && before == 0) own[expert] += ones_of(same);
+    if (here && before == 0) own[expert] += lanes.ones_of(same);
   });
   return true;
 }

@@ -151,6 +151,7 @@ class EmulatedWarps {
     return turned;
   }
   void sync_warp() { block_.exchange(0, lane_); }
+  wire::u32 ones_of(wire::u32 mask) const { return static_cast<wire::u32>(__builtin_popcount(mask)); }
   wire::u32 same_in_warp(wire::u32 v) {
     const auto* lanes = block_.show({v, 0, 0, 0});
     wire::u32 same = 0;
