@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "scheduler/tuning.hpp"
+
 namespace ccks::scheduler {
 namespace {
 
@@ -85,12 +87,13 @@ void Progress::take_stretch(std::uint32_t stretch) {
   for (const std::uint32_t next : tables_->outputs_of(taken)) release(next);
 }
 
-// Missing tiles are credited by adding to their events, or by skipped tasks where that takes fewer messages.
+// Missing tiles are credited by adding to their events, or by skipped tasks where that takes fewer messages. Not where it takes many
+// fewer: a worker goes over what it skips tile by tile, a microsecond each on a GPU, and everybody waits for it.
 Piece Progress::credit_piece(std::uint32_t op) const {
   const std::uint32_t missing = instance_->ops()[op].tiles - next_tile_[op];
   const std::uint32_t skips = (missing + wire::kMaxTilesPerTask - 1) / wire::kMaxTilesPerTask;
   const std::uint32_t signals = signals_to_credit(op);
-  if (signals == 0 || (signals > 2 * skips && credited_[op] == 0)) {
+  if (signals == 0 || (signals > 2 * skips && kSkippedPerSignal * signals > missing && credited_[op] == 0)) {
     return {Piece::Kind::skip, next_tile_[op], std::min(missing, wire::kMaxTilesPerTask)};
   }
   return signal_at(op, credited_[op]);

@@ -118,10 +118,55 @@ CCKS_OUTLINE FaultCode any_matmul(Lanes& lanes, const Call& call, u32 tile, cons
   return FaultCode::none;
 }
 
+/// Rows and columns of a matmul, from (row, column) on at batch index (c0, c1), as multiply_expert takes them.
+template <class Types, class Expr>
+struct RowsTile {
+  const Call& call;
+  const Types& types;
+  const Expr& expr;
+  i32 c0, c1, row, column;
+
+  CCKS_INLINE auto problem() const {
+    const auto a = view_of<0>(call, types);
+    const auto b = view_of<1>(call, types);
+    const u32 out_index = call.op.input_count;
+    const auto out = make_view(call, out_index, types.last(out_index));
+    return MatmulProblem<decltype(a.type), decltype(b.type), decltype(a.type), Types, Expr, decltype(out.type), NotApplied>{
+        {a.at(c0, c1, row, 0), a.stride[2], a.stride[3], a.type},
+        {b.at(c0, c1, 0, column), b.stride[2], b.stride[3], b.type},
+        {},
+        a.type,
+        {call, types, nullptr, static_cast<u32>(call.op.dims[wire::kEpilogueDim])},
+        expr,
+        out,
+        {c0, c1, row, column},
+        {}};
+  }
+};
+
+/// Products of more rows than the bodies for few take, by the walk of expert_matmul. False, and nothing is done, where that does not take them.
+template <class Types, class Lanes, class Expr>
+CCKS_OUTLINE bool staged_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  const Box box = tile_box(call.op, tile, call.operands[call.op.input_count].dim);
+  const u32 m = static_cast<u32>(box.size[2]), n = static_cast<u32>(box.size[3]), k = static_cast<u32>(call.operands[0].dim[3]);
+  for (i32 c0 = box.lo[0]; c0 < box.lo[0] + box.size[0]; ++c0)
+    for (i32 c1 = box.lo[1]; c1 < box.lo[1] + box.size[1]; ++c1) {
+      const RowsTile<Types, Expr> rows{call, types, expr, c0, c1, box.lo[2], box.lo[3]};
+      if (m <= kMatrixRows || !expert_in_packets(lanes, rows.problem(), k)) return false;  // the same for all batch indices
+      if (!await_inputs(lanes)) return true;
+      if (c0 != box.lo[0] || c1 != box.lo[1]) lanes.sync();
+      if (n != 0) multiply_expert(lanes, rows, m, n, k);
+    }
+  return true;
+}
+
 /// By one b, which does not stream.
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode multiply_once(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   if constexpr (WarpLanes<Lanes>) {
+    if constexpr (CopyLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kShaped<Types> && !kNormed<Types> && !kRoped<Types>) {
+      if (staged_matmul(lanes, call, tile, types, expr)) return FaultCode::none;
+    }
     if (marked_product(lanes, call, tile, types, expr)) return FaultCode::none;
   }
   if constexpr (kShaped<Types>)

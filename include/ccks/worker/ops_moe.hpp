@@ -128,13 +128,17 @@ CCKS_INLINE FaultCode route_chosen(Lanes& lanes, const Call& call, const Types& 
     const i32 t = static_cast<i32>(pair / k), j = static_cast<i32>(pair % k);
     const i64 chosen = load_int(found.type, found.at(0, 0, t, j), 0);
     if (chosen < 0 || chosen >= experts) wrong = 1;
-    float sum = 0, own = 0;
-    const float top = load_float(values.type, values.at(0, 0, t, 0), 0);
-    for (i32 i = 0; i < static_cast<i32>(k); ++i) {
-      const float share = f_exp(load_float(values.type, values.at(0, 0, t, i), 0) - top);
-      sum += share;
-      own = i == j ? share : own;
+    constexpr u32 kFlight = 8;
+    const float top = load_float(values.type, values.at(0, 0, t, 0), 0), mine = load_float(values.type, values.at(0, 0, t, j), 0);
+    float sum = 0;
+    for (u32 i0 = 0; i0 < k; i0 += kFlight) {
+      float v[kFlight];
+      CCKS_UNROLL
+      for (u32 i = 0; i < kFlight; ++i) v[i] = load_float(values.type, values.at(0, 0, t, static_cast<i32>(least(i0 + i, k - 1))), 0);
+      CCKS_UNROLL
+      for (u32 i = 0; i < kFlight; ++i) sum += i0 + i < k ? f_exp(v[i] - top) : 0.0f;
     }
+    const float own = f_exp(mine - top);
     store_float(weight.type, weight.at(0, 0, t, j), 0, own / sum);
     store_int(expert.type, expert.at(0, 0, t, j), 0, chosen);
   }

@@ -156,7 +156,7 @@ CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
     // Blocks of matrix units: fewer rows than a tile has cost what there are, so an expert's weights are read as seldom as can be.
     TileHint t;
     t.tile[2] = fit(q.extent[2], most(8, least(128, per_expert)));
-    t.tile[3] = fit(q.extent[3], 64);
+    t.tile[3] = fit(q.extent[3], q.depth <= 1024 ? 128 : 64);  // what a tile costs beside its weights takes as long as 200 KB of them
     return t;
   }
   return block_matmul(q, most(4, least(128, per_expert)));

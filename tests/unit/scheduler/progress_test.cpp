@@ -62,7 +62,7 @@ struct OneOp {
 
 // Sends everything and returns what each event has been credited with.
 std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int32_t (&counts)[2],
-                                                std::uint32_t& existing) {
+                                                std::uint32_t& existing, std::uint32_t* skipped = nullptr) {
   Result<PlanTables> tables = make_plan_tables(one.view, 2, Spine::tiles);
   EXPECT_TRUE(tables.ok());
   std::vector<std::int64_t> values(one.dims.size());
@@ -89,6 +89,7 @@ std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int
         EXPECT_EQ(piece.kind == Piece::Kind::tiles, piece.first + i < existing);
       }
     }
+    if (skipped != nullptr && piece.kind == Piece::Kind::skip) *skipped += piece.count;
     progress.take(0, piece);
   }
   EXPECT_TRUE(progress.all_sent());
@@ -112,6 +113,15 @@ TEST(Progress, EveryEventGetsItsTotalWhateverTilesExist) {
       for (const auto& [event, count] : credited) ASSERT_EQ(count, total) << "event " << event << ", rows " << rows;
     }
   }
+}
+
+// A worker skips tiles one after the other, and who waits for their events waits for that.
+TEST(Progress, ManyMissingTilesAreCreditedByFewSignals) {
+  std::uint32_t existing = 0, skipped = 0;
+  send_all(OneOp({1, 1, 64, 12}, 3, 1, -1, 0, 12), {3, 0}, existing, &skipped);
+  EXPECT_EQ(skipped, 0u) << "twelve signals for all tiles but 36";
+  send_all(OneOp({1, 1, 4, 12}, 3, 1, -1, 0, 12), {3, 0}, existing, &skipped);
+  EXPECT_EQ(skipped, 12u) << "as many signals as tiles";
 }
 
 TEST(Progress, NoMoreTilesThanTheReportSays) {

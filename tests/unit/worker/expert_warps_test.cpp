@@ -117,6 +117,35 @@ TEST(ExpertWarps, MoreExpertsThanLanes) {
   check<Dtype::bf16>(9, c);
 }
 
+// A matmul of many rows goes the same way; batches share nothing.
+TEST(StagedMatmul, ManyRows) {
+  Bench b(20);
+  const Index shape{1, 2, 40, 24};
+  const int k = 136;
+  const auto filled = [&](Index dims) {
+    const Tensor t = b.tensor(Dtype::bf16, dims, true);
+    b.fill(t, -1, 1);
+    return t;
+  };
+  Tensor a = filled({1, 2, 40, k}), w = filled({1, 2, 24, k});
+  std::swap(w.dim[2], w.dim[3]);
+  std::swap(w.stride[2], w.stride[3]);
+  w.flags = 0;
+  const Tensor out = b.tensor(Dtype::f32, shape, true);
+  b.operands = {a, w, out};
+  b.op.dims[wire::kEpilogueDim] = 2;
+  b.tiles(shape, {1, 2, 32, 24});
+  u32 copies = 0;
+  using Op = TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::f32>;
+  ASSERT_EQ(b.run_by(OpCode::matmul, 2, [&](const auto& frame, const auto& op) { return run_roomy<Op>(frame, op, copies); }), FaultCode::none);
+  EXPECT_GT(copies, 0u);
+  Bench::each(shape, [&](const Index& c) {
+    double want = 0;
+    for (int i = 0; i < k; ++i) want += b.get(a, {0, c[1], c[2], i}) * b.get(w, {0, c[1], i, c[3]});
+    ASSERT_NEAR(b.get(out, c), want, 1e-4 * k);
+  });
+}
+
 TEST(ExpertWarps, BadIndicesAreFaults) {
   Experts e(10, Dtype::bf16, {{2, 3}, 1, 64, 16, 4, 16, true});
   u32 copies = 0;
