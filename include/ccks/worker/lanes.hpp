@@ -26,8 +26,7 @@
 //   void copy_sixteen(to, from, there) 16 bytes into scratch, in the background, or zeros; commit_copies() ends a group of them, await_copies<n>() waits
 //                                      for this lane's own but the n youngest groups (CopyLanes)
 // and, where weights may come through a ring (StreamLanes, weight_stream.hpp):
-//   bool streams(), is_dry()           whether those of this tile do: its sums then lie in scratch (product_streamed.hpp), or, dry, its body only goes
-//                                      through its code
+//   bool streams()                     whether those of this tile do: its sums then lie in scratch (product_streamed.hpp)
 //   float inverse_root(v)              1 / sqrt(v), without a call
 // and, where bodies may overtake their events (TaggingLanes, tagged_values.hpp):
 //   u32 tag() const                    of the values of this run; 0: none are tagged

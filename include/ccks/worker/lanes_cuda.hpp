@@ -99,10 +99,9 @@ class CudaLanes {
     return reinterpret_cast<const T*>(scratch + (static_cast<i64>(__cvta_generic_to_shared(p)) - static_cast<i64>(__cvta_generic_to_shared(scratch))));
   }
 #endif
-  /// The next body's weights come through the ring, or not; dry: it only goes through its code. tag: of its run.
-  CCKS_INLINE void begin_tile(bool streams, bool dry = false, u32 tag = 0) {
+  /// The next body's weights come through the ring, or not. tag: of its run.
+  CCKS_INLINE void begin_tile(bool streams, u32 tag = 0) {
     streams_ = streams;
-    dry_ = dry;
     tag_ = tag;
   }
   CCKS_INLINE u32 tag() const { return tag_; }
@@ -113,7 +112,6 @@ class CudaLanes {
 #if __CUDA_ARCH__ >= 900 && CCKS_WORKER_STREAMS
   static constexpr bool kStreams = true;
   CCKS_INLINE bool streams() const { return streams_; }
-  CCKS_INLINE bool is_dry() const { return dry_; }
   /// Kept in registers while a tile takes its stages: whatever lies behind a barrier in memory would be loaded anew each time.
   class Stream {
    public:
@@ -197,7 +195,7 @@ class CudaLanes {
   }
 
   u32 bytes_;
-  bool runs_ = true, streams_ = false, dry_ = false;
+  bool runs_ = true, streams_ = false;
   u32 inputs_ = 0;  // the barrier, until it has been passed
   u32 number_ = 0, tag_ = 0;
   const u32 *stays_ = nullptr, *let_ = nullptr;

@@ -129,8 +129,8 @@ class CudaPipeline : CudaStage {
     bool was_blocked = false;
     __device__ __forceinline__ static WaitEnd::Code look(bool first) { return static_cast<WaitEnd::Code>(__shfl_sync(kFullWarp, u32{look_while_waiting(0, first)}, 0)); }
     __device__ __forceinline__ static bool idle() { return true; }
-    /// A body that streams has code to go through while it waits (product_streamed.hpp). Not before the first look, which may say
-    /// that there is nothing to wait for.
+    /// A body that streams finds out while it waits what does not depend on its inputs (StreamedCall). Not before the first look, which
+    /// may say that there is nothing to wait for.
     __device__ __forceinline__ void blocked() {
       was_blocked = true;
       if constexpr (requires { Ops::kAwaitsInputs; }) {
@@ -313,15 +313,10 @@ class CudaPipeline : CudaStage {
       if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
       Memory::Entry entry = memory_.entries[place];
       for (u32 left = strand_of(memory_.controls[place]);;) {
-        u32 fault;
-        // Where a tile that streams has to wait for its inputs its body goes through its code, dry.
-        CCKS_NO_UNROLL
-        for (bool streams = memory_.streams(place), dry = streams && early;; dry = false) {
-          if (streams && !dry && !multiply(lanes, entry, body, early)) return leave_bodies(body);
-          lanes.begin_tile(streams, dry, entry.tag);
-          fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
-          if (!dry) break;
-        }
+        const bool streams = memory_.streams(place);
+        if (streams && !multiply(lanes, entry, body, early)) return leave_bodies(body);
+        lanes.begin_tile(streams, entry.tag);
+        const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
         // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
         if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
         early = false;

@@ -177,49 +177,13 @@ CCKS_INLINE void multiply_streamed(Lanes& lanes, Stream stream, const StreamedCa
   stream.leave();
 }
 
-/// Brings a streamed tile's sums together. Code passes through all caches between two tiles of an op, as weights do, and to fetch it takes longer
-/// than to run it. So where a body waits for its inputs it first goes through this code once, dry, on what lies in scratch, and the wait pays for that.
+/// Brings a streamed tile's sums together. That bodies went through this code once while they waited for their inputs, to have it in the caches, had
+/// come to cost more than it gained (bench/README.md).
 struct StreamedBody {
   template <class Types, class Lanes, class Expr>
   static CCKS_INLINE void run(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-    auto t = product_tile<Types>(call, tile);
-    if constexpr (kShaped<Types>) {
-      OperandParams own[Types::kCount];
-      const bool dry = lanes.is_dry();
-      CCKS_UNROLL
-      for (u32 i = 0; i < Types::kCount; ++i) own[i] = dry ? in_scratch<Types>(lanes, call.operands[i], t, i) : call.operands[i];
-      const u32 rows = t.m;
-      if (dry) t.m = 1;
-      finish(lanes, Call(call.frame, call.op, own), t, types, expr, rows);
-    } else {
-      if (!lanes.is_dry()) finish(lanes, call, t, types, expr, t.m);
-    }
-  }
-
- private:
-  template <u32 kWarps>
-  static CCKS_INLINE float sum_of_warps(const float* sums, u32 warp) {
-    float all = sums[0];
-    CCKS_UNROLL
-    for (u32 w = 1; w < kWarps; ++w) all += sums[w * warp];
-    return all;
-  }
-
-  /// The operand moved so that what the tile's first row reads or writes of it lies in scratch. Not the weight of a norm, which no op
-  /// writes.
-  template <class Types, class Lanes>
-  static CCKS_INLINE OperandParams in_scratch(Lanes& lanes, OperandParams o, const ProductTile<Types>& t, u32 index) {
-    if (kNormed<Types> && index == Types::kCount - 2) return o;
-    const u32 column = index < (kTwins<Types> ? 3 : 2) || index == kRopeTable<Types> || o.stride[3] == 0 ? 0 : t.column;
-    o.offset = reinterpret_cast<u64>(lanes.scratch()) - u64{row_offset(o, t.c0, t.c1, t.row) + column} * Types::bytes_at(index);
-    o.space = static_cast<u8>(wire::Space::absolute);
-    return o;
-  }
-
-  /// `rows`: of the tile, of which t may have fewer.
-  template <class Types, class Lanes, class Expr>
-  static CCKS_INLINE void finish(Lanes& lanes, const Call& call, const ProductTile<Types>& t, const Types& types, const Expr& expr, u32 rows) {
     constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
+    const ProductTile<Types> t = product_tile<Types>(call, tile);
     const bool turns = rope_table<Types>(call) != 0;  // results are pairs
     const bool twins = has_twin<Types>(call);
     const u32 columns = streamed_columns(turns || twins ? 2 * t.n : t.n);
@@ -230,21 +194,30 @@ struct StreamedBody {
       const float* at = sums + done / t.n * columns + done % t.n;
       if (turns) {
         PairAngle angle;
-        if (!lanes.is_dry()) angle.load<Types>(call, row, column);
-        const float first = sum_of_warps<kWarps>(at, rows * columns), second = sum_of_warps<kWarps>(at + t.n, rows * columns);
+        angle.load<Types>(call, row, column);
+        const float first = sum_of_warps<kWarps>(at, t.m * columns), second = sum_of_warps<kWarps>(at + t.n, t.m * columns);
         finish_pair(call, types, angle, first, second, t.c1, row, column);
       } else {
         EpilogueValues<1, Types> values;
         values.template load<kTwins<Types> ? 1 : 0>(call, types, t.c0, t.c1, row, column);
-        const float all = sum_of_warps<kWarps>(at, rows * columns);
+        const float all = sum_of_warps<kWarps>(at, t.m * columns);
         if (twins) {
           if constexpr (kMayTwin<Types>)
-            finish_twins(call, types, expr, all, sum_of_warps<kWarps>(at + t.n, rows * columns), values, t.c0, t.c1, row, column);
+            finish_twins(call, types, expr, all, sum_of_warps<kWarps>(at + t.n, t.m * columns), values, t.c0, t.c1, row, column);
         } else if constexpr (!kTwins<Types>) {
           finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, row, column);
         }
       }
     }
+  }
+
+ private:
+  template <u32 kWarps>
+  static CCKS_INLINE float sum_of_warps(const float* sums, u32 warp) {
+    float all = sums[0];
+    CCKS_UNROLL
+    for (u32 w = 1; w < kWarps; ++w) all += sums[w * warp];
+    return all;
   }
 };
 

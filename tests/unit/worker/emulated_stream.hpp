@@ -64,8 +64,6 @@ class StreamingWarps : public EmulatedWarps {
   StreamingWarps(WarpBlock& block, wire::u32 lane, EmulatedRing& ring) : EmulatedWarps(block, lane), block_(block), ring_(ring) {}
 
   bool streams() const { return true; }
-  bool is_dry() const { return dry_; }
-  void begin_tile(bool dry) { dry_ = dry; }
   class Stream {
    public:
     explicit Stream(StreamingWarps& lanes) : lanes_(lanes), at_(lanes.ring_.place) {}
@@ -91,26 +89,17 @@ class StreamingWarps : public EmulatedWarps {
  private:
   WarpBlock& block_;
   EmulatedRing& ring_;
-  bool dry_ = false;
 };
 
-/// As a worker runs them. `arrive`: if there is one, each body first goes through its code, dry, and then one lane calls this.
+/// As a worker runs them.
 template <class Op>
-wire::FaultCode run_streamed(const wire::RunFrame& frame, const wire::OpParams& op, const std::function<void()>& arrive = {}) {
+wire::FaultCode run_streamed(const wire::RunFrame& frame, const wire::OpParams& op) {
   WarpBlock block;
   EmulatedRing ring(frame, op);
   wire::FaultCode fault = wire::FaultCode::none;
   block.run([&](wire::u32 lane) {
     StreamingWarps lanes(block, lane, ring);
     for (wire::u32 tile = 0; tile < op.tile_count; ++tile) {
-      if (arrive) {
-        lanes.begin_tile(true);
-        (void)Op::run(lanes, frame, op, tile);
-        lanes.sync();
-        if (lane == 0) arrive();
-        lanes.sync();
-      }
-      lanes.begin_tile(false);
       multiply_streamed(lanes, lanes.stream(), StreamedCall(lanes, frame, op, tile));
       const wire::FaultCode f = Op::run(lanes, frame, op, tile);
       if (f != wire::FaultCode::none) fault = f;

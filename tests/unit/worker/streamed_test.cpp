@@ -78,27 +78,6 @@ using Shaped = ShapedOp<OpCode::matmul, Sum, Tiles<1, 1, kRows, 16, 2, 1, 1, 2>,
 
 TEST(Streamed, ShapesKnownWhenCompiled) { Product(310, Dtype::bf16, kRows, kDepth, kColumns, kRows, 16).check<Shaped>(); }
 
-TEST(Streamed, ABodyThatBeginsEarlyTouchesNothingBeforeItsInputs) {
-  Product product(311, Dtype::bf16, kRows, kDepth, kColumns, kRows, 16);
-  Product blank = product;
-  for (const Tensor& t : {blank.x, blank.other}) blank.b.fill(t, 5, 5);
-  blank.b.fill(blank.out, 7, 7);
-  int arrivals = 0;
-  ASSERT_EQ(blank.b.run_by(OpCode::matmul, 3, [&](const auto& frame, const auto& op) {
-    return run_streamed<Shaped>(frame, op, [&] {
-      if (arrivals++ != 0) return;
-      for (int c = 0; c < 2 * kRows * kColumns; ++c)
-        EXPECT_EQ(blank.b.get(blank.out, {c / (kRows * kColumns), 0, c / kColumns % kRows, c % kColumns}), 7);
-      for (const Tensor& t : {product.x, product.other})
-        Bench::each(t.dim, [&](const Index& c) { blank.b.set(t, c, product.b.get(t, c)); });
-    });
-  }), FaultCode::none);
-  EXPECT_EQ(arrivals, 4);  // of as many tiles
-  ASSERT_EQ(product.b.run_by(OpCode::matmul, 3, [&](const auto& frame, const auto& op) { return run_streamed<Shaped>(frame, op); }),
-            FaultCode::none);
-  EXPECT_TRUE(blank.b.memory() == product.b.memory());
-}
-
 /// Rows that are normed on their way into scratch.
 template <Dtype D, class Op>
 void check_normed(std::uint32_t seed, int m, int k, int n) {

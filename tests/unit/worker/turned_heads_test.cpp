@@ -70,12 +70,12 @@ struct TurnedProduct {
   void check_everywhere() {
     b.check(OpCode::matmul, inputs(), [&](std::size_t, const Index& c) { return want(c); }, tolerance());
   }
-  /// On warps with a ring. `arrive`: bodies begin early, and it is called once one waits for its inputs.
+  /// On warps with a ring.
   template <class Op>
-  FaultCode run_streamed(const std::function<void()>& arrive = {}) {
+  FaultCode run_streamed() {
     return b.run_by(OpCode::matmul, inputs(), [&](const wire::RunFrame& frame, const wire::OpParams& op) {
       EXPECT_NE(op.flags & wire::kOpStreams, 0) << b.describe();
-      return test::run_streamed<Op>(frame, op, arrive);
+      return test::run_streamed<Op>(frame, op);
     });
   }
   template <class Op>
@@ -152,23 +152,6 @@ TEST(TurnedHeads, ShapesKnownWhenCompiled) {
   product.b.fill(product.out, 5, 5);
   ASSERT_EQ(product.run_on_warps<Shaped>(), FaultCode::none);
   product.expect_right();
-}
-
-TEST(TurnedHeads, ABodyThatBeginsEarlyTouchesNeitherAnglesNorRows) {
-  TurnedProduct product(761, Dtype::bf16, {kHeads, kPairs, kRows, kDepth, kRows, 8}, true);
-  TurnedProduct late = product;
-  for (const Tensor& t : {late.x, late.table}) late.b.fill(t, 5, 5);
-  late.b.fill(late.out, 7, 7);
-  int arrivals = 0;
-  const auto arrive = [&] {
-    if (arrivals++ != 0) return;
-    Bench::each(late.out.dim, [&](const Index& c) { EXPECT_EQ(late.b.get(late.out, c), 7); });
-    for (const Tensor& t : {product.x, product.table}) Bench::each(t.dim, [&](const Index& c) { late.b.set(t, c, product.b.get(t, c)); });
-  };
-  ASSERT_EQ(late.run_streamed<Shaped>(arrive), FaultCode::none);
-  EXPECT_EQ(arrivals, 4);
-  ASSERT_EQ(product.run_streamed<Shaped>(), FaultCode::none);
-  EXPECT_TRUE(late.b.memory() == product.b.memory());
 }
 
 }  // namespace

@@ -77,10 +77,10 @@ struct TwinProduct {
     b.check(OpCode::matmul, inputs(), [&](std::size_t, const Index& c) { return want(c); }, tolerance());
   }
   template <class Op>
-  FaultCode run_streamed(const std::function<void()>& arrive = {}) {
+  FaultCode run_streamed() {
     return b.run_by(OpCode::matmul, inputs(), [&](const wire::RunFrame& frame, const wire::OpParams& op) {
       EXPECT_NE(op.flags & wire::kOpStreams, 0) << b.describe();
-      return test::run_streamed<Op>(frame, op, arrive);
+      return test::run_streamed<Op>(frame, op);
     });
   }
   template <class Op>
@@ -161,24 +161,6 @@ TEST(TwinProducts, ShapesKnownWhenCompiled) {
   product.b.fill(product.out, 5, 5);
   ASSERT_EQ(product.run_on_warps<Shaped>(), FaultCode::none);
   product.expect_right();
-}
-
-TEST(TwinProducts, ABodyThatBeginsEarlyTouchesNothingBeforeItsInputs) {
-  TwinProduct product(861, Dtype::bf16, {kRows, kDepth, kColumns, kRows, 24}, true);
-  TwinProduct late = product;
-  for (const Tensor& t : {late.x, late.added, late.factor}) late.b.fill(t, 5, 5);
-  late.b.fill(late.out, 7, 7);
-  int arrivals = 0;
-  const auto arrive = [&] {
-    if (arrivals++ != 0) return;
-    Bench::each(late.out.dim, [&](const Index& c) { EXPECT_EQ(late.b.get(late.out, c), 7); });
-    for (const Tensor& t : {product.x, product.added, product.factor})
-      Bench::each(t.dim, [&](const Index& c) { late.b.set(t, c, product.b.get(t, c)); });
-  };
-  ASSERT_EQ(late.run_streamed<Shaped>(arrive), FaultCode::none);
-  EXPECT_EQ(arrivals, 2);
-  ASSERT_EQ(product.run_streamed<Shaped>(), FaultCode::none);
-  EXPECT_TRUE(late.b.memory() == product.b.memory());
 }
 
 TEST(TwinProducts, OnlyTwinsThatLieAlikeStream) {
