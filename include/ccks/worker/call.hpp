@@ -82,13 +82,22 @@ struct FixedTypes {
   }
 };
 
-/// The same where shapes are fixed too (shaped_ops.hpp): such a body is compiled for one op, inline.
-template <Dtype... kTypes>
+/// The same where shapes are fixed too (shaped_ops.hpp): such a body is compiled for one op, inline. kRows: of a tile, along axis 2.
+template <i32 kRows, Dtype... kTypes>
 struct ShapedTypes : FixedTypes<kTypes...> {
-  static constexpr bool kShaped = true;
+  static constexpr i32 kShapedRows = kRows;
 };
 template <class Types>
-inline constexpr bool kShaped = requires { Types::kShaped; };
+inline constexpr bool kShaped = requires { Types::kShapedRows; };
+/// Whether tiles may have more rows than `rows`. Asked of types, not of the op: what stands behind a call then is not in the code at all, and a call's
+/// address given away keeps all of its op and operands in memory.
+template <class Types>
+CCKS_HD constexpr bool may_have_rows_beyond(i32 rows) {
+  if constexpr (kShaped<Types>)
+    return Types::kShapedRows > rows;
+  else
+    return true;
+}
 
 /// The same of a matmul that norms its rows first: the last input is the norm's weight (wire::kNormDim).
 template <class Types>

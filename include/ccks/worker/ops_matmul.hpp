@@ -164,7 +164,8 @@ CCKS_OUTLINE bool staged_matmul(Lanes& lanes, const Call& call, u32 tile, const 
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode multiply_once(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   if constexpr (WarpLanes<Lanes>) {
-    if constexpr (CopyLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kNormed<Types> && !kRoped<Types>) {
+    if constexpr (CopyLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kNormed<Types> && !kRoped<Types> &&
+                  may_have_rows_beyond<Types>(static_cast<i32>(kMatrixRows))) {
       if (call.op.tile[2] > static_cast<i32>(kMatrixRows) && staged_matmul(lanes, call, tile, types, expr)) return FaultCode::none;
     }
     if (marked_product(lanes, call, tile, types, expr)) return FaultCode::none;

@@ -11,6 +11,7 @@ inline namespace CCKS_ISA {
 /// Extents and strides of an operand that begins at a multiple of 16.
 template <i32 kDim0, i32 kDim1, i32 kDim2, i32 kDim3, i64 kStride0, i64 kStride1, i64 kStride2, i64 kStride3, u32 kFlags>
 struct Window {
+  static constexpr i32 kRows = kDim2;
   CCKS_HD static constexpr OperandParams params(Dtype dtype) {
     OperandParams o{};
     o.stride[0] = kStride0, o.stride[1] = kStride1, o.stride[2] = kStride2, o.stride[3] = kStride3;
@@ -28,6 +29,19 @@ struct Windows;
 template <i32... kValues>
 struct Tiles;
 
+template <class... Ws>
+CCKS_HD constexpr i32 rows_of_last() {
+  i32 rows = 0;
+  ((rows = Ws::kRows), ...);
+  return rows;
+}
+/// That a tile of the output, the last window, has at most: tiles are made for more rows than there may be.
+template <class TilesOf, class WindowsOf>
+inline constexpr i32 kMostTileRows = 0;
+template <i32 k0, i32 k1, i32 kTileRows, i32... kOthers, class... Ws>
+inline constexpr i32 kMostTileRows<Tiles<k0, k1, kTileRows, kOthers...>, Windows<Ws...>> =
+    rows_of_last<Ws...>() < kTileRows ? rows_of_last<Ws...>() : kTileRows;
+
 template <OpCode kKind, class CodeOf, class TilesOf, class WindowsOf, Dtype... kTypes>
 struct ShapedOp;
 
@@ -35,7 +49,7 @@ template <OpCode kKind, class CodeOf, i32... kTiles, class... Ws, Dtype... kType
 struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
   static constexpr u32 kCount = sizeof...(kTypes);
   static_assert(sizeof...(Ws) == kCount && sizeof...(kTiles) == 8);
-  using Types = typename TypesOfCode<CodeOf, ShapedTypes<kTypes...>>::type;
+  using Types = typename TypesOfCode<CodeOf, ShapedTypes<kMostTileRows<Tiles<kTiles...>, Windows<Ws...>>, kTypes...>>::type;
   using Expr = typename CodeOf::template Bind<epilogue_first(kKind)>;
 
   struct Operands {
