@@ -121,7 +121,7 @@ struct EpilogueArguments {
   template <u32 kWidth, class I, class Value>
   CCKS_INLINE void load(const I& in, const Place& p, Value* to) const {
     if constexpr (EpilogueValues<W, Types>::kCount != 0 && sizeof(Value) == sizeof(float)) {
-      if (in.c > (all.twin != nullptr ? 1u : 0u)) {
+      if (in.c != 0 && (all.twin == nullptr || in.c > 1)) {
         CCKS_UNROLL
         for (u32 i = 0; i < W; ++i) to[i] = values.v[in.c - 1][i];
         return;
