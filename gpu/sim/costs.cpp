@@ -8,22 +8,24 @@ constexpr std::uint64_t cycles(std::uint64_t count) { return count * 1000 / 1980
 
 }  // namespace
 
-// F: bench/results/2026-11-21.6eaa020ca1.intel-r-xeon-r-processor-16c.jsonl, arms by name.
-// C: stamps of one worker in a chain, R: stages of a reaction (bench/README.md, gpu/README.md).
+// F: bench/results/2026-11-22.3656bc14cb.intel-r-xeon-r-processor-16c.jsonl, arms by name.
+// C: stamps of one worker in a chain, R: stages of a reaction (bench/README.md, gpu/README.md, include/ccks/worker/README.md).
 Costs h200_costs() {
   Costs out;
-  out.stages.stage_ns = 132 * 1000 / 322;         // F: "independent, static, ops of four tasks a worker"; which stage that is no stamp says
-  out.stages.contact_ns = 5000;                   // R: 6 us from a decision to the gate, less the task's way there
-  out.stages.turn_ns = 288;                       // F: "static, same worker", whose body is let through while the one before it runs
-  out.stages.join_ns = 20;                        // a barrier of the body warps, some 40 cycles
-  out.stages.begin_ns = cycles(140);              // C
-  out.stages.end_ns = cycles(36) + cycles(250);   // C: an empty body, and from its end to the add
-  out.stages.report_ns = 700;                     // fitted to F: "lookahead, another worker"; a word in its record (1850 when it was copied)
-  out.stages.spin_ns = 0;                         // C: a look takes 480 cycles in all, as the link model's read of an event
-  // F: the arms of tiles, 56 to 75 ns a task where each decision is one task, 21 where it is four; less what steps take.
+  out.stages.stage_ns = 75;               // C: a group of eight records is opened in 1,400 to 1,700 cycles; F: "independent, static, ops of four tasks a worker"
+  out.stages.join_ns = 20;                // a barrier of the body warps, some 40 cycles
+  out.stages.contact_ns = 5600;           // R: 6 us from a decision to the gate, less the task's way there; F: "reactive, ... worker"
+  out.stages.turn_ns = 310;               // F: "static, same worker" and "another", whose body is let through while the one before it runs
+  out.stages.begin_ns = cycles(140);      // C
+  out.stages.end_ns = 30;                 // fitted to F: "chain, ..."; C says 36 cycles of an empty body, and 250 to the add in the workers of 6eaa020
+  out.stages.report_ns = 700;             // fitted to F: "lookahead, another worker"; a word in its record (1850 when it was copied)
+  out.stages.spin_ns = 0;                 // C: a look takes 480 cycles in all, as the link model's read of an event
+  // Of the host of the day: F's arms of tiles, 63 to 68 ns a task where each decision is one task, 25 where it is four; less what steps take.
   out.scheduler.decision_ns = 57;
-  out.scheduler.message_ns = 3;
-  out.scheduler.op_ns = 9;  // F: "independent, copilot, tiles, ops of one task", 24.8 ns a task
+  out.scheduler.message_ns = 4;
+  out.scheduler.op_ns = 7;      // F: "independent, copilot, tiles, ops of one task", 33.5 ns a task
+  out.scheduler.ready_ns = 24;  // F: "independent, reactive, ..."
+  out.scheduler.run_ns = 4000;  // F: "independent, copilot, ops of one task", lists of eight tasks, 25 us a run
   return out;
 }
 

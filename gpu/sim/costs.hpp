@@ -26,6 +26,8 @@ struct SchedulerCosts {
   std::uint64_t decision_ns = 0;  // a run of tasks for one worker; of `reactive`, a task: chosen
   std::uint64_t op_ns = 0;        // another op than the task before: opened, closed
   std::uint64_t message_ns = 0;   // a task sent, and its answer taken in
+  std::uint64_t ready_ns = 0;     // of `reactive`, a task besides: found ready, from a mirror of the events
+  std::uint64_t run_ns = 0;       // a run begun: what stands between its client and the first decision
 };
 
 struct Costs {

@@ -43,9 +43,12 @@ class DecisionCount final : public DecisionSink {
  public:
   /// `each`: every task is decided for itself; else a run of tasks for one worker is.
   DecisionCount(const gpu::sim::SchedulerCosts& costs, bool each) : costs_(costs), each_(each) {}
-  void on_run_start(const RunSlot&) override { last_worker_ = last_op_ = ~0u; }
+  void on_run_start(const RunSlot&) override {
+    last_worker_ = last_op_ = ~0u;
+    due_ns_ += costs_.run_ns;
+  }
   void on_decision(const RunSlot&, const Decision& task, std::uint64_t) override {
-    due_ns_ += costs_.message_ns + (task.worker == last_worker_ && !each_ ? 0 : costs_.decision_ns) + (task.op == last_op_ ? 0 : costs_.op_ns);
+    due_ns_ += costs_.message_ns + (each_ ? costs_.ready_ns : 0) + (task.worker == last_worker_ && !each_ ? 0 : costs_.decision_ns) + (task.op == last_op_ ? 0 : costs_.op_ns);
     last_worker_ = task.worker;
     last_op_ = task.op;
   }
@@ -280,7 +283,7 @@ class SimEngine final : public RunEvents {
     setup.task_deadline_ns = options_.task_deadline_ns;
     setup.first_position = options_.first_position;
     setup.sinks[0] = sink_;
-    if (options_.costs.message_ns + options_.costs.decision_ns + options_.costs.op_ns > 0) setup.sinks[1] = &count_;
+    if (options_.costs.message_ns + options_.costs.decision_ns + options_.costs.op_ns + options_.costs.run_ns > 0) setup.sinks[1] = &count_;
     copilot_ = std::make_unique<Copilot<Atoms, gpu::sim::SimClock>>(setup, Atoms{&machine_}, gpu::sim::SimClock{&machine_});
   }
 

@@ -31,6 +31,8 @@ int main(int argc, char** argv) {
   app.add_option("--spin", stages.spin_ns, "Between two looks at an event")->capture_default_str();
   app.add_option("--decision", scheduler.decision_ns, "The scheduler, a decision")->capture_default_str();
   app.add_option("--op", scheduler.op_ns, "The scheduler, another op")->capture_default_str();
+  app.add_option("--ready", scheduler.ready_ns, "The scheduler, a task of `reactive` besides")->capture_default_str();
+  app.add_option("--run", scheduler.run_ns, "The scheduler, a run begun")->capture_default_str();
   app.add_option("--message", scheduler.message_ns, "The scheduler, a task and its answer")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   fmt::print("{:<64} {:>10} {:>10} {:>7}\n", "arm", "recorded", "predicted", "off");
