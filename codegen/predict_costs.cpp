@@ -15,7 +15,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.next_us = 0.2;          // dispatch: 324 M tasks a second of 132 workers are 0.4 us a task, with its record; half of it here
   costs.ends_us = 2;            // of chained runs: a signal behind the last task, and the first list of the next
   costs.other = {4.0, 0, 0};    // rope 4.7, a report of one word 3.3: what any body takes whose code and operands come from far
-  costs.few_rows = {1.0, 31.5e3, 0};  // 16 columns of 2,048 2.4 to 3.4, 32 of them 4.5, 64 9.3 to 10.7, 128 17.2; 16 of 8,192 8.2
+  costs.few_rows = {0.8, 33.5e3, 0};  // at 3656bc1: 16 columns of 2,048 2.8, of 8,192 7.9, 64 of 2,048 with two weights 16.2
   costs.block = {4.4, 33.8e3, 1.0e6};
   costs.attention = {3.5, 17e3, 0};   // attention_step.hpp: 65 positions 3.7, 256 of them, and what brings parts together, 6.5
   costs.rows = {2.6, 25e3, 0};         // a norm 3.0, argmax of 128,256 floats 24.1
