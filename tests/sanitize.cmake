@@ -15,7 +15,7 @@ function(ccks_add_sanitized name sanitizers)
   add_test(NAME ${name}.build COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sub_build.sh build ${dir} ${PROJECT_SOURCE_DIR} ${targets}
     -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_FLAGS_RELEASE=-O1 -g1" -DCCKS_SANITIZE=${sanitizers}
     -DCCKS_SUB_BUILD=ON -DCCKS_PREBUILT_DIR=${PROJECT_BINARY_DIR} -DCCKS_BUILD_TESTS=ON -DCCKS_BUILD_BENCH=OFF -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
-  set_tests_properties(${name}.build PROPERTIES LABELS stress TIMEOUT 1200 PROCESSORS 2 FIXTURES_SETUP ${name} COST 1000)
+  set_tests_properties(${name}.build PROPERTIES LABELS stress TIMEOUT 2400 PROCESSORS 2 FIXTURES_SETUP ${name} COST 1000)
   foreach(program IN LISTS programs)
     add_test(NAME ${name}.${program} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sub_build.sh run ${dir} ${program})
     set_tests_properties(${name}.${program} PROPERTIES LABELS stress TIMEOUT 600 PROCESSORS 2
