@@ -18,7 +18,7 @@ function(ccks_add_sanitized name sanitizers)
   set_tests_properties(${name}.build PROPERTIES LABELS stress TIMEOUT 2400 PROCESSORS 2 FIXTURES_SETUP ${name} COST 1000)
   foreach(program IN LISTS programs)
     add_test(NAME ${name}.${program} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sub_build.sh run ${dir} ${program})
-    set_tests_properties(${name}.${program} PROPERTIES LABELS stress TIMEOUT 600 PROCESSORS 2
+    set_tests_properties(${name}.${program} PROPERTIES LABELS stress TIMEOUT 1200 PROCESSORS 2
       FIXTURES_REQUIRED ${name} SKIP_RETURN_CODE 77)
   endforeach()
 endfunction()
