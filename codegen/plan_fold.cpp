@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "codegen/plan_internal.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "spec/view.hpp"
 
 namespace ccks::codegen {
@@ -26,7 +27,7 @@ class Folder {
       for (const std::size_t r : readers) fold(out_.ops[i], out_.ops[r]);
       gone[i] = !readers.empty();
     }
-    drop(gone);
+    drop_ops(out_, gone);
     return std::move(out_);
   }
 
@@ -93,16 +94,6 @@ class Folder {
     std::get<spec::MatmulAttrs>(product.attrs).norm = std::get<spec::RmsnormAttrs>(norm.attrs);
     product.inputs[0] = norm.inputs[0];
     product.inputs.push_back(norm.inputs[1]);
-  }
-  void drop(const std::vector<bool>& gone) {
-    std::vector<spec::Op> kept;
-    std::vector<spec::OpId> now;
-    for (std::size_t i = 0; i < gone.size(); ++i) {
-      now.push_back(static_cast<spec::OpId>(kept.size()));
-      if (!gone[i]) kept.push_back(std::move(out_.ops[i]));
-    }
-    out_.ops = std::move(kept);
-    for (spec::Report& report : out_.reports) report.op = now[report.op];
   }
 
   spec::Program out_;

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "codegen/plan_angles.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "spec/view.hpp"
 
 namespace ccks::codegen {
@@ -36,7 +37,7 @@ class Turner {
       fold(out_.ops[product], out_.ops[r]);
       gone[r] = true;
     }
-    drop(gone);
+    drop_ops(out_, gone);
   }
 
  private:
@@ -134,17 +135,6 @@ class Turner {
     }
     product.outputs[0] = std::move(out);
     product.inputs.insert(product.inputs.end() - (attrs.norm ? 1 : 0), std::move(table));
-  }
-
-  void drop(const std::vector<bool>& gone) {
-    std::vector<spec::Op> kept;
-    std::vector<spec::OpId> now;
-    for (std::size_t i = 0; i < gone.size(); ++i) {
-      now.push_back(static_cast<spec::OpId>(kept.size()));
-      if (!gone[i]) kept.push_back(std::move(out_.ops[i]));
-    }
-    out_.ops = std::move(kept);
-    for (spec::Report& report : out_.reports) report.op = now[report.op];
   }
 
   spec::Program& out_;

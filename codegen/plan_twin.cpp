@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ccks/wire/op_shape.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "spec/view.hpp"
 
 namespace ccks::codegen {
@@ -30,7 +31,7 @@ class TwinFolder {
       fold(out_.ops[i], out_.ops[other]);
       gone[i] = true;
     }
-    drop(gone);
+    drop_ops(out_, gone);
     return std::move(out_);
   }
 
@@ -131,17 +132,6 @@ class TwinFolder {
     rename(left.epilogue, own);
     rename(*left.twin, others);
     op.inputs = std::move(inputs);
-  }
-
-  void drop(const std::vector<bool>& gone) {
-    std::vector<spec::Op> kept;
-    std::vector<spec::OpId> now;
-    for (std::size_t i = 0; i < gone.size(); ++i) {
-      now.push_back(static_cast<spec::OpId>(kept.size()));
-      if (!gone[i]) kept.push_back(std::move(out_.ops[i]));
-    }
-    out_.ops = std::move(kept);
-    for (spec::Report& report : out_.reports) report.op = now[report.op];
   }
 
   spec::Program out_;

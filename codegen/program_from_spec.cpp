@@ -4,9 +4,7 @@
 #include "ccks/program.hpp"
 #include "codegen/check_plan.hpp"
 #include "codegen/plan_image.hpp"
-#include "codegen/plan_fold.hpp"
-#include "codegen/plan_split.hpp"
-#include "codegen/plan_twin.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "spec/parse.hpp"
 
 namespace ccks {
@@ -32,7 +30,7 @@ codegen::PlanOptions plan_options(const SpecOptions& options) {
 Result<Program> program_of(const spec::ParseResult& parsed, const SpecOptions& options) {
   if (!parsed.ok) return {ErrorCode::invalid_data, spec::format_diagnostics(parsed)};
   const codegen::PlanOptions plan = plan_options(options);
-  const spec::Program program = codegen::split_attention(codegen::fold_twins(codegen::fold_norms(parsed.program, plan), plan), plan);
+  const spec::Program program = codegen::rewrite_program(parsed.program, plan);
   auto image = codegen::make_plan(program, plan);
   if (!image) return image.status();
   CCKS_RETURN_IF_ERROR(codegen::check_plan(program, (*image)->view()).status());

@@ -14,9 +14,7 @@
 #include "codegen/emit_text.hpp"
 #include "codegen/emit_write.hpp"
 #include "codegen/explain_plan.hpp"
-#include "codegen/plan_fold.hpp"
-#include "codegen/plan_split.hpp"
-#include "codegen/plan_twin.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "codegen/viz_graph.hpp"
 #include "spec/parse.hpp"
 
@@ -121,7 +119,7 @@ int load(Arguments& args, Loaded& out) {
   plan.device = args.device;
   plan.workers = args.workers;
   plan.fold_norms = !args.no_fold;
-  out.parsed.program = codegen::split_attention(codegen::fold_twins(codegen::fold_norms(out.parsed.program, plan), plan), plan);
+  out.parsed.program = codegen::rewrite_program(out.parsed.program, plan);
   auto image = codegen::make_plan(out.parsed.program, plan);
   if (!image) return complain(args, image.status());
   out.image = *image;

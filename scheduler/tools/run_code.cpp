@@ -7,9 +7,7 @@
 
 #include "codegen/check_plan.hpp"
 #include "codegen/emit_sources.hpp"
-#include "codegen/plan_fold.hpp"
-#include "codegen/plan_split.hpp"
-#include "codegen/plan_twin.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "gpu/jit/jit.hpp"
 
 namespace ccks::run {
@@ -63,8 +61,7 @@ Result<Program> jit_program(const Options& options, const spec::Program& given, 
   plan_options.device = "cuda";
   plan_options.workers = target.workers;
   plan_options.fold_norms = !options.no_fold;
-  const spec::Program program =
-      codegen::split_attention(codegen::fold_twins(codegen::fold_norms(given, plan_options), plan_options), plan_options);
+  const spec::Program program = codegen::rewrite_program(given, plan_options);
   auto plan = codegen::make_plan(program, plan_options);
   if (!plan.ok()) return plan.status();
   CCKS_RETURN_IF_ERROR(codegen::check_plan(program, (*plan)->view()).status());
