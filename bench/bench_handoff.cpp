@@ -100,9 +100,9 @@ struct Times {
 using Image = std::span<const unsigned char>;
 
 /// Machine code alone, as the JIT makes it, where it is this GPU's; else what every GPU takes.
-std::span<const Image> images() {
-  static const Image all[] = {{ccks_image_handoff_worker, ccks_image_handoff_worker_end}, {ccks_image_graph_worker, ccks_image_graph_worker_end}};
-  return all;
+Image image_for(const DeviceInfo& info) {
+  if (info.architecture == CCKS_CUDA_NATIVE) return {ccks_image_handoff_worker, ccks_image_handoff_worker_end};
+  return {ccks_image_graph_worker, ccks_image_graph_worker_end};
 }
 
 Status hand_off(Engine& engine, const test::GraphPlan& plan, Image image, const HandoffOptions& options, Times& times) {
@@ -122,30 +122,15 @@ Status hand_off(Engine& engine, const test::GraphPlan& plan, Image image, const 
   return engine.handoff(plan.program(image.data()), kPatience).status();
 }
 
-/// An engine with workers of the first image that the GPU takes.
-Result<Engine> start(const test::GraphPlan& plan, Image& image) {
-  Status refused;
-  for (const Image& next : images()) {
-    auto device = open_device({.kind = "cuda"});
-    if (!device.ok()) return device.status();
-    auto engine = Engine::create(std::move(*device), plan.program(next.data()), {});
-    if (!engine.ok()) return engine.status();
-    refused = engine->start();
-    image = next;
-    if (refused.ok()) return engine;
-  }
-  return refused;
-}
-
 Status measure(const HandoffOptions& options) {
   auto device = open_device({.kind = "cuda"});
   if (!device.ok()) return device.status();
   const DeviceInfo info = (*device)->info();
-  device->reset();
   const test::GraphPlan plan = layers(info.workers);
-  Image image;
-  auto engine = start(plan, image);
+  const Image image = image_for(info);
+  auto engine = Engine::create(std::move(*device), plan.program(image.data()), {});
   if (!engine.ok()) return engine.status();
+  CCKS_RETURN_IF_ERROR(engine->start());
   Client client(*engine, plan);
   CCKS_RETURN_IF_ERROR(client.go_on(0, [&] { return client.submitted() >= kRateRuns / 4; }));
   const std::uint64_t start = now_ns();

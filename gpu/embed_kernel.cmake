@@ -2,18 +2,19 @@
 # same everywhere. Where no nvcc was found this file is not read: callers ask `if(COMMAND ccks_embed_kernel)`.
 set(CCKS_CUDA_GENCODE -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=compute_80
   CACHE STRING "What nvcc compiles the embedded kernels for: native code for Hopper, PTX for everything else")
-set(CCKS_CUDA_NATIVE -gencode arch=compute_90a,code=sm_90a
-  CACHE STRING "What nvcc compiles kernels for of which there is nothing but machine code")
+set(CCKS_CUDA_NATIVE sm_90a CACHE STRING "The architecture that nvcc compiles kernels for of which there is nothing but machine code")
 set(CCKS_CUDA_INCLUDE_DIRS ${CUDAToolkit_INCLUDE_DIRS} CACHE INTERNAL "Where <cuda.h> is")
 set(CCKS_NVCC ${CUDAToolkit_NVCC_EXECUTABLE} CACHE INTERNAL "nvcc of the toolkit that was found")
 
-# ccks_embed_kernel(TARGET SOURCE [NATIVE] [nvcc options]): compiles SOURCE, relative to the calling folder, to a fatbin, or to the machine
-# code that CCKS_CUDA_NATIVE names alone, as the JIT makes it, and embeds it in TARGET as the bytes from `ccks_image_<name of the file>` to `ccks_image_<name>_end`. TARGET is compiled with
-# CCKS_HAVE_CUDA and finds <cuda.h>. Not compressed: unpacking is 40 % of a load, and in a handoff workers stand still for it.
+# ccks_embed_kernel(TARGET SOURCE [NATIVE] [nvcc options]): compiles SOURCE, relative to the calling folder, to a fatbin, or to machine code
+# for CCKS_CUDA_NATIVE alone, as the JIT makes it, and embeds it in TARGET as the bytes from `ccks_image_<name of the file>` to
+# `ccks_image_<name>_end`. TARGET is compiled with CCKS_HAVE_CUDA and CCKS_CUDA_NATIVE (a string) and finds <cuda.h>. Not compressed:
+# unpacking is 40 % of a load, and in a handoff workers stand still for it.
 function(ccks_embed_kernel target source)
   cmake_parse_arguments(PARSE_ARGV 2 arg "NATIVE" "" "")
   if(arg_NATIVE)
-    set(form -cubin ${CCKS_CUDA_NATIVE})
+    string(REPLACE sm_ compute_ virtual ${CCKS_CUDA_NATIVE})
+    set(form -cubin -gencode arch=${virtual},code=${CCKS_CUDA_NATIVE})
   else()
     set(form -fatbin --no-compress ${CCKS_CUDA_GENCODE})
   endif()
@@ -46,6 +47,6 @@ asm(R"(
     set_source_files_properties(${embed} PROPERTIES OBJECT_DEPENDS ${fatbin})
   endif()
   target_sources(${target} PRIVATE ${embed})
-  target_compile_definitions(${target} PRIVATE CCKS_HAVE_CUDA)
+  target_compile_definitions(${target} PRIVATE CCKS_HAVE_CUDA CCKS_CUDA_NATIVE="${CCKS_CUDA_NATIVE}")
   target_include_directories(${target} SYSTEM PRIVATE ${CCKS_CUDA_INCLUDE_DIRS})
 endfunction()
