@@ -28,6 +28,8 @@ struct SchedulerCosts {
   std::uint64_t message_ns = 0;   // a task sent, and its answer taken in
   std::uint64_t ready_ns = 0;     // of `reactive`, a task besides: found ready, from a mirror of the events
   std::uint64_t run_ns = 0;       // a run begun: what stands between its client and the first decision
+
+  bool decides() const { return decision_ns + op_ns + message_ns + ready_ns + run_ns > 0; }
 };
 
 struct Costs {

@@ -283,7 +283,7 @@ class SimEngine final : public RunEvents {
     setup.task_deadline_ns = options_.task_deadline_ns;
     setup.first_position = options_.first_position;
     setup.sinks[0] = sink_;
-    if (options_.costs.message_ns + options_.costs.decision_ns + options_.costs.op_ns + options_.costs.run_ns > 0) setup.sinks[1] = &count_;
+    if (options_.costs.decides()) setup.sinks[1] = &count_;
     copilot_ = std::make_unique<Copilot<Atoms, gpu::sim::SimClock>>(setup, Atoms{&machine_}, gpu::sim::SimClock{&machine_});
   }
 
