@@ -22,14 +22,10 @@ sys.dont_write_bytecode = True
 import llama_check  # noqa: E402
 import numpy  # noqa: E402
 import torch  # noqa: E402
+from micro import percentile  # noqa: E402
 
 ROOT = llama_check.ROOT
 BYTES_PER_US = 4.67e6  # what an H200 reads at most
-
-
-def percentile(values, p):
-    ordered = sorted(values)
-    return ordered[min(len(ordered), max(1, -int(-p * len(ordered) // 1))) - 1]
 
 
 def bytes_of_step(model, context, batch):

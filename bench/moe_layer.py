@@ -17,6 +17,8 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
+from micro import as_graph, percentile  # noqa: E402
+
 try:
     import numpy
     import torch
@@ -107,31 +109,10 @@ def grouped(args, weights):
     return run
 
 
-def as_graph(function):
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            function()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = function()
-
-    def replay():
-        graph.replay()
-        return result
-    return replay
-
-
-def percentile(values, p):
-    ordered = sorted(values)
-    return ordered[min(len(ordered), max(1, -int(-p * len(ordered) // 1))) - 1]
-
-
 def torch_line(how, run, x, want, sure, runs):
     def once():
         return run(x)
-    function = as_graph(once) if how == "graph" else once
+    function = as_graph(torch, once) if how == "graph" else once
     wrong = difference(function(), want, sure)
     times = []
     for _ in range(runs + 5):
