@@ -110,4 +110,9 @@ wire::FaultCode run_streamed(const wire::RunFrame& frame, const wire::OpParams& 
   return fault;
 }
 
+/// The body of products that reads dtypes and code from the frame. It is large, so it is compiled once, in emulated_stream.cpp.
+struct ProductsByFrame;
+template <>
+wire::FaultCode run_streamed<ProductsByFrame>(const wire::RunFrame& frame, const wire::OpParams& op);
+
 }  // namespace ccks::worker::test

@@ -27,9 +27,9 @@ class WarpBlock {
   void run(const std::function<void(wire::u32)>& body) {
     body_ = &body;
     for (wire::u32 lane = 0; lane < kLanes; ++lane) {
-      stacks_[lane].resize(kStackBytes);
+      if (stacks_[lane] == nullptr) stacks_[lane] = std::make_unique_for_overwrite<char[]>(kStackBytes);
       getcontext(&lanes_[lane]);
-      lanes_[lane].uc_stack.ss_sp = stacks_[lane].data();
+      lanes_[lane].uc_stack.ss_sp = stacks_[lane].get();
       lanes_[lane].uc_stack.ss_size = kStackBytes;
       lanes_[lane].uc_link = nullptr;
       const auto self = reinterpret_cast<std::uintptr_t>(this);
@@ -106,7 +106,7 @@ class WarpBlock {
 
   const std::function<void(wire::u32)>* body_ = nullptr;
   std::unique_ptr<Scratch> scratch_;
-  std::vector<char> stacks_[kLanes];
+  std::unique_ptr<char[]> stacks_[kLanes];
   ucontext_t lanes_[kLanes], caller_;
   bool done_[kLanes] = {};
   double slots_[kLanes];
@@ -217,6 +217,26 @@ class EmulatedWarps {
   WarpBlock& block_;
   wire::u32 lane_;
 };
+
+/// Runs tiles 0 to `tiles` of an op by Op, a body for warps, on one block; a fault, or none.
+template <class Op>
+wire::FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tiles) {
+  WarpBlock block;
+  wire::FaultCode fault = wire::FaultCode::none;
+  block.run([&](wire::u32 lane) {
+    EmulatedWarps lanes(block, lane);
+    for (wire::u32 tile = 0; tile < tiles; ++tile) {
+      const wire::FaultCode f = Op::run(lanes, frame, op, tile);
+      if (f != wire::FaultCode::none) fault = f;
+      lanes.sync();
+    }
+  });
+  return fault;
+}
+template <class Op>
+wire::FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op) {
+  return run_on_warps<Op>(frame, op, op.tile_count);
+}
 
 /// EmulatedWarps with more scratch, into which copies go on in the background: what is copied is not there, but poison, until it has been waited for.
 class RoomyWarps : public EmulatedWarps {

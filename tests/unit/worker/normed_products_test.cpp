@@ -111,21 +111,6 @@ TEST(NormedProducts, OfRowsThatLieAnyhow) {
   }
 }
 
-template <class Op>
-FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op) {
-  WarpBlock block;
-  FaultCode fault = FaultCode::none;
-  block.run([&](u32 lane) {
-    EmulatedWarps lanes(block, lane);
-    for (u32 tile = 0; tile < op.tile_count; ++tile) {
-      const FaultCode f = Op::run(lanes, frame, op, tile);
-      if (f != FaultCode::none) fault = f;
-      lanes.sync();
-    }
-  });
-  return fault;
-}
-
 using Add = Code<Ins<ExprOp::arg_f, 3, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 3, 3, 1, 0>>;
 template <i32 kM, i32 kN>
 using Rows = Window<1, 1, kM, kN, kM * kN, kM * kN, kN, 1, wire::kOperandContiguous>;

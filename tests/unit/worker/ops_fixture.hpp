@@ -197,16 +197,31 @@ class Bench {
   using Want = std::function<double(std::size_t, const Index&)>;
   void check(OpCode kind, std::size_t inputs, const Want& want, double tolerance = 2e-5) {
     const std::vector<std::uint64_t> before = arena;
+    std::vector<std::vector<double>> wanted;
+    for (std::size_t o = inputs; o < operands.size(); ++o) wanted.push_back(values_of(operands[o], [&](const Index& c) { return want(o - inputs, c); }));
     for (const Machine machine : {Machine::host, Machine::host_small_scratch, Machine::emulated, Machine::emulated_warps}) {
       SCOPED_TRACE("machine " + std::to_string(static_cast<int>(machine)) + describe());
       arena = before;
       ASSERT_EQ(run(machine, kind, inputs), FaultCode::none);
-      for (std::size_t o = inputs; o < operands.size(); ++o) compare(operands[o], o - inputs, want, tolerance);
+      for (std::size_t o = inputs; o < operands.size(); ++o) compare(operands[o], wanted[o - inputs], tolerance);
       for (std::size_t o = inputs; o < operands.size(); ++o) restore(operands[o], before);
       ASSERT_EQ(arena == before, true) << "bytes outside of the outputs changed";
       if (testing::Test::HasFailure()) return;
     }
     arena = before;
+  }
+
+  /// Each value of `out` is within `tolerance` of `want(c)`, times the largest that is wanted.
+  void expect_near(const Tensor& out, const std::function<double(const Index&)>& want, double tolerance) {
+    const std::vector<double> wanted = values_of(out, want);
+    double largest = 0;
+    for (const double w : wanted) largest = std::max(largest, std::abs(w));
+    const double* next = wanted.data();
+    each(out.dim, [&](const Index& c) {
+      const double w = *next++;
+      if (testing::Test::HasFailure()) return;
+      EXPECT_NEAR(get(out, c), w, tolerance * largest) << c[0] << " " << c[1] << " " << c[2] << " " << c[3] << describe();
+    });
   }
 
   std::string describe() const {
@@ -238,30 +253,24 @@ class Bench {
   }
 
   static double resolution(Dtype d) { return d == Dtype::bf16 ? 0x1.01p-8 : d == Dtype::f16 ? 0x1.01p-11 : 0; }
-  void compare(const Tensor& t, std::size_t output, const Want& want, double tolerance) {
+  static std::vector<double> values_of(const Tensor& t, const std::function<double(const Index&)>& value) {
+    std::vector<double> values;
+    each(t.dim, [&](const Index& c) { values.push_back(value(c)); });
+    return values;
+  }
+  void compare(const Tensor& t, const std::vector<double>& wanted, double tolerance) {
     double squares = 0, n = 0;
-    each(t.dim, [&](const Index& c) {
-      const double w = want(output, c);
+    for (const double w : wanted)
       if (std::isfinite(w)) squares += w * w, n += 1;
-    });
     const double scale = n > 0 ? std::sqrt(squares / n) : 0;
+    const double* next = wanted.data();
     each(t.dim, [&](const Index& c) {
-      if (testing::Test::HasFailure()) return;
-      const double w = want(output, c), g = get(t, c);
-      SCOPED_TRACE("at " + std::to_string(c[0]) + " " + std::to_string(c[1]) + " " + std::to_string(c[2]) + " " +
-                   std::to_string(c[3]));
-      if (std::isnan(w)) {
-        EXPECT_TRUE(std::isnan(g)) << "got " << g;
-        return;
-      }
-      if (!wire::dtype_is_float(t.dtype)) {
-        EXPECT_EQ(g, w);
-        return;
-      }
-      if (w == g) return;
-      const double allowed = tolerance * std::max(std::abs(w), scale) + resolution(t.dtype) * std::abs(w) +
-                             (t.dtype == Dtype::f16 ? 0x1p-24 : 0);
-      EXPECT_LE(std::abs(w - g), allowed) << "got " << g << " want " << w;
+      const double w = *next++, g = get(t, c);
+      if (w == g || (std::isnan(w) && std::isnan(g)) || testing::Test::HasFailure()) return;
+      const double allowed = !wire::dtype_is_float(t.dtype) ? 0
+                                                            : tolerance * std::max(std::abs(w), scale) + resolution(t.dtype) * std::abs(w) +
+                                                                  (t.dtype == Dtype::f16 ? 0x1p-24 : 0);
+      EXPECT_LE(std::abs(w - g), allowed) << "at " << c[0] << " " << c[1] << " " << c[2] << " " << c[3] << ": got " << g << " want " << w;
     });
   }
   void restore(const Tensor& t, const std::vector<std::uint64_t>& before) {

@@ -6,21 +6,6 @@
 namespace ccks::worker::test {
 namespace {
 
-template <class Op>
-FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op, u32 tiles) {
-  WarpBlock block;
-  FaultCode fault = FaultCode::none;
-  block.run([&](u32 lane) {
-    EmulatedWarps lanes(block, lane);
-    for (u32 tile = 0; tile < tiles; ++tile) {
-      const FaultCode f = Op::run(lanes, frame, op, tile);
-      if (f != FaultCode::none) fault = f;
-      lanes.sync();
-    }
-  });
-  return fault;
-}
-
 // As a worker copies it: operands behind the op, with addresses.
 struct Copied {
   wire::OpParams op;
@@ -46,7 +31,7 @@ void compare(Bench& b, OpCode kind, std::size_t inputs) {
       EXPECT_EQ(Shaped::params().flags & (wire::kOpFlat | wire::kOpVectors), op.flags & (wire::kOpFlat | wire::kOpVectors));
       const Copied copy(frame, op);
       const wire::OpParams& from = copied ? copy.op : op;
-      return shaped ? run_on_warps<Shaped>(frame, from, op.tile_count) : run_on_warps<Typed>(frame, from, op.tile_count);
+      return shaped ? run_on_warps<Shaped>(frame, from) : run_on_warps<Typed>(frame, from);
     });
   };
   const auto empty = b.memory();
@@ -156,7 +141,7 @@ void check_matrix_units(std::uint32_t seed, int m, int k, int n, int tile_m, int
   b.tiles(shape, {1, 1, tile_m, tile_n});
   ASSERT_EQ(b.run_by(OpCode::matmul, 3, [&](const auto& frame, const auto& op) {
     EXPECT_NE(op.flags & wire::kOpVectors, 0) << b.describe();
-    return run_on_warps<TypedOp<OpCode::matmul, Double, D, D, D, D>>(frame, op, op.tile_count);
+    return run_on_warps<TypedOp<OpCode::matmul, Double, D, D, D, D>>(frame, op);
   }), FaultCode::none);
   for (int c = 0; c < 2 * m * n; ++c) {
     const int batch = c / (m * n), i = c / n % m, j = c % n;

@@ -55,7 +55,7 @@ void check(std::uint32_t seed, int m, int k, int n, int tile_m, int tile_n) {
   Product product(seed, D, m, k, n, tile_m, tile_n);
   product.check<TypedOp<OpCode::matmul, Sum, D, D, D, D>>();
   if (testing::Test::HasFailure()) return;
-  product.check<GenericOps>();
+  product.check<ProductsByFrame>();
 }
 
 TEST(Streamed, GivesTheSums) {
@@ -105,7 +105,7 @@ void check_normed(std::uint32_t seed, int m, int k, int n) {
 
 TEST(Streamed, RowsMayBeNormedFirst) {
   check_normed<Dtype::bf16, TypedOp<OpCode::matmul, Normed<Code<>>, Dtype::bf16, Dtype::bf16, Dtype::bf16, Dtype::bf16>>(330, 3, 520, 16);
-  check_normed<Dtype::f16, GenericOps>(331, 2, 776, 24);
+  check_normed<Dtype::f16, ProductsByFrame>(331, 2, 776, 24);
 }
 
 wire::u8 flags_of(Product& product) {

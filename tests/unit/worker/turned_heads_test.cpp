@@ -82,26 +82,11 @@ struct TurnedProduct {
   FaultCode run_on_warps() {
     return b.run_by(OpCode::matmul, inputs(), [&](const wire::RunFrame& frame, const wire::OpParams& op) {
       EXPECT_NE(op.flags & wire::kOpVectors, 0) << b.describe();
-      WarpBlock block;
-      FaultCode fault = FaultCode::none;
-      block.run([&](u32 lane) {
-        EmulatedWarps lanes(block, lane);
-        for (u32 tile = 0; tile < op.tile_count; ++tile) {
-          const FaultCode f = Op::run(lanes, frame, op, tile);
-          if (f != FaultCode::none) fault = f;
-          lanes.sync();
-        }
-      });
-      return fault;
+      return test::run_on_warps<Op>(frame, op);
     });
   }
   void expect_right() {
-    double scale = 0;
-    Bench::each(out.dim, [&](const Index& c) { scale = std::max(scale, std::abs(want(c))); });
-    Bench::each(out.dim, [&](const Index& c) {
-      if (testing::Test::HasFailure()) return;
-      EXPECT_NEAR(b.get(out, c), want(c), tolerance() * scale) << c[0] << " " << c[1] << " " << c[2] << " " << c[3] << b.describe();
-    });
+    b.expect_near(out, [&](const Index& c) { return want(c); }, tolerance());
   }
 
   Bench b;
@@ -124,7 +109,7 @@ TEST(TurnedHeads, ThroughARing) {
   std::uint32_t seed = 730;
   for (const Heads& h : {Heads{2, 32, 1, 1304, 1, 8}, Heads{3, 16, 2, 520, 2, 16}, Heads{1, 32, 8, 776, 4, 32, 8}}) {
     TurnedProduct plain(seed++, Dtype::bf16, h, false);
-    ASSERT_EQ(plain.run_streamed<GenericOps>(), FaultCode::none);
+    ASSERT_EQ(plain.run_streamed<ProductsByFrame>(), FaultCode::none);
     plain.expect_right();
     TurnedProduct normed(seed++, Dtype::bf16, h, true);
     using Op = TypedOp<OpCode::matmul, Roped<Normed<Code<>>>, Dtype::bf16, Dtype::bf16, Dtype::f32, Dtype::bf16, Dtype::bf16>;

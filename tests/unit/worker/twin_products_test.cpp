@@ -87,26 +87,11 @@ struct TwinProduct {
   FaultCode run_on_warps() {
     return b.run_by(OpCode::matmul, inputs(), [&](const wire::RunFrame& frame, const wire::OpParams& op) {
       EXPECT_NE(op.flags & wire::kOpVectors, 0) << b.describe();
-      WarpBlock block;
-      FaultCode fault = FaultCode::none;
-      block.run([&](u32 lane) {
-        EmulatedWarps lanes(block, lane);
-        for (u32 tile = 0; tile < op.tile_count; ++tile) {
-          const FaultCode f = Op::run(lanes, frame, op, tile);
-          if (f != FaultCode::none) fault = f;
-          lanes.sync();
-        }
-      });
-      return fault;
+      return test::run_on_warps<Op>(frame, op);
     });
   }
   void expect_right() {
-    double scale = 0;
-    Bench::each(out.dim, [&](const Index& c) { scale = std::max(scale, std::abs(want(c))); });
-    Bench::each(out.dim, [&](const Index& c) {
-      if (testing::Test::HasFailure()) return;
-      EXPECT_NEAR(b.get(out, c), want(c), tolerance() * scale) << c[2] << " " << c[3] << b.describe();
-    });
+    b.expect_near(out, [&](const Index& c) { return want(c); }, tolerance());
   }
 
   Bench b;
@@ -129,10 +114,10 @@ TEST(TwinProducts, ThroughARing) {
   std::uint32_t seed = 830;
   for (const Size& s : {Size{1, 1304, 64, 1, 32}, Size{2, 520, 24, 2, 24}, Size{8, 776, 40, 4, 20}, Size{3, 2048, 12, 3, 12}}) {
     TwinProduct plain(seed++, Dtype::bf16, s, false);
-    ASSERT_EQ(plain.run_streamed<GenericOps>(), FaultCode::none);
+    ASSERT_EQ(plain.run_streamed<ProductsByFrame>(), FaultCode::none);
     plain.expect_right();
     TwinProduct unscaled(seed++, Dtype::f16, s, true, true);
-    ASSERT_EQ(unscaled.run_streamed<GenericOps>(), FaultCode::none);
+    ASSERT_EQ(unscaled.run_streamed<ProductsByFrame>(), FaultCode::none);
     unscaled.expect_right();
     TwinProduct normed(seed++, Dtype::bf16, s, true);
     using Op = TypedOp<OpCode::matmul, Normed<Twinned<Scaled, Gated>>, Dtype::bf16, Dtype::bf16, Dtype::bf16, Dtype::bf16, Dtype::bf16, Dtype::bf16,
