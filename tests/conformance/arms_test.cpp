@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "ccks/worker/host_entry.hpp"
+#include "tests/paths.hpp"
 #include "tests/support/engine_runs.hpp"
 
 namespace ccks::test {

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/paths.hpp"
+
 namespace ccks::test {
 namespace {
 

@@ -10,6 +10,8 @@
 #include <map>
 #include <string>
 
+#include "tests/paths.hpp"
+
 namespace ccks::test {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "tests/paths.hpp"
 #include "tests/support/engine_runs.hpp"
 
 namespace {

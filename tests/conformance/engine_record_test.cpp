@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "scheduler/record.hpp"
+#include "tests/paths.hpp"
 #include "tests/support/engine_runs.hpp"
 
 namespace ccks::test {

@@ -5,6 +5,7 @@
 
 #include "scheduler/tools/run_session.hpp"
 #include "spec/parse.hpp"
+#include "tests/paths.hpp"
 #include "tests/support/examples.hpp"
 #include "tests/support/ways.hpp"
 

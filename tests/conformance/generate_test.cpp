@@ -14,6 +14,7 @@
 #include "scheduler/tools/run_data.hpp"
 #include "spec/parse.hpp"
 #include "spec/reference.hpp"
+#include "tests/paths.hpp"
 
 namespace ccks::test {
 namespace {

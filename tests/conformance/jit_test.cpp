@@ -7,6 +7,7 @@
 
 #include "gpu/jit/jit.hpp"
 #include "scheduler/tools/run_session.hpp"
+#include "tests/paths.hpp"
 #include "tests/support/examples.hpp"
 
 namespace ccks::test {

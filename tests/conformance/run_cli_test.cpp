@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/paths.hpp"
+
 namespace ccks::test {
 namespace {
 

@@ -6,6 +6,7 @@
 
 #include "ccks/wire/ring.hpp"
 #include "scheduler/tools/sim_engine.hpp"
+#include "tests/paths.hpp"
 #include "tests/support/engine_graph.hpp"
 
 namespace ccks::test::sim {

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "scheduler/tools/run_session.hpp"
+#include "tests/paths.hpp"
 #include "tests/support/random_program.hpp"
 
 namespace ccks::run {

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/paths.hpp"
+
 namespace ccks::test {
 
 struct Example {

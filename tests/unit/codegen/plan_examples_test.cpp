@@ -5,6 +5,7 @@
 
 #include "codegen/check_plan.hpp"
 #include "spec/parse.hpp"
+#include "tests/paths.hpp"
 #include "tests/unit/codegen/plan_fixture.hpp"
 
 namespace ccks::codegen {

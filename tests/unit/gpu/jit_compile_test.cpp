@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include "tests/paths.hpp"
 #include "tests/unit/gpu/jit_fixture.hpp"
 
 namespace ccks::gpu {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "spec/parse.hpp"
+#include "tests/paths.hpp"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define CCKS_TEST_SANITIZED 1

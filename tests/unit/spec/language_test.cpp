@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "spec/parse.hpp"
+#include "tests/paths.hpp"
 
 namespace ccks::spec {
 namespace {

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "spec/ops.hpp"
+#include "tests/paths.hpp"
 
 namespace ccks::spec {
 namespace {
