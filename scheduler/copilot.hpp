@@ -431,16 +431,22 @@ class Copilot {
     bool any = false;
     for (std::size_t i = 0; i < runs.size();) {
       RunSlot& run = slot(runs[i]);
-      if (!run.all_sent || run.outstanding != 0) {
+      if (!run.all_sent || run.outstanding != 0 || stands_behind(run, i)) {
         ++i;
         continue;
       }
-      runs[i] = runs.back();
-      runs.pop_back();
+      runs.erase(runs.begin() + static_cast<std::ptrdiff_t>(i));  // they stay in the order in which they began
       any = true;
       finish(run);
     }
     return any;
+  }
+
+  /// Whether a run that began before the `at`th is still under way on its state: the records of the later one may come first, and
+  /// whether that is wanted is known once the earlier has ended.
+  bool stands_behind(const RunSlot& run, std::size_t at) {
+    if (!setup_.tables->chained()) return false;
+    return std::any_of(active().begin(), active().begin() + static_cast<std::ptrdiff_t>(at), [&](std::uint32_t other) { return slot(other).state_id == run.state_id; });
   }
 
   void finish(RunSlot& run) {

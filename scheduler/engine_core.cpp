@@ -81,11 +81,9 @@ Status EngineCore::check_code(const Program& program) const {
   return {ErrorCode::unsupported, "arm gpu_queue: the program's workers were made without ready queues"};
 }
 
-// Policies that look at events on the host, or at what was decided before, would have to know of the turn.
 bool EngineCore::chains() const {
-  const bool decided = policy_kind_ == PolicyKind::fixed || policy_kind_ == PolicyKind::lookahead;
   const bool records = !options_.record_path.empty() || !options_.replay_path.empty();
-  return options_.chain_states && arm_has_workers(arm_) && arm_ != Arm::gpu_queue && decided && !records;
+  return options_.chain_states && arm_has_workers(arm_) && arm_ != Arm::gpu_queue && decides_ahead(policy_kind_) && !records;
 }
 
 // A replay is a policy of its own; what it replays decides whether the frames hold lists.

@@ -147,6 +147,9 @@ Result<PolicyKind> parse_policy(std::string_view name);
 const char* policy_name(PolicyKind kind);
 /// What `kind` sends as lists where `asked` is wanted: static has it all, reactive has no use for any.
 Spine spine_of(PolicyKind kind, Spine asked);
+/// Whether runs of one state may follow each other on the device (PlanTables::turn_event): a policy that looks at events on the
+/// host, or at what was decided before, would have to know of the turn.
+inline bool decides_ahead(PolicyKind kind) { return kind == PolicyKind::fixed || kind == PolicyKind::lookahead; }
 std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, std::uint32_t slots);
 
 /// append_lists starts all lists of open `stretch`, list l on worker run.worker_base + l. All or nothing: a worker without

@@ -18,7 +18,7 @@ void clear_links(const wire::WorkerParams& params) {
 }
 
 // Some of its signals are there and some are not: their sum is known only for a run that has ended.
-Status spend_run(Device& device, RunSlot& run) {
+Status spend_run(Device& device, const PlanTables& tables, RunSlot& run) {
   // A run that waits for its state has no epoch of its own yet.
   const bool begun = run.state.peek() >= static_cast<std::uint32_t>(RunState::running);
   if (begun && run.next_epoch == run.epoch) run.next_epoch = run.epoch + 1;
@@ -38,7 +38,9 @@ Status spend_run(Device& device, RunSlot& run) {
     const std::uint64_t at = run.memory.events + std::uint64_t{signal.event_first} * sizeof(std::uint32_t);
     CCKS_RETURN_IF_ERROR(device.write(at, values.data(), values.size() * sizeof(std::uint32_t)));
   }
-  return {};
+  if (!tables.chained()) return {};
+  const std::uint32_t turn = bases[tables.turn_event] + (run.next_epoch - frame.epoch0) * tables.workers;
+  return device.write(run.memory.events + std::uint64_t{tables.turn_event} * sizeof(turn), &turn, sizeof(turn));
 }
 
 }  // namespace ccks::scheduler

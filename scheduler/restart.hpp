@@ -12,6 +12,6 @@ namespace ccks::scheduler {
 void clear_links(const wire::WorkerParams& params);
 
 /// The run in `run` is lost: its epoch is spent, and each event of the slot is put where the slot's next run expects it.
-Status spend_run(Device& device, RunSlot& run);
+Status spend_run(Device& device, const PlanTables& tables, RunSlot& run);
 
 }  // namespace ccks::scheduler

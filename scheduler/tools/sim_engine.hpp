@@ -23,6 +23,8 @@ struct SimEngineOptions {
   PolicyKind policy = PolicyKind::lookahead;
   Spine spine = Spine::fitting;
   std::uint32_t slots = 4;
+  std::uint32_t states = 1;          // instances of what the program keeps
+  bool chain_states = false;         // EngineOptions::chain_states, for policies that may
   std::uint32_t inbox_slots = kInboxSlots;
   std::uint32_t outbox_slots = kOutboxSlots;
   std::uint32_t trace_slots = 0;
@@ -81,11 +83,13 @@ class SimEngine final : public RunEvents {
         count_(options.costs, options.policy == PolicyKind::reactive) {}
 
   Status set_up(const plan::PlanView& plan) {
-    Result<PlanTables> tables = make_plan_tables(plan, device_.info().workers, spine_of(options_.policy, options_.spine));
+    Result<PlanTables> tables = make_plan_tables(plan, device_.info().workers, spine_of(options_.policy, options_.spine),
+                                                 false, options_.chain_states && decides_ahead(options_.policy));
     if (!tables.ok()) return tables.status();
     tables_ = std::move(*tables);
     EngineOptions engine;
     engine.slots = options_.slots;
+    engine.states = options_.states;
     engine.trace_records = options_.trace_slots;
     engine.spin_deadline = std::chrono::nanoseconds(options_.spin_deadline_ns);
     engine.heartbeat_limit = std::chrono::nanoseconds(options_.heartbeat_limit_ns);
@@ -104,6 +108,8 @@ class SimEngine final : public RunEvents {
       slots_[i].progress.reserve(tables_);
       free_.push_back(i);
     }
+    held_.assign(options_.slots, 0);
+    let_go_.assign(options_.slots, false);
     begin_rings();
     memory_.params.scratch_bytes = std::max(memory_.params.scratch_bytes, options_.scratch_bytes);
     policy_ = make_policy(options_.policy, tables_, options_.slots);
@@ -122,18 +128,28 @@ class SimEngine final : public RunEvents {
   // ---- clients -----------------------------------------------------------------------------------------------------
   bool has_free_slot() const { return !free_.empty(); }
   /// A slot of the client's own, its frame built for `symbols`; inputs may be written until submit(). Only where one is free.
-  Result<RunSlot*> acquire(std::span<const std::int64_t> symbols) {
+  Result<RunSlot*> acquire(std::span<const std::int64_t> symbols, std::uint32_t state = 0) {
     RunSlot& run = slots_[free_.back()];
     std::vector<std::int64_t> dims(tables_.plan.dims.size());
     CCKS_RETURN_IF_ERROR(evaluate_plan(tables_.plan, symbols, dims));
     if (!run.instance.matches(symbols)) {
-      CCKS_RETURN_IF_ERROR(run.instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, memory_.states, run.next_epoch));
+      CCKS_RETURN_IF_ERROR(run.instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, memory_.state(state), run.next_epoch));
       const std::span<const std::byte> frame = run.instance.frame();
       CCKS_RETURN_IF_ERROR(device_.write(run.memory.frame, frame.data(), frame.size()));
+    } else if (const std::uint64_t at = memory_.state(state); run.instance.state() != at) {
+      run.instance.set_state(at);
+      CCKS_RETURN_IF_ERROR(device_.write(run.memory.frame + offsetof(wire::RunFrame, state), &at, sizeof(at)));
     }
+    run.state_id = state;
+    run.unless.run = nullptr;
     free_.pop_back();
     being_made_ = &run;
     return &run;
+  }
+  /// `run` is acquired and hangs on a report of `on`, whose slot nobody else gets before `run` has ended: RunRequest::unless.
+  void hang_on(RunSlot& run, const RunSlot& on, std::uint32_t report, std::vector<std::int32_t> values) {
+    run.unless = {&on, report, std::move(values)};
+    ++held_[on.index];
   }
   void submit(RunSlot& run, std::uint64_t deadline_ns = 0) {
     run.submit_ns = machine_.now();
@@ -181,13 +197,18 @@ class SimEngine final : public RunEvents {
     for (std::uint32_t i = 0; i < options_.slots; ++i) {
       if (lost[i]) lose(slots_[i], left.ok());
     }
-    if (!left.ok()) return give_up(waiting), left;
+    if (!left.ok()) {
+      std::erase_if(waiting, [&](const Submission& item) { return bool{lost[item.index]}; });
+      return give_up(waiting), left;
+    }
     giving_up_ = false;
     clear_links(memory_.params);
     options_.first_position = 0;
     policy_ = make_policy(options_.policy, tables_, options_.slots);
     make_copilot();
-    for (const Submission& item : waiting) submissions_.push(item);
+    for (const Submission& item : waiting) {
+      if (!lost[item.index]) submissions_.push(item);
+    }
     CCKS_RETURN_IF_ERROR(device_.launch(WorkerImage(), memory_.params));
     scheduler_ = machine_.explorer().add("scheduler", gpu::sim::Side::host, [this] { scheduler_main(); }, scheduler_);
     machine_.memory().renew(scheduler_);
@@ -218,7 +239,9 @@ class SimEngine final : public RunEvents {
   }
   void run_released(RunSlot& run) override {
     runs_.run_released(run);
-    free_.push_back(run.index);
+    if (const RunSlot* on = std::exchange(run.unless.run, nullptr); on != nullptr) --held_[on->index], offer(on->index);
+    let_go_[run.index] = true;
+    offer(run.index);
   }
   void fence_reached(StateFence&) override {}
   void engine_failed(ErrorCode code, const char* message) override {
@@ -245,12 +268,19 @@ class SimEngine final : public RunEvents {
     }
   }
 
-  // Runs that neither wait for a scheduler nor have ended and been let go.
+  // Runs that neither wait for a scheduler nor have ended and been let go, and those that wait behind one of them.
   std::vector<bool> lost_runs(const std::vector<Submission>& waiting) const {
     std::vector<bool> lost(options_.slots, true);
     for (const std::uint32_t index : free_) lost[index] = false;
     for (const Submission& item : waiting) lost[item.index] = false;
-    for (const RunSlot& run : slots_) lost[run.index] = lost[run.index] && !run_is_being_made(run);
+    for (const RunSlot& run : slots_) lost[run.index] = lost[run.index] && !let_go_[run.index] && !run_is_being_made(run);
+    // What a state is after half a run nobody knows: runs behind it must not go on from there.
+    std::vector<bool> spoilt(options_.states, false);
+    for (const RunSlot& run : slots_) {
+      const bool ended = run.state.peek() >= static_cast<std::uint32_t>(RunState::done);
+      if (tables_.plan.state_bytes > 0 && lost[run.index] && !ended) spoilt[run.state_id] = true;
+    }
+    for (const Submission& item : waiting) lost[item.index] = spoilt[slots_[item.index].state_id];
     return lost;
   }
   bool run_is_being_made(const RunSlot& run) const { return being_made_ == &run; }
@@ -260,13 +290,20 @@ class SimEngine final : public RunEvents {
   }
 
   void lose(RunSlot& run, bool workers_left) {
-    if (workers_left) (void)spend_run(device_, run);
+    if (workers_left) (void)spend_run(device_, tables_, run);
     if (run.state.peek() < static_cast<std::uint32_t>(RunState::done)) {
       run.code = ErrorCode::internal;
       std::strncpy(run.message, "the scheduler was lost while it had this run", sizeof(run.message) - 1);
       run_ended(run);
     }
     run_released(run);
+  }
+
+  /// A slot that the scheduler has let go is free once no run hangs on it.
+  void offer(std::uint32_t slot) {
+    if (!let_go_[slot] || held_[slot] != 0) return;
+    let_go_[slot] = false;
+    free_.push_back(slot);
   }
 
   void make_copilot() {
@@ -282,6 +319,8 @@ class SimEngine final : public RunEvents {
     setup.params = memory_.params;
     setup.task_deadline_ns = options_.task_deadline_ns;
     setup.first_position = options_.first_position;
+    setup.states = options_.states;
+    setup.stateful = tables_.plan.state_bytes > 0;
     setup.sinks[0] = sink_;
     if (options_.costs.decides()) setup.sinks[1] = &count_;
     copilot_ = std::make_unique<Copilot<Atoms, gpu::sim::SimClock>>(setup, Atoms{&machine_}, gpu::sim::SimClock{&machine_});
@@ -366,6 +405,8 @@ class SimEngine final : public RunEvents {
   DecisionSink* sink_ = nullptr;
   DecisionCount count_;
   std::vector<std::uint32_t> free_;
+  std::vector<std::uint32_t> held_;  // per slot: by how many runs that hang on what it reports
+  std::vector<bool> let_go_;         // per slot: the scheduler has, and nobody has it yet
   Explorer::Agent scheduler_ = Explorer::kNobody;
   Explorer::Agent keeper_ = Explorer::kNobody;
   bool called_ = false, hand_off_ = false, giving_up_ = false;

@@ -182,6 +182,33 @@ TEST_P(Restart, AClientWaitingForAStateIsToldAndTheStateLives) {
   EXPECT_EQ(read, word);
 }
 
+// Each slot's turn stands where its next run waits for it, wherever runs were when they were lost.
+TEST_P(Restart, RunsThatFollowEachOtherOnAStateGoOn) {
+  std::vector<GraphOp> ops = busy_graph(20);
+  ops.push_back({.tiles = 1, .edges = {{static_cast<std::uint32_t>(ops.size() - 1), Reads::all}}, .state = true});
+  const GraphPlan plan(ops);
+  EngineOptions chained = options(4);
+  chained.chain_states = true;
+  Engine engine = open(plan, chained);
+  std::mt19937 random(11);
+  for (int round = 0; round < (sanitized() ? 4 : 20); ++round) {
+    std::vector<ccks::Run> runs;
+    for (std::uint64_t seed = 1; seed < 4; ++seed) runs.push_back(submit_graph(engine, seed, 2).value());
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 5'000));
+    ASSERT_TRUE(engine.restart_scheduler(std::chrono::nanoseconds(0)).ok());
+    for (ccks::Run& run : runs) {
+      const Status end = run.wait_for(seconds(60));
+      EXPECT_TRUE(end.ok() || end.code() == ErrorCode::internal) << end.to_string();
+    }
+    runs.clear();
+    for (std::uint64_t seed = 1; seed < 5; ++seed) {  // in every slot
+      ASSERT_TRUE(engine.reset_state(0).ok());
+      expect_right(engine, plan, seed);
+      if (HasFailure()) return;
+    }
+  }
+}
+
 TEST_P(Restart, WorkersThatDoNotLeaveFailTheEngineAndNobodyHangs) {
   if (on_gpu()) GTEST_SKIP() << "an op without end leaves the GPU's context to the process's end";
   std::vector<GraphOp> ops(1);

@@ -12,11 +12,12 @@ struct Expected {
   std::vector<std::vector<u64>> values;      // per op and tile; 0 where it does not run
   std::vector<std::vector<bool>> exists;     // its body has something to do
   std::vector<bool> guarded_off;             // per op: its guard fails
+  std::vector<std::vector<i32>> reports;     // per report: its elements
 };
 
 inline Expected expect(const GraphPlan& plan, u32 n, u64 seed, u32 wrong_percent) {
   Expected out;
-  std::vector<std::vector<i32>> reports;
+  std::vector<std::vector<i32>>& reports = out.reports;
   for (u32 index = 0; index < plan.ops().size(); ++index) {
     const GraphOp& op = plan.ops()[index];
     const u32 tiles = plan.tiles(index, n);

@@ -40,6 +40,8 @@ constexpr MutationText kTexts[kMutations] = {
     {"wait_for_too_few", "ops wait for all tiles of a producer but one"},
     {"verdict_lost", "a verdict is not written now and then"},
     {"verdict_turned", "drafts run that should not, and do not that should"},
+    {"turn_ignored", "a run does not wait for the one before it on its state"},
+    {"credit_twice", "what the scheduler adds to an event is one too many"},
 };
 
 template <class T>
@@ -57,6 +59,8 @@ void Mutant::break_frame(std::byte* bytes) {
   for (u32 i = 0; i < frame.op_count; ++i) {
     if (is(Mutation::guard_ignored)) ops[i].guard_count = 0;
     if (is(Mutation::wait_ignored) && ops[i].wait_count > 0) --ops[i].wait_count;
+    const bool turn = ops[i].wait_count > 0 && table<wire::WaitParams>(bytes, frame.waits)[ops[i].wait_first].event_first + 1 == frame.event_count;
+    if (is(Mutation::turn_ignored) && turn) ops[i].wait_count = 0;
     for (u32 s = 0; is(Mutation::signal_elsewhere) && s < ops[i].signal_count; ++s) {
       wire::SignalParams& signal = table<wire::SignalParams>(bytes, frame.signals)[ops[i].signal_first + s];
       signal.grid_axis[0] = signal.grid_axis[1] = -1;
@@ -123,6 +127,7 @@ void MutantAtoms::store_task(void* slot, wire::SlotWords value, Order order) con
   if (Mutant::is(Mutation::task_slot_relaxed)) order = Order::relaxed;
   if (Mutant::is(Mutation::task_epoch_behind)) value.low -= u64{1} << 32;
   if (Mutant::is(Mutation::task_tile_beyond) && (value.low >> wire::kTileBits & 0xff) != 0 && (value.high & 0xffff) < wire::kMaxOps) value.low += 1;
+  if (Mutant::is(Mutation::credit_twice) && (value.high & 0xffff) == wire::kOpSignal) value.low += u64{1} << 32;
   const wire::SlotWords before = atoms().look_at_slot_acquire(slot);
   const bool verdict = wire::slot_seq(before) == wire::slot_seq(value) && (before.high >> 16 & wire::kTaskDraft) != 0;
   if (verdict && Mutant::is(Mutation::verdict_lost) && now_and_then()) return;

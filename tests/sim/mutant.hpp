@@ -51,6 +51,8 @@ enum class Mutation : u32 {
   wait_for_too_few,
   verdict_lost,
   verdict_turned,
+  turn_ignored,
+  credit_twice,
   count,
 };
 inline constexpr std::size_t kMutations = static_cast<std::size_t>(Mutation::count);

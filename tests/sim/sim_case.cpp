@@ -86,6 +86,20 @@ void choose_link(Random& random, SimCase& out) {
   noise.stall_ns = random.between(1000, 200'000);
 }
 
+// The last op keeps a state: a word to which each run adds, so that its value tells their order. Chains know no counted ops.
+void choose_state(Random& random, SimCase& out) {
+  if (random.chance(2)) return;
+  out.states = 1 + below(random, 2);
+  out.chain = !random.chance(4);
+  GraphOp last{.tiles = 1, .state = true};
+  for (std::uint32_t e = below(random, 3); e > 0; --e) last.edges.push_back({below(random, static_cast<std::uint32_t>(out.ops.size())), Reads::all});
+  out.ops.push_back(last);
+  if (out.chain) {
+    for (GraphOp& op : out.ops) op.dynamic_report = -1;
+  }
+  out.condition_percent = random.chance(2) ? 0 : 50;
+}
+
 void choose_faults(Random& random, SimCase& out) {
   if (out.seed % 3 == 0) return;
   for (std::uint64_t i = random.between(1, 3); i > 0; --i) out.faults[random.below(kFaults)] = true;
@@ -104,7 +118,6 @@ SimCase make_case(std::uint64_t seed) {
   out.workers = 1 + below(random, 4);
   out.slots = 1 + below(random, 4);
   out.ops = random_ops(random);
-  for (std::uint32_t i = 0; i < out.ops.size(); ++i) out.kept.push_back(i);
   choose_policy(random, out);
   out.inbox_slots = 64;
   out.outbox_slots = 64;
@@ -113,6 +126,8 @@ SimCase make_case(std::uint64_t seed) {
   choose_link(random, out);
   choose_faults(random, out);
   out.deadline_percent = random.chance(4) ? 20 : 0;
+  choose_state(random, out);
+  for (std::uint32_t i = 0; i < out.ops.size(); ++i) out.kept.push_back(i);
   return out;
 }
 
@@ -193,6 +208,8 @@ bool set_number(SimCase& out, std::string_view name, std::uint64_t value) {
   if (name == "cancel") return out.cancel_percent = small, true;
   if (name == "deadline") return out.deadline_percent = small, true;
   if (name == "wrong") return out.wrong_percent = small, true;
+  if (name == "condition") return out.condition_percent = small, true;
+  if (name == "chain") return out.chain = value != 0, value <= 1;
   if (name == "schedule") return out.schedule = value, true;
   if (name == "body") return out.body_ns = value, true;
   if (name == "fault_ns") return out.fault_ns = value, true;
@@ -231,10 +248,11 @@ std::string describe(const SimCase& c) {
     if (op.report >= 0) ops += fmt::format("!{}", op.report);
     if (op.dynamic_report >= 0) ops += fmt::format("?{}", op.dynamic_report);
     if (op.guard_report >= 0) ops += fmt::format("&{}", op.guard_report);
+    if (op.state) ops += "$";
     for (const GraphEdge& edge : op.edges) ops += fmt::format("{}{}", edge.reads == Reads::all ? "<" : "=", edge.producer);
   }
-  return fmt::format("{} workers, {} slots, policy {}, ops (tiles; !reports ?counted &guarded <reads =reads same):{}; faults: {}",
-                     c.workers, c.slots, policy_name(c.policy), ops, faults.empty() ? "none" : faults);
+  return fmt::format("{} workers, {} slots, {} states{}, policy {}, ops (tiles; !reports ?counted &guarded $state <reads =reads same):{}; faults: {}",
+                     c.workers, c.slots, c.states, c.chain ? " (chained)" : "", policy_name(c.policy), ops, faults.empty() ? "none" : faults);
 }
 
 }  // namespace ccks::test::sim

@@ -44,7 +44,10 @@ struct SimCase {
   scheduler::PolicyKind policy = scheduler::PolicyKind::lookahead;
   scheduler::Spine spine = scheduler::Spine::tiles;
   std::uint32_t inbox_slots = 16, outbox_slots = 16, trace_slots = 0;
+  std::uint32_t states = 0;          // instances of the program's state; 0: it has none
+  bool chain = false;                // runs of one state follow each other on the device
   std::uint32_t cancel_percent = 0, deadline_percent = 0, wrong_percent = 25;
+  std::uint32_t condition_percent = 0;  // of runs that hang on what the run before them reports
   std::uint64_t body_ns = 2000;
   gpu::sim::LinkModel link;
   gpu::sim::Noise noise;

@@ -35,6 +35,11 @@ struct SimOps {
       for (int i = 0; i < count; ++i) value = graph_mix(value, read(&in[i]));
       if (count == 0) value = graph_mix(value, read(&in[tile]));
     }
+    if (operands[3].space == static_cast<wire::u8>(wire::Space::state)) {
+      auto* state = reinterpret_cast<u64*>(frame.state + operands[3].offset);
+      value = graph_mix(read(state), value);
+      memory.store(state, 8, value, Order::relaxed, lanes.machine().body_delay());
+    }
     memory.store(&words(1)[tile], 8, value, Order::relaxed, lanes.machine().body_delay());
     if (op.report < 0 || tile != 0) return;
     // Plain: the worker's own copy into the report area, and guards, read these words as they stand.

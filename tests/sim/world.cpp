@@ -41,6 +41,8 @@ run::SimEngineOptions engine_options(const SimCase& c) {
   out.policy = c.policy;
   out.spine = c.spine;
   out.slots = c.slots;
+  out.states = std::max(c.states, 1u);
+  out.chain_states = c.chain;
   out.inbox_slots = c.inbox_slots;
   out.outbox_slots = c.outbox_slots;
   out.trace_slots = c.has(Fault::stuck_trace) ? 4 : 0;
@@ -59,11 +61,11 @@ run::SimEngineOptions engine_options(const SimCase& c) {
 class World final : public run::SimRuns, public gpu::sim::BodyWatch {
  public:
   World(const SimCase& c, bool timeline)
-      : case_(c), plan_(c.ops), checker_(plan_, c.slots), machine_(machine_options(c)), device_(machine_, device_options()),
+      : case_(c), plan_(c.ops), checker_(plan_, c.slots, plan_.view().state_bytes > 0 ? c.states : 0), machine_(machine_options(c)), device_(machine_, device_options()),
         engine_(machine_, device_, engine_options(c), *this), random_(c.seed ^ 0xc11e47u), trace_(16) {
     machine_.trace(timeline);
     SimOps::wrong_percent = c.has(Fault::wrong_guesses) ? static_cast<u32>(random_.below(5) * 25) : c.wrong_percent;
-    if (c.has(Fault::worker_hang) || c.has(Fault::op_fault) || c.has(Fault::scheduler_crash)) checker_.allow_failures();
+    if (c.has(Fault::worker_hang) || c.has(Fault::op_fault)) checker_.allow_failures();
   }
 
   WorldResult play() {
@@ -162,6 +164,10 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
         if (events[e] != wanted) checker_.complain(fmt::format("event {} of op {} stands at {} after a run, not {}", e, s, events[e], wanted));
       }
     }
+    const scheduler::PlanTables& tables = engine_.tables();
+    if (!tables.chained() || run.code != ErrorCode::ok) return;  // a run that was cancelled may not have waited for its turn
+    const u32 wanted = bases[tables.turn_event] + (run.next_epoch - frame.epoch0) * tables.workers;
+    if (events[tables.turn_event] != wanted) checker_.complain(fmt::format("the turn stands at {} after a run, not {}", events[tables.turn_event], wanted));
   }
 
   // ---- the client -------------------------------------------------------------------------------------------------
@@ -187,18 +193,30 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
 
   void submit() {
     const std::int64_t n = 1 + static_cast<std::int64_t>(random_.below(4));
-    auto slot = engine_.acquire({&n, 1});
+    Wish wish;
+    if (plan_.view().state_bytes > 0) wish.state = static_cast<u32>(random_.below(case_.states));
+    auto slot = engine_.acquire({&n, 1}, wish.state);
     if (!slot.ok()) return checker_.complain(slot.status().to_string());
     RunSlot& run = **slot;
     if (Mutant::active != Mutation::none) break_frame(run);
     (void)device_.fill_zero(run.memory.arena, plan_.view().arena_bytes);
     const u64 seed = random_.next();
     machine_.memory().write(reinterpret_cast<void*>(run.memory.arena), 8, seed);
-    checker_.submitted(run.index, static_cast<u32>(n), seed, SimOps::wrong_percent);
+    if (plan_.view().state_bytes > 0 && !plan_.view().reports.empty() && random_.below(100) < case_.condition_percent) hang_on(run, wish);
+    checker_.submitted(run.index, static_cast<u32>(n), seed, SimOps::wrong_percent, wish);
     if (machine_.tracing()) machine_.tell(fmt::format("SUBMITS a run in slot {}, n = {}", run.index, n));
     if (random_.below(100) >= case_.deadline_percent) return engine_.submit(run);
     checker_.may_be_late(run.index);
     engine_.submit(run, 1 + random_.below(kLongestDeadlineNs));
+  }
+  /// On the run before it, if that is still there: wanted or not, as chance has it.
+  void hang_on(RunSlot& run, Wish& wish) {
+    wish.on = checker_.newest_of(wish.state);
+    if (wish.on == ~0u) return;
+    wish.report = static_cast<u32>(random_.below(plan_.view().reports.size()));
+    wish.unwanted = random_.chance(2) ? checker_.expected(wish.on).reports[wish.report] : std::vector<wire::i32>{7};
+    engine_.hang_on(run, engine_.slots()[wish.on], wish.report, wish.unwanted);
+    if (machine_.tracing()) machine_.tell(fmt::format("slot {} hangs on slot {}", run.index, wish.on));
   }
   void break_frame(RunSlot& run) {
     const auto frame = run.instance.frame();
@@ -251,7 +269,9 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
         machine_.tell("FAULT: the scheduler is gone");
         engine_.crash(random_.chance(2));
         machine_.explorer().sleep(random_.below(200'000));
+        checker_.losing(true);
         const Status status = engine_.restart();
+        checker_.losing(!status.ok());
         machine_.tell(status.ok() ? "another scheduler has begun" : "no scheduler: " + status.to_string());
         dead_ = !status.ok();
         if (dead_ && !case_.has(Fault::worker_hang)) checker_.complain("the scheduler could not be replaced: " + status.to_string());
