@@ -1,5 +1,9 @@
 // Drops edges that others imply. "D is complete" implies "P is complete" if D's tiles between them wait for all of P:
 // then whoever waits for all of D need not wait for P.
+//
+// A guarded op whose guards fail is passed over without its other waits. What it waited for counts where it is sure to have run:
+// its condition is one of those that the consumer runs under, or the producer that must be waited for (which, if it did not run, has
+// done nothing to wait for).
 #include <algorithm>
 
 #include "codegen/plan_internal.hpp"
@@ -49,25 +53,25 @@ void keep_dominant(std::span<Edge> group) {
 
 class Pruner {
  public:
-  explicit Pruner(Planner& planner) : planner_(planner), implied_(planner.ops.size()) {}
+  explicit Pruner(Planner& planner) : planner_(planner), implied_(planner.ops.size()), if_run_(planner.ops.size()) {}
 
   void consumer(OpIndex op, std::span<Edge> edges) {
     std::stable_sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.producer > b.producer; });
     std::vector<OpIndex> complete;  // waited for as a whole
-    OpSet& mine = implied_[op] = OpSet(op);
+    implied_[op] = if_run_[op] = OpSet(op);
     for (std::size_t i = 0, end; i < edges.size(); i = end) {
       end = i;
       while (end < edges.size() && edges[end].producer == edges[i].producer) ++end;
-      group(edges.subspan(i, end - i), complete);
-      note(op, edges.subspan(i, end - i), mine);
+      group(op, edges.subspan(i, end - i), complete);
+      note(op, edges.subspan(i, end - i));
     }
   }
 
  private:
-  void group(std::span<Edge> edges, std::vector<OpIndex>& complete) {
+  void group(OpIndex op, std::span<Edge> edges, std::vector<OpIndex>& complete) {
     const OpIndex producer = edges[0].producer;
     const bool implied =
-        std::any_of(complete.begin(), complete.end(), [&](OpIndex d) { return implied_[d].has(producer); });
+        std::any_of(complete.begin(), complete.end(), [&](OpIndex d) { return known(d, op, producer).has(producer); });
     // A guard reads its report directly, so its own wait stays, as wire/frame.hpp promises.
     const bool guard =
         std::any_of(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == DependencyKind::guard; });
@@ -81,22 +85,37 @@ class Pruner {
     if (whole) complete.push_back(producer);
   }
 
-  /// What the consumer's own completion tells. Nothing where it may have no tiles, where tiles that do not exist are
-  /// signalled for it, and, but for its reports, where a false guard may let it pass early.
-  void note(OpIndex op, std::span<const Edge> edges, OpSet& mine) const {
+  /// What the consumer's own completion tells. Nothing where it may have no tiles, or where tiles that do not exist are signalled for
+  /// it; no more than that its reports are published, where it may have been passed over.
+  void note(OpIndex op, std::span<const Edge> edges) {
     const LoweredOp& lowered = planner_.ops[op];
     if (!lowered.has_tiles || lowered.dynamic()) return;
-    const bool tells = std::any_of(edges.begin(), edges.end(), [&](const Edge& e) {
-      if (lowered.guarded) return e.kind == DependencyKind::guard;
-      return e.windows.empty() || e.covers;
-    });
-    if (!tells) return;
-    mine.add(edges[0].producer);
-    mine.add(implied_[edges[0].producer]);
+    const OpIndex producer = edges[0].producer;
+    const auto some = [&](auto&& is) { return std::any_of(edges.begin(), edges.end(), is); };
+    if (some([](const Edge& e) { return e.windows.empty() || e.covers; })) {
+      if_run_[op].add(producer);
+      if_run_[op].add(known(producer, op, op));
+    }
+    if (lowered.guarded && !some([](const Edge& e) { return e.kind == DependencyKind::guard; })) return;
+    if (!lowered.guarded && !if_run_[op].has(producer)) return;
+    implied_[op].add(producer);
+    implied_[op].add(implied_[producer]);
   }
 
+  /// What "`done` is complete" tells where `a` and `b` run.
+  const OpSet& known(OpIndex done, OpIndex a, OpIndex b) const { return runs_with(done, a) || runs_with(done, b) ? if_run_[done] : implied_[done]; }
+  /// Whether `op` runs wherever `other` does: under its condition, or one that holds wherever that does.
+  bool runs_with(OpIndex op, OpIndex other) const {
+    const std::uint32_t wanted = condition(op);
+    std::uint32_t c = condition(other);
+    while (c != spec::kNone && c != wanted) c = planner_.program.conditions[c].parent;
+    return c == wanted;
+  }
+  std::uint32_t condition(OpIndex op) const { return planner_.program.ops[planner_.ops[op].spec_op].condition; }
+
   Planner& planner_;
-  std::vector<OpSet> implied_;
+  std::vector<OpSet> implied_;  // by the op's completion, whether it ran or was passed over
+  std::vector<OpSet> if_run_;   // where it ran
 };
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace ccks::codegen {
 
-/// rewrite_program gives the program that is planned, checked and emitted in place of `given`: norms folded (plan_fold.hpp), twins (plan_twin.hpp),
+/// rewrite_program gives the program that is planned, checked and emitted in place of `given`: without selects that nobody reads, norms folded (plan_fold.hpp), twins (plan_twin.hpp),
 /// then attention split (plan_split.hpp). Tensors keep their ids.
 spec::Program rewrite_program(const spec::Program& given, const PlanOptions& options);
 

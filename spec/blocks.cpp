@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "spec/blocks.hpp"
 #include "spec/op_reader.hpp"
 #include "spec/ops.hpp"
 #include "spec/sections.hpp"
@@ -57,13 +58,13 @@ std::optional<Range> read_range(Builder& b, const Yaml& node) {
   return range;
 }
 
+}  // namespace
+
 bool enter_block(Builder& b, const Yaml& node) {
   if (b.scopes.depth() <= kMaxBlockDepth) return true;
-  b.diagnostics.error(code::kTooLarge, node.span, "blocks nested too deeply", "at most 24 levels of repeat and if");
+  b.diagnostics.error(code::kTooLarge, node.span, "blocks nested too deeply", "at most 24 levels of repeat, if and while");
   return false;
 }
-
-}  // namespace
 
 void read_repeat(Builder& b, const Yaml& node) {
   b.check_keys(node, {"repeat", "tensors", "ops"}, "a repeat block");
@@ -83,9 +84,6 @@ void read_repeat(Builder& b, const Yaml& node) {
   }
 }
 
-namespace {
-
-/// `exit == 0`: a report, a comparison, a number.
 std::optional<Condition> read_condition(Builder& b, const Yaml& node) {
   const auto text = b.text(node);
   if (!text) return std::nullopt;
@@ -125,11 +123,7 @@ std::optional<Condition> read_condition(Builder& b, const Yaml& node) {
   return condition;
 }
 
-struct Joined {
-  std::string name;
-  View then_view, else_view;
-  const Yaml* place;
-};
+namespace {
 
 std::optional<View> operand_at(Builder& b, const Yaml* node, const Yaml& key) {
   if (!node) return parse_operand(b, key.as_text());
@@ -151,6 +145,8 @@ void read_then_sides(Builder& b, const Yaml& out, std::vector<Joined>& joined) {
       poison(b, key.text, key.span);
   }
 }
+
+}  // namespace
 
 void emit_select(Builder& b, const Yaml& key, const Joined& j, std::uint32_t condition) {
   const auto name = b.text(key);
@@ -176,8 +172,6 @@ void emit_select(Builder& b, const Yaml& key, const Joined& j, std::uint32_t con
   op.outputs = {*out};
   b.emit(std::move(op), b.scopes.top().prefix + "select." + target->name, key.span);
 }
-
-}  // namespace
 
 void read_if(Builder& b, const Yaml& node) {
   b.check_keys(node, {"if", "ops", "out"}, "an if block");

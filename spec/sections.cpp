@@ -296,12 +296,14 @@ void read_ops(Builder& b, const Yaml& ops) {
       read_repeat(b, item);
     else if (item.find("if"))
       read_if(b, item);
+    else if (item.find("while"))
+      read_while(b, item);
     else if (const Yaml* file = item.find("include")) {
       b.check_keys(item, {"include"}, "an include");
       read_include(b, *file);
     } else {
       b.diagnostics.error(code::kMissingKey, item.span,
-                          "an entry of 'ops' has one of 'op', 'repeat', 'if' and 'include'");
+                          "an entry of 'ops' has one of 'op', 'repeat', 'if', 'while' and 'include'");
     }
   }
 }

@@ -15,6 +15,7 @@ void read_tensors(Builder& b, const Yaml& tensors);
 void read_ops(Builder& b, const Yaml& ops);
 void read_repeat(Builder& b, const Yaml& node);
 void read_if(Builder& b, const Yaml& node);
+void read_while(Builder& b, const Yaml& node);
 /// `include: file` or a list of them: their dims, tensors and ops, here.
 void read_include(Builder& b, const Yaml& node);
 /// Collects every name under an `out` in `node`.

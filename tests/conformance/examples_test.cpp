@@ -91,7 +91,7 @@ std::string name_of(const testing::TestParamInfo<Param>& p) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Examples,
-                         testing::Combine(testing::Range<std::size_t>(0, 7),
+                         testing::Combine(testing::Range<std::size_t>(0, examples().size()),
                                           testing::Values(Place{"host", "coherent"}, Place{"host", "pinned"},
                                                           Place{"cuda", "auto"}),
                                           testing::ValuesIn(ways_and({"stream", "gpu_queue", "graph", "graph_pdl"}))),

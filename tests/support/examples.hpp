@@ -26,6 +26,9 @@ inline const std::vector<Example>& examples() {
       {"early_exit", {{"d", 32}, {"heads", 2}, {"ffn", 64}}},
       {"conv_block", {{"batch", 1}, {"c", 8}, {"size", 9}}},
       {"pipeline", {{"m", 33}}},
+      {"exit_per_layer", {{"d", 32}, {"heads", 2}, {"ffn", 64}, {"layers", 4}}},
+      {"stack_machine", {{"d", 16}, {"words", 5}}},
+      {"varying_depth", {{"d", 16}, {"words", 3}}},
   };
   return kExamples;
 }

@@ -440,9 +440,32 @@ void add_branch(Draft& d) {
   d.add(v);
 }
 
+// As many passes as an input says, three at most; now and then with a branch in each.
+void add_loop(Draft& d) {
+  const Value limit = d.input({fixed(1)}, "i32", "{integers: [0, 6]}");
+  const Value x = d.any_float(2);
+  const Value h = d.op("map", field("expr", "0.5 * a") + ", with: {" + field("a", d.use(x)) + "}", x.shape, x.dtype);
+  const Value k = d.op("map", "expr: 0 * a, with: {a: " + d.use(limit) + "}, dtype: i32", limit.shape, "i32", true);
+  const Value more = d.op("map", "expr: \"int(a > 0)\", with: {a: " + limit.text + "}, dtype: i32", limit.shape, "i32", true);
+  const Value w = d.weight({h.last(), h.last()}, h.dtype);
+  const std::string go = d.fresh_name("go"), odd = d.fresh_name("odd");
+  d.entry("{op: report, name: " + go + ", x: " + d.use(more) + "}");
+  d.use(h), d.use(k);
+  std::string body = "{op: matmul, a: " + h.text + ", b: " + w.text + ", transpose_b: true, out: " + h.text + "}, {op: map, expr: " + k.text +
+                     " + 1, dtype: i32, out: " + k.text + "}";
+  if (d.dice.chance(40)) {
+    body += ", {op: report, name: " + odd + ", x: " + k.text + "}, {if: \"" + odd + " != 2\", ops: [{op: map, expr: \"tanh(a)\", with: {a: " +
+            h.text + "}, out: " + h.text + "}], out: {" + h.text + ": }}";
+  }
+  d.entry("{while: " + go + " == 1, most: 3, name: " + go + "s, carry: [" + h.text + ", " + k.text + "], ops: [" + body +
+          ", {op: map, expr: \"int(a < b)\", with: {a: " + k.text + ", b: " + limit.text + "}, dtype: i32, out: " + go + "x}, {op: report, name: " +
+          go + ", x: " + go + "x}]}");
+}
+
 // Layers with their own weights; the value that they hand on keeps its name.
 void add_repeat(Draft& d) {
-  const Value x = d.any_float(2);
+  Value x = d.any_float(2);
+  if (!x.last().constant) x = d.input({d.dice.pick(d.symbols), fixed(16)}, d.any_dtype());  // weights are shaped by it
   const Value h = d.op("map", "expr: a, with: {" + field("a", d.use(x)) + "}", x.shape, x.dtype);
   const std::string l = d.fresh_name("l"), g = d.fresh_name("g"), w = d.fresh_name("w"), inner = d.fresh_name("h");
   const std::string type = ", dtype: " + h.dtype + ", kind: weight";
@@ -465,15 +488,15 @@ using Maker = void (*)(Draft&);
 }  // namespace
 
 void add_random_ops(Draft& d) {
-  static constexpr std::array<Maker, 22> kMakers{
+  static constexpr std::array<Maker, 23> kMakers{
       add_map,     add_map,      add_binary_map, add_broadcast_map,  add_reduce,    add_norm,
       add_norm,    add_matmul,   add_matmul,     add_batched_matmul, add_attention, add_rope,
       add_gather,  add_choice,   add_conv2d,     add_experts,        add_concat,    add_views,
-      add_windows, add_integers, add_branch,     add_repeat};
-  switch (d.dice.below(24)) {
-    case 22:
-      return add_state(d);
+      add_windows, add_integers, add_branch,     add_repeat,         add_loop};
+  switch (d.dice.below(25)) {
     case 23:
+      return add_state(d);
+    case 24:
       return add_report(d);
     default:
       return kMakers[d.dice.below(kMakers.size())](d);

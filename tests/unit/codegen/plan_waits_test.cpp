@@ -1,6 +1,8 @@
 // Which events a tile waits for: closed forms for every shape of dependency, at several sizes.
 #include <gtest/gtest.h>
 
+#include "codegen/plan_rewrite.hpp"
+#include "spec/parse.hpp"
 #include "tests/unit/codegen/plan_fixture.hpp"
 
 namespace ccks::codegen {
@@ -12,6 +14,48 @@ PlanOptions small_tiles() {
   PlanOptions options;
   options.workers = 4096;  // many workers: tiles as small as the hints go
   return options;
+}
+
+constexpr const char* kLoop = R"yaml(
+ccks: 1
+program: loop
+dims: {d: 64}
+tensors:
+  x: {shape: [1, d], kind: input}
+  n: {shape: [1], dtype: i32, kind: input}
+  w: {shape: [d, d], kind: weight}
+  y: {shape: [1, d], kind: output}
+ops:
+  - {op: map, expr: x, out: h}
+  - {op: map, expr: 0 * n, dtype: i32, out: k}
+  - {op: report, x: n, name: go}
+  - while: go > 0
+    most: 8
+    carry: [h, k]
+    ops:
+      - {op: matmul, a: h, b: w.T, epilogue: tanh(acc), out: u}
+      - {op: matmul, a: u, b: w.T, epilogue: acc + h, out: h}
+      - {op: map, expr: k + 1, dtype: i32, out: k}
+      - {op: map, expr: n - k, dtype: i32, out: left}
+      - {op: report, x: left, name: go}
+  - {op: map, expr: h, out: y}
+)yaml";
+
+// What the guard's report waited for, directly or not, needs no wait of its own where the guard holds.
+TEST(PlanWaits, APassOfALoopWaitsForItsGuardsAndWhatItReads) {
+  const spec::ParseResult parsed = spec::parse_text(kLoop, "loop.yaml");
+  ASSERT_TRUE(parsed.ok);
+  const spec::Program program = rewrite_program(parsed.program, {});
+  EXPECT_EQ(program.ops.size(), parsed.program.ops.size() - 8);  // k behind the loop is of no use
+  const PlanFixture p(program);
+  std::size_t in_passes = 0;
+  for (std::uint32_t op = 0; op < p.view.ops.size(); ++op) {
+    const plan::OpDesc& desc = p.view.ops[op];
+    const bool select = std::string_view(desc.name).find("select") != std::string_view::npos;  // on two passes, and who had its space
+    EXPECT_LE(desc.wait_count, desc.guard_count + (select ? 6u : 4u)) << desc.name;
+    in_passes += desc.guard_count > 0;
+  }
+  EXPECT_EQ(in_passes, 8u * 5 + 7);  // and the selects of all passes but the first
 }
 
 TEST(PlanWaits, MatmulRowsWaitForRowsOfItsProducer) {

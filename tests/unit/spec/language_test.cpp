@@ -300,6 +300,77 @@ TEST_F(Language, WhatAnIfBindsStaysInside) {
       "CCKS046");
 }
 
+const std::string kLoop = kX + "  y: {shape: [n, d], kind: output}\n  f: {shape: [1], dtype: i32, kind: input}\n";
+
+TEST_F(Language, WhilePassesHangOnThoseBeforeThem) {
+  parse(kLoop,
+        "- {op: map, expr: x, out: h}\n- {op: report, x: f, name: go}\n"
+        "- while: go > 0\n  most: 3\n  index: l\n  name: steps\n  carry: [h]\n"
+        "  tensors:\n    w: {shape: [d, d], kind: weight, from: \"m.{l}.w\"}\n"
+        "  ops:\n  - {op: matmul, a: h, b: w, epilogue: acc + l, out: h}\n  - {op: report, x: f, name: go}\n"
+        "- {op: map, expr: h, out: y}\n");
+  const Program& p = result.program;
+  ASSERT_EQ(p.conditions.size(), 3u);
+  ASSERT_EQ(p.reports.size(), 4u);
+  EXPECT_EQ(p.reports[2].name, "steps.1.go");
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(p.conditions[i].report, i);
+    EXPECT_EQ(p.conditions[i].parent, i == 0 ? kNone : i - 1);
+    EXPECT_EQ(p.ops[2 + 2 * i].name, "steps." + std::to_string(i) + ".matmul.h");
+    EXPECT_EQ(p.ops[2 + 2 * i].condition, i);
+    EXPECT_EQ(tensor("steps." + std::to_string(i) + ".w").from, "m." + std::to_string(i) + ".w");
+  }
+  // h, then what each pass made of what the last one handed on, and the selects inside out.
+  EXPECT_EQ(show(p.ops[4].inputs[0]), "steps.0.h[0:0+n, 1:0+8]");
+  ASSERT_EQ(p.ops.size(), 12u);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(p.ops[8 + i].kind(), OpKind::select);
+    EXPECT_EQ(std::get<SelectAttrs>(p.ops[8 + i].attrs).condition, 2 - i);
+    EXPECT_EQ(p.ops[8 + i].condition, i == 2 ? kNone : 1 - i);
+  }
+  EXPECT_EQ(show(p.ops[8].inputs[0]), "steps.2.h[0:0+n, 1:0+8]");
+  EXPECT_EQ(show(p.ops[8].inputs[1]), "steps.1.h[0:0+n, 1:0+8]");
+  EXPECT_EQ(p.ops[9].inputs[0].tensor, p.ops[8].outputs[0].tensor);
+  EXPECT_EQ(show(p.ops[10].inputs[1]), "h[0:0+n, 1:0+8]");
+  EXPECT_EQ(p.ops[11].inputs[0].tensor, p.ops[10].outputs[0].tensor);
+}
+
+TEST_F(Language, WhatAPassBindsIsItsOwnUnlessItIsCarried) {
+  const std::string begin = "- {op: map, expr: x, out: h}\n- {op: map, expr: x, out: g}\n- {op: report, x: f, name: go}\n";
+  const std::string loop = "- while: go == 1\n  most: 2\n  carry: [h]\n  ops:\n  - {op: map, expr: g + h, out: g}\n"
+                           "  - {op: map, expr: g * 2, out: h}\n  - {op: report, x: f, name: go}\n";
+  parse(kLoop, begin + loop + "- {op: map, expr: h + g, out: y}\n");
+  for (const std::size_t first_of_pass : {3u, 6u}) EXPECT_EQ(show(result.program.ops[first_of_pass].inputs[0]), "g[0:0+n, 1:0+8]");
+  EXPECT_EQ(show(result.program.ops.back().inputs[1]), "g[0:0+n, 1:0+8]");
+  // The condition is that of the innermost report of the name, a nested loop's own included.
+  parse(kLoop, begin +
+                   "- while: go == 1\n  most: 2\n  name: a\n  carry: [h]\n  ops:\n  - {op: report, x: f, name: in}\n"
+                   "  - while: in == 1\n    most: 2\n    name: b\n    carry: [h]\n    ops:\n    - {op: map, expr: h + 1, out: h}\n"
+                   "    - {op: report, x: f, name: in}\n  - {op: report, x: f, name: go}\n- {op: map, expr: h + g, out: y}\n");
+  ASSERT_EQ(result.program.conditions.size(), 6u);
+  EXPECT_EQ(result.program.reports[2].name, "a.0.b.0.in");
+  EXPECT_EQ(result.program.conditions[1].parent, 0u);
+  EXPECT_EQ(result.program.conditions[3].parent, 0u);  // pass 1 of a hangs on pass 0, and not on what b did there
+}
+
+TEST_F(Language, WhileComplains) {
+  const std::string begin = "- {op: map, expr: x, out: h}\n- {op: report, x: f, name: go}\n";
+  const std::string end = "- {op: map, expr: h, out: y}\n", report = "  - {op: report, x: f, name: go}\n";
+  const auto loop = [&](const std::string& head, const std::string& body) {
+    return error_of(kLoop, begin + "- while: go == 1\n" + head + "  ops:\n" + body + end);
+  };
+  EXPECT_EQ(loop("", report), "CCKS011");                                                        // most
+  EXPECT_EQ(loop("  most: 0\n", report), error_of(kLoop, begin + "- while: go == 1\n  most: 5000\n  ops:\n" + report + end));
+  EXPECT_EQ(loop("  most: 2\n", "  - {op: map, expr: h, out: k}\n"), "CCKS077");                 // no report
+  EXPECT_EQ(loop("  most: 2\n  carry: [k]\n", report), "CCKS040");
+  EXPECT_EQ(loop("  most: 2\n  carry: [y]\n", report), "CCKS041");
+  EXPECT_EQ(loop("  most: 2\n  carry: [x]\n", report), "CCKS045");
+  EXPECT_EQ(loop("  most: 2\n  index: d\n", report), "CCKS070");
+  EXPECT_EQ(loop("  most: 2\n  carry: [h]\n", "  - {op: map, expr: \"h[0:1, :]\", out: h}\n" + report), error_of(kLoop, begin + "- {op: map, expr: \"h[0:1, :]\", out: h}\n"));
+  EXPECT_EQ(loop("  most: 2\n  carry: [h]\n", "  - {op: map, expr: \"int(h)\", dtype: i32, out: h}\n" + report), "CCKS053");
+  EXPECT_EQ(error_of(kLoop, begin + "- while: went == 1\n  most: 2\n  ops:\n" + report + end), "CCKS076");
+}
+
 TEST_F(Language, ConstantsAndPresetsCanBeSet) {
   ParseOptions options;
   options.constants = {{"d", 16}, {"n", 5}};
