@@ -30,7 +30,7 @@ class Copilot {
     }
     for (DecisionSink* sink : setup.sinks) has_sinks_ |= sink != nullptr;
     links_.reserve(setup.params, atoms, setup.link_delay_ns, setup.first_position);
-    loads_.reserve(setup.params.workers, setup.params.inbox_slots);
+    make_groups();
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
     watch_.reserve(setup.params.workers, setup.task_deadline_ns);
@@ -79,6 +79,39 @@ class Copilot {
   }
 
  private:
+  /// Workers that share runs: consecutive ones, as many as the tables are made for. Those left over have no runs.
+  struct Group {
+    WorkerLoads loads;
+    std::uint32_t first = 0;
+    std::uint32_t runs = 0;  // active ones
+  };
+  void make_groups() {
+    const std::uint32_t workers = setup_.params.workers, size = setup_.tables->workers;
+    groups_.resize(std::max(workers / size, 1u));
+    group_of_.assign(workers, static_cast<std::uint32_t>(groups_.size()));
+    for (std::uint32_t g = 0; g < groups_.size(); ++g) {
+      groups_[g].first = g * size;
+      groups_[g].loads.reserve(size, setup_.params.inbox_slots);
+      std::fill_n(group_of_.begin() + g * size, size, g);
+    }
+  }
+  WorkerLoads& loads_of(const RunSlot& run) { return groups_[run.group].loads; }
+  /// Tasks that `worker` has.
+  std::uint32_t tasks_of(std::uint32_t worker) const {
+    if (group_of_[worker] == groups_.size()) return 0;
+    const Group& group = groups_[group_of_[worker]];
+    return group.loads.tasks(worker - group.first);
+  }
+  bool any_tasks() const {
+    return std::any_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.loads.total_tasks() > 0; });
+  }
+  void join_group(RunSlot& run) {
+    const auto emptiest = std::min_element(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.runs < b.runs; });
+    ++emptiest->runs;
+    run.group = static_cast<std::uint32_t>(emptiest - groups_.begin());
+    run.first_worker = emptiest->first;
+  }
+
   RunSlot& slot(std::uint32_t index) { return *slots_[index]; }
   RunSlot& slot_of(std::uint16_t slot_flags) { return *slots_[slot_flags & (wire::kMaxSlots - 1)]; }
   std::uint32_t slot_count() const { return static_cast<std::uint32_t>(slots_.size()); }
@@ -152,8 +185,8 @@ class Copilot {
   }
 
   void tasks_done(std::uint32_t worker, const SentTasks& done) {
-    loads_.remove(worker, done.cost, done.tasks);
     RunSlot& run = slot_of(done.slot_flags);
+    loads_of(run).remove(worker - run.first_worker, done.cost, done.tasks);
     run.outstanding -= done.tasks;
     if (wants_done_) setup_.policy->on_done(run, done);
     if (done.reports != 0) settle_reports(run, done);
@@ -293,6 +326,7 @@ class Copilot {
     run.drafts_taken = 0;
     run.follows = follows;
     run.turns_left = !setup_.tables->chained() ? 0 : follows ? links_.workers() : 1;
+    join_group(run);
     run.progress.start(*setup_.tables, run.instance);
     run.state.reset(static_cast<std::uint32_t>(RunState::running));
     setup_.policy->on_start(run);
@@ -319,7 +353,7 @@ class Copilot {
     const std::uint32_t amount = run.follows ? 1 : links_.workers();
     for (; run.turns_left > 0 && !batch_.full(); --run.turns_left) {
       const std::uint32_t worker = run.turns_left - 1;
-      if (!loads_.has_room(worker, loads_.inbox_slots())) return false;
+      if (!loads_of(run).has_room(worker, loads_of(run).inbox_slots())) return false;
       Decision& out = batch_.items[batch_.count++];
       out = {};
       out.tile = setup_.tables->turn_event;
@@ -327,7 +361,7 @@ class Copilot {
       out.op = wire::kOpSignal;
       out.worker = static_cast<std::uint16_t>(worker);
       out.slot_flags = static_cast<std::uint16_t>(run.index);
-      loads_.add(worker, 0);
+      loads_of(run).add(worker, 0);
     }
     return run.turns_left == 0;
   }
@@ -359,7 +393,7 @@ class Copilot {
 
   std::uint32_t advance_run(RunSlot& run, std::uint64_t now) {
     if (run.all_sent) return 0;
-    run.alone = active().size() == 1;
+    run.alone = groups_[run.group].runs == 1;
     if (run.turns_left > 0) {
       const std::uint32_t turns = run.turns_left;
       const bool announced = announce(run);
@@ -367,7 +401,7 @@ class Copilot {
       if (!announced) return turns - run.turns_left;
     }
     if (is_cancelled(run, *setup_.tables)) run.progress.skip_rest();
-    const std::uint32_t sent = setup_.policy->advance(run, batch_, loads_, kRunTurn);
+    const std::uint32_t sent = setup_.policy->advance(run, batch_, loads_of(run), kRunTurn);
     if (const char* failure = setup_.policy->failure(); failure != nullptr) fail_all(ErrorCode::invalid_data, failure);
     if (batch_.full()) commit(now);
     if (run.all_sent) follow(run.state_id);
@@ -378,7 +412,10 @@ class Copilot {
     if (batch_.count == 0 || failed_) return;
     std::uint64_t sent = 0;
     for (std::uint32_t i = 0; i < batch_.count; ++i) {
-      if (i + kSendsAhead < batch_.count) links_.prefetch_inbox(batch_.items[i + kSendsAhead].worker);
+      if (i + kSendsAhead < batch_.count) {
+        const Decision& ahead = batch_.items[i + kSendsAhead];
+        links_.prefetch_inbox(ahead.worker + slot_of(ahead.slot_flags).first_worker);
+      }
       const Decision& decision = batch_.items[i];
       RunSlot& run = slot_of(decision.slot_flags);
       run.outstanding += decision.tasks;
@@ -393,13 +430,20 @@ class Copilot {
     batch_.count = 0;
   }
 
-  void send(RunSlot& run, const Decision& decision) {
-    if (decision.op == wire::kOpList) {
-      return for_each_task(decision, run, links_.workers(), [&](const Decision& list) {
-        links_.send(list, run.epoch);
-        rung_[list.worker] = 1;
+  /// The same decision with the worker's number among all.
+  static Decision addressed(const RunSlot& run, const Decision& decision) {
+    Decision out = decision;
+    out.worker = static_cast<std::uint16_t>(decision.worker + run.first_worker);
+    return out;
+  }
+  void send(RunSlot& run, const Decision& decided) {
+    if (decided.op == wire::kOpList) {
+      return for_each_task(decided, run, setup_.tables->workers, [&](const Decision& list) {
+        links_.send(addressed(run, list), run.epoch);
+        rung_[list.worker + run.first_worker] = 1;
       });
     }
+    const Decision decision = addressed(run, decided);
     const std::uint32_t position = links_.send(decision, decision.op == wire::kOpSignal ? decision.amount : run.epoch);
     if ((decision.slot_flags & wire::kTaskDraft) != 0) {
       run.drafts.push_back({decision.tile, decision.amount, position, decision.op, decision.worker});
@@ -409,9 +453,9 @@ class Copilot {
   }
 
   void tell_sinks(RunSlot& run, const Decision& decision, std::uint64_t now) {
-    for_each_task(decision, run, links_.workers(), [&](const Decision& task) {
+    for_each_task(decision, run, setup_.tables->workers, [&](const Decision& task) {
       for (DecisionSink* sink : setup_.sinks) {
-        if (sink != nullptr) sink->on_decision(run, task, now);
+        if (sink != nullptr) sink->on_decision(run, addressed(run, task), now);
       }
     });
   }
@@ -450,6 +494,7 @@ class Copilot {
   }
 
   void finish(RunSlot& run) {
+    --groups_[run.group].runs;
     run.next_epoch = run.epoch + 1;
     setup_.stats->skipped_tiles.add(run.progress.skipped_tiles());
     const bool cancelled = is_cancelled(run, *setup_.tables);
@@ -516,7 +561,7 @@ class Copilot {
   // Runs are there, nothing is on its way, and nothing has moved for long: a policy that waits for what will not come.
   void check_progress(std::uint64_t now) {
     const std::uint64_t moved = setup_.stats->tasks_sent.get() + setup_.stats->records_received.get();
-    if (failed_ || !in_flight() || loads_.total_tasks() > 0 || moved != moved_) {
+    if (failed_ || !in_flight() || any_tasks() || moved != moved_) {
       moved_ = moved;
       moved_at_ = now;
     } else if (now - moved_at_ > kStallNs) {
@@ -541,7 +586,7 @@ class Copilot {
     // [W2] acquire: the fault's details were stored before the state [W1] (worker_link.hpp).
     const auto state = static_cast<wire::WorkerState>(links_.atoms().link_load_acquire(&line.state));
     if (state == wire::WorkerState::faulted) on_fault(worker, line.fault);
-    away_ |= state == wire::WorkerState::parked && loads_.tasks(worker) > 0;
+    away_ |= state == wire::WorkerState::parked && tasks_of(worker) > 0;
   }
   void check_device(std::uint64_t now) {
     if (const Status health = setup_.device->health(); !health.ok()) {
@@ -579,7 +624,8 @@ class Copilot {
   bool has_sinks_ = false;
   std::vector<RunSlot*> slots_;  // of setup_.slots, which is a deque
   Links<Atoms> links_;
-  WorkerLoads loads_;
+  std::vector<Group> groups_;
+  std::vector<std::uint32_t> group_of_;  // per worker; groups_.size(): none
   RunOrder order_;
   Batch batch_;
   std::vector<std::uint8_t> rung_;

@@ -33,10 +33,12 @@ EngineCore::EngineCore(std::unique_ptr<Device> device, Program program, const En
 EngineCore::~EngineCore() { shut_down(); }
 
 Status EngineCore::set_up() {
-  const std::uint32_t workers = device_->info().workers;
   CCKS_RETURN_IF_ERROR(set_up_arm());
   CCKS_RETURN_IF_ERROR(set_up_policy());
-  Result<PlanTables> tables = make_plan_tables(program_.plan(), workers, spine_, device_->info().takes_records, chains());
+  const Result<std::uint32_t> run_workers = this->run_workers();
+  if (!run_workers.ok()) return run_workers.status();
+  const std::uint32_t workers = device_->info().workers;
+  Result<PlanTables> tables = make_plan_tables(program_.plan(), *run_workers, spine_, device_->info().takes_records, chains());
   if (!tables.ok()) return tables.status();
   tables_ = std::move(*tables);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
@@ -82,8 +84,20 @@ Status EngineCore::check_code(const Program& program) const {
 }
 
 bool EngineCore::chains() const {
+  if (options_.workers_per_run != 0) return false;
   const bool records = !options_.record_path.empty() || !options_.replay_path.empty();
   return options_.chain_states && arm_has_workers(arm_) && arm_ != Arm::gpu_queue && decides_ahead(policy_kind_) && !records;
+}
+
+Result<std::uint32_t> EngineCore::run_workers() const {
+  const std::uint32_t all = device_->info().workers, wanted = options_.workers_per_run;
+  const bool decided = arm_has_workers(arm_) && arm_ != Arm::gpu_queue;
+  if (wanted == 0 || !decided) return all;
+  if (wanted > all) return {ErrorCode::invalid_argument, fmt::format("workers_per_run is {}, and the device has {} workers", wanted, all)};
+  if (!options_.record_path.empty() || !options_.replay_path.empty()) {
+    return {ErrorCode::unsupported, "decisions for runs that each have workers of their own are neither recorded nor replayed"};
+  }
+  return wanted;
 }
 
 // A replay is a policy of its own; what it replays decides whether the frames hold lists.

@@ -110,6 +110,8 @@ class EngineCore final : public RunEvents {
   const plan::ReportDesc* find_report(std::string_view name) const;
   void let_go_of_feeds(RunSlot& run);
   bool chains() const;
+  /// Workers that a run may be on.
+  Result<std::uint32_t> run_workers() const;
   Status prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
                       std::span<const std::int64_t> dims);
   Status ready_to_run() const;

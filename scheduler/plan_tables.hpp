@@ -113,7 +113,7 @@ struct PlanTables {
   }
 };
 
-/// make_plan_tables refuses a plan whose indices point outside its tables or whose waits do not follow the op order:
+/// `workers`: those that a run is on. make_plan_tables refuses a plan whose indices point outside its tables or whose waits do not follow the op order:
 /// plans may come from a file that somebody made. `records`: workers read lists as wire::TileRecord. `chain`: see turn_event;
 /// only where the program has state and its order can be kept on the device.
 Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t workers, Spine spine,

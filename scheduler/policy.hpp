@@ -24,7 +24,7 @@ struct Decision {
   std::uint16_t tasks = 1;   // what goes into inboxes: full tasks, the last perhaps less
   std::uint16_t op = 0;      // op or ControlOp
   std::uint16_t target = 0;  // kOpSignal: op whose tiles are credited
-  std::uint16_t worker = 0;
+  std::uint16_t worker = 0;  // among the run's workers
   std::uint16_t slot_flags = 0;
   std::uint16_t reports = 0;  // bool: the op, or one of the lists, publishes a report
   std::uint16_t op_step = 0;  // 1: each task is of the op behind the one before; then none of them reports
@@ -55,7 +55,7 @@ struct Batch {
   bool full() const { return count == kBatchDecisions; }
 };
 
-/// WorkerLoads is the scheduler's picture of its workers. add() at the decision, remove() at the done record.
+/// WorkerLoads is the scheduler's picture of workers that share runs, numbered from 0. add() at the decision, remove() at the done record.
 class WorkerLoads {
  public:
   void reserve(std::uint32_t workers, std::uint32_t inbox_slots);

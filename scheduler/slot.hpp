@@ -59,7 +59,9 @@ struct RunSlot {
   std::uint32_t ordinal = 0;      // of the run among all that were started
   std::uint32_t outstanding = 0;  // tasks sent and not yet done
   std::uint32_t cursor = 0;       // policy: op or list it stands at
-  std::uint32_t worker_base = 0;  // policy: where this run's tiles begin
+  std::uint32_t worker_base = 0;  // policy: where this run's tiles begin, among its workers
+  std::uint32_t group = 0;        // whose workers are this run's
+  std::uint32_t first_worker = 0; // of that group
   bool all_sent = false;
   bool alone = false;             // no other run is under way, so what waits on a worker keeps nobody else waiting
   std::vector<Draft> drafts;      // sent, without a verdict; room for kRunDrafts

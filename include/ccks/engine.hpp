@@ -35,6 +35,11 @@ struct EngineOptions {
   /// order, and has the next run at hand when one ends (C6). With resident workers, policies static and lookahead, without
   /// recording, and programs in which nothing depends on a report or is a convolution; elsewhere it changes nothing.
   bool chain_states = false;
+  /// Each run stays on so many workers, those that the fewest runs are on; 0: all. Runs on other workers go on whatever it does: with
+  /// workers / workers_per_run runs in flight at most, a run that takes long delays no other (A6). Suits many runs of small tensors;
+  /// workers that are left over stay idle. A program's tiles should be made for as many (SpecOptions::workers_hint). Where a host
+  /// decides (arms copilot and static); not with chain_states, which it turns off, nor with recording and replay.
+  std::uint32_t workers_per_run = 0;
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
   std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
   /// Workers leave a device when they have had nothing to do for so long, and come back with the next run. On a GPU that

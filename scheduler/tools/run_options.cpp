@@ -98,6 +98,9 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--gpu", options.gpu, "Device sim: whose memory and matrix units ops run at, as in ccks-gen explain")
       ->capture_default_str();
   app.add_option("--workers", options.workers, "Workers; 0: the device's default")->check(CLI::Range(0, 4096));
+  app.add_option("--workers-per-run", options.workers_per_run,
+                 "Each run stays on so many workers, and delays no run on others; 0: all")
+      ->check(CLI::Range(0, 4096));
   app.add_option("--slots", options.slots, "Runs that may be in flight")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -37,6 +37,7 @@ struct Options {
   std::string arm = "copilot";
   std::string policy = "lookahead";
   std::string spine = "auto";
+  std::uint32_t workers_per_run = 0;
   std::uint32_t slots = 1;
   double task_deadline_s = 0;  // 0: the engine's default
   bool verify = false;

@@ -113,7 +113,8 @@ class Session {
     Result<std::unique_ptr<Device>> opened = open_device(device);
     if (!opened.ok()) return {kDeviceError, opened.status().to_string()};
     outcome_.device = (*opened)->info();
-    const CodeTarget target{outcome_.device.kind, outcome_.device.architecture, outcome_.device.workers};
+    const CodeTarget target{outcome_.device.kind, outcome_.device.architecture,
+                            options_.workers_per_run > 0 ? options_.workers_per_run : outcome_.device.workers};
     Result<Program> program = load_program(options_, spec_, target, outcome_.code);
     if (!program.ok())
       return program.status().code() == ErrorCode::unavailable ? device_failure(program.status())
@@ -124,6 +125,7 @@ class Session {
     engine.spine = options_.spine;
     engine.slots = options_.generate > 0 ? generate_slots(options_) : options_.slots;
     engine.chain_states = options_.generate > 0;
+    engine.workers_per_run = options_.workers_per_run;
     if (options_.task_deadline_s > 0)
       engine.task_deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(options_.task_deadline_s * 1e9));
     engine.trace_records = options_.trace.empty() ? 0 : 1u << 16;

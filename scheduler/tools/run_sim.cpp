@@ -134,6 +134,7 @@ class Simulation final : public SimRuns {
     out.policy = options_.arm == "static" ? PolicyKind::fixed : parse_policy(options_.policy).value();
     out.spine = parse_spine(options_.spine).value();
     out.slots = options_.slots;
+    out.workers_per_run = options_.workers_per_run;
     out.scratch_bytes = worker::kHostScratchBytes;
     return out;
   }
@@ -296,7 +297,7 @@ Failure run_simulated(const Options& options, const spec::Program& program, RunD
   if (!costs.ok()) return {kUsage, costs.status().message()};
   Options generic = options;
   generic.code = "generic";
-  Result<Program> planned = load_program(generic, program, {"cuda", "", workers}, outcome.code);  // its tile sizes
+  Result<Program> planned = load_program(generic, program, {"cuda", "", options.workers_per_run > 0 ? options.workers_per_run : workers}, outcome.code);  // its tile sizes
   if (!planned.ok()) return {kInputAtFault, planned.status().message()};
   Simulation simulation(options, program, data, *planned, *costs, *link, needs_values(options, planned->plan()), outcome);
   return simulation.run(interrupted);

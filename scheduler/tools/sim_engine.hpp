@@ -24,6 +24,7 @@ struct SimEngineOptions {
   Spine spine = Spine::fitting;
   std::uint32_t slots = 4;
   std::uint32_t states = 1;          // instances of what the program keeps
+  std::uint32_t workers_per_run = 0; // 0: all
   bool chain_states = false;         // EngineOptions::chain_states, for policies that may
   std::uint32_t inbox_slots = kInboxSlots;
   std::uint32_t outbox_slots = kOutboxSlots;
@@ -83,8 +84,10 @@ class SimEngine final : public RunEvents {
         count_(options.costs, options.policy == PolicyKind::reactive) {}
 
   Status set_up(const plan::PlanView& plan) {
-    Result<PlanTables> tables = make_plan_tables(plan, device_.info().workers, spine_of(options_.policy, options_.spine),
-                                                 false, options_.chain_states && decides_ahead(options_.policy));
+    if (options_.workers_per_run > device_.info().workers) return {ErrorCode::invalid_argument, "workers_per_run is more than there are workers"};
+    Result<PlanTables> tables = make_plan_tables(plan, options_.workers_per_run == 0 ? device_.info().workers : options_.workers_per_run,
+                                                 spine_of(options_.policy, options_.spine), false,
+                                                 options_.chain_states && options_.workers_per_run == 0 && decides_ahead(options_.policy));
     if (!tables.ok()) return tables.status();
     tables_ = std::move(*tables);
     EngineOptions engine;

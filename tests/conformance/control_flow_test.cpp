@@ -1,6 +1,8 @@
-// Programs whose values decide what is computed: each instance goes its own way, right for every seed.
+// Programs whose values decide what is computed: each instance goes its own way, right for every seed, and where each has workers of its
+// own, one that takes long delays no other.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <set>
@@ -9,20 +11,21 @@
 #include "scheduler/tools/run_data.hpp"
 #include "spec/parse.hpp"
 #include "spec/reference.hpp"
+#include "tests/support/engine_runs.hpp"
 #include "tests/support/examples.hpp"
 #include "tests/support/ways.hpp"
 
 namespace ccks::test {
 namespace {
 
-constexpr std::uint64_t kSeeds = 1000;
+constexpr std::uint64_t kSeeds = 1000, kFewSeeds = 60;
 
 bool sanitized() { return std::getenv("CCKS_SANITIZED") != nullptr; }
 
 struct Net {
   const char* name;
   const char* steps;   // i32 output that tells what was computed
-  double kinds;        // least number of different values of it over all seeds
+  std::size_t kinds;   // least number of different values of it over kFewSeeds
 };
 constexpr Net kNets[] = {{"exit_per_layer", "depth", 3}, {"stack_machine", "taken", 3}, {"varying_depth", "depths", 5}};
 
@@ -36,7 +39,7 @@ const Example& example_of(const char* name) {
 /// One of the nets with an engine of its own and weights of seed 1.
 class Instances {
  public:
-  Instances(const Net& net, const char* policy, std::uint32_t slots) {
+  Instances(const Net& net, const std::string& way, std::uint32_t slots) {
     const Example& example = example_of(net.name);
     spec::ParseOptions parse;
     parse.constants = example.dims;
@@ -47,7 +50,7 @@ class Instances {
     const Result<Program> program = Program::from_spec_file(spec_of(example), spec);
     EXPECT_TRUE(parsed_.ok && program.ok());
     EngineOptions options;
-    options.policy = policy;
+    set_way(options, way);
     options.slots = slots;
     DeviceOptions device;
     device.kind = "host";
@@ -112,15 +115,15 @@ class Instances {
   spec::TensorMap weights_;
 };
 
-class ControlFlow : public testing::TestWithParam<std::tuple<std::size_t, const char*>> {};
+class ControlFlow : public testing::TestWithParam<std::tuple<std::size_t, std::string>> {};
 
 TEST_P(ControlFlow, EachInstanceGoesItsOwnWay) {
-  const auto& [index, policy] = GetParam();
+  const auto& [index, way] = GetParam();
   const Net& net = kNets[index];
   constexpr std::size_t kTogether = 4;
-  Instances instances(net, policy, kTogether);
-  const std::uint64_t seeds = sanitized() ? 60 : kSeeds;
-  std::set<std::vector<double>> ways;
+  Instances instances(net, way, kTogether);
+  const std::uint64_t seeds = sanitized() || way == "stream" ? kFewSeeds : kSeeds;  // a launch for each op takes its time
+  std::set<std::vector<double>> taken;
   for (std::uint64_t first = 0; first < seeds && !HasFailure(); first += kTogether) {
     std::vector<ccks::Run> runs;
     for (std::uint64_t seed = first; seed < first + kTogether; ++seed) runs.push_back(instances.submit(seed).value());
@@ -128,14 +131,57 @@ TEST_P(ControlFlow, EachInstanceGoesItsOwnWay) {
       const spec::TensorMap want = instances.expected(first + i);
       ASSERT_TRUE(runs[i].wait().ok());
       instances.expect_right(runs[i], first + i, want);
-      ways.insert(instances.output(runs[i], net.steps));
+      taken.insert(instances.output(runs[i], net.steps));
     }
   }
-  EXPECT_GE(static_cast<double>(ways.size()), net.kinds);
+  EXPECT_GE(taken.size(), net.kinds);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ControlFlow, testing::Combine(testing::Range<std::size_t>(0, std::size(kNets)), testing::Values("lookahead", "reactive", "static")),
+INSTANTIATE_TEST_SUITE_P(All, ControlFlow, testing::Combine(testing::Range<std::size_t>(0, std::size(kNets)), testing::ValuesIn(ways_and({"stream", "gpu_queue"}))),
                          [](const auto& p) { return std::string(kNets[std::get<0>(p.param)].name) + "_" + std::get<1>(p.param); });
+
+/// Where report 0 says so, one tile takes a second.
+GraphPlan sometimes_slow() {
+  std::vector<GraphOp> ops;
+  ops.push_back({.tiles = 1, .report = 0});
+  ops.push_back({.tiles = 1, .edges = {{0, Reads::all}}, .guard_report = 0, .spin_us = 1'000'000});
+  for (std::uint32_t i = 1; i < 8; ++i) ops.push_back({.tiles = 4, .edges = {{i, Reads::all}}, .spin_us = 20});
+  return GraphPlan(ops);
+}
+
+class OneSlowInstance : public testing::TestWithParam<const char*> {};
+
+TEST_P(OneSlowInstance, DelaysNoOther) {
+  const GraphPlan plan = sometimes_slow();
+  std::uint64_t slow = 0;
+  while (plan.expected(1, slow)[1][0] == 0) ++slow;
+  EngineOptions options;
+  options.policy = GetParam();
+  options.slots = 2;
+  options.workers_per_run = 2;
+  DeviceOptions device;
+  device.kind = "host";
+  device.workers = 4;
+  Engine engine = std::move(Engine::create(open_device(device).value(), plan.program(), options).value());
+  ASSERT_TRUE(engine.start().ok());
+  ccks::Run late = submit_graph(engine, slow, 1).value();
+  std::chrono::nanoseconds longest{0};
+  int others = 0;
+  for (std::uint64_t seed = slow + 1; others < 30; ++seed) {
+    if (plan.expected(1, seed)[1][0] != 0) continue;
+    ccks::Run run = submit_graph(engine, seed, 1).value();
+    ASSERT_TRUE(run.wait().ok());
+    longest = std::max(longest, run.latency());
+    ++others;
+    expect_graph_outputs(plan, run, seed, 1);
+    EXPECT_EQ(late.poll(), RunState::running) << "after " << others << " others, the longest of which took " << longest.count() / 1000 << " us";
+    if (HasFailure()) break;
+  }
+  ASSERT_TRUE(late.wait().ok());
+  expect_graph_outputs(plan, late, slow, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, OneSlowInstance, testing::Values("static", "lookahead", "reactive"), [](const auto& p) { return std::string(p.param); });
 
 }  // namespace
 }  // namespace ccks::test

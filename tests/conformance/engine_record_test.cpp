@@ -135,7 +135,27 @@ TEST_P(EngineRecord, OtherPlansOtherMachinesAndOtherRunsAreRefused) {
   EXPECT_NE(status.message().find("diverged"), std::string::npos) << status.message();
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EngineRecord, testing::ValuesIn(kWays),
+/// Decisions for groups of workers are not recorded.
+std::vector<std::string> recorded_ways() {
+  std::vector<std::string> out = ways_and({});
+  std::erase(out, "grouped");
+  return out;
+}
+
+TEST(EngineRecords, AreRefusedWhereRunsHaveWorkersOfTheirOwn) {
+  EngineOptions options = options_of("grouped");
+  options.record_path = testing::TempDir() + "grouped.rec";
+  DeviceOptions device;
+  device.kind = "host";
+  device.workers = 2;
+  const GraphPlan plan(layered_graph(1));
+  EXPECT_EQ(Engine::create(open_device(device).value(), plan.program(), options).status().code(), ErrorCode::unsupported);
+  options.record_path.clear();
+  options.workers_per_run = 3;
+  EXPECT_EQ(Engine::create(open_device(device).value(), plan.program(), options).status().code(), ErrorCode::invalid_argument);
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, EngineRecord, testing::ValuesIn(recorded_ways()),
                          [](const auto& policy) { return policy.param; });
 
 }  // namespace

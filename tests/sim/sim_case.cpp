@@ -127,6 +127,7 @@ SimCase make_case(std::uint64_t seed) {
   choose_faults(random, out);
   out.deadline_percent = random.chance(4) ? 20 : 0;
   choose_state(random, out);
+  if (random.chance(4)) out.workers_per_run = 1 + below(random, out.workers);
   for (std::uint32_t i = 0; i < out.ops.size(); ++i) out.kept.push_back(i);
   return out;
 }
@@ -203,6 +204,7 @@ bool set_noise(SimCase& out, std::string_view text) {
 bool set_number(SimCase& out, std::string_view name, std::uint64_t value) {
   const auto small = static_cast<std::uint32_t>(value);
   if (name == "workers") return out.workers = small, value > 0 && value <= 256;
+  if (name == "workers_per_run") return out.workers_per_run = small, value <= out.workers;
   if (name == "slots") return out.slots = small, value > 0 && value <= 64;
   if (name == "runs") return out.runs = small, out.min_steps = 0, value > 0;
   if (name == "cancel") return out.cancel_percent = small, true;
@@ -251,8 +253,8 @@ std::string describe(const SimCase& c) {
     if (op.state) ops += "$";
     for (const GraphEdge& edge : op.edges) ops += fmt::format("{}{}", edge.reads == Reads::all ? "<" : "=", edge.producer);
   }
-  return fmt::format("{} workers, {} slots, {} states{}, policy {}, ops (tiles; !reports ?counted &guarded $state <reads =reads same):{}; faults: {}",
-                     c.workers, c.slots, c.states, c.chain ? " (chained)" : "", policy_name(c.policy), ops, faults.empty() ? "none" : faults);
+  return fmt::format("{} workers ({} a run), {} slots, {} states{}, policy {}, ops (tiles; !reports ?counted &guarded $state <reads =reads same):{}; faults: {}",
+                     c.workers, c.workers_per_run == 0 ? c.workers : c.workers_per_run, c.slots, c.states, c.chain ? " (chained)" : "", policy_name(c.policy), ops, faults.empty() ? "none" : faults);
 }
 
 }  // namespace ccks::test::sim

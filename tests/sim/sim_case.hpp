@@ -39,6 +39,7 @@ struct SimCase {
   std::uint64_t seed = 0;
   std::uint64_t schedule = 0;  // seed of the explorer
   std::uint32_t workers = 2, slots = 2, runs = 8;
+  std::uint32_t workers_per_run = 0;  // 0: all
   std::uint64_t min_steps = 5000;  // runs go on until so many
   std::vector<GraphOp> ops;
   scheduler::PolicyKind policy = scheduler::PolicyKind::lookahead;

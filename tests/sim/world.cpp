@@ -41,6 +41,7 @@ run::SimEngineOptions engine_options(const SimCase& c) {
   out.policy = c.policy;
   out.spine = c.spine;
   out.slots = c.slots;
+  out.workers_per_run = c.workers_per_run <= c.workers ? c.workers_per_run : c.workers;  // a case may have been made smaller
   out.states = std::max(c.states, 1u);
   out.chain_states = c.chain;
   out.inbox_slots = c.inbox_slots;

@@ -9,7 +9,7 @@
 namespace ccks::test {
 
 /// Those with resident workers.
-inline const std::string kWays[] = {"static", "lookahead", "lookahead_lists", "lookahead_tiles", "reactive"};
+inline const std::string kWays[] = {"static", "lookahead", "lookahead_lists", "lookahead_tiles", "reactive", "grouped"};
 
 /// Those, and `arms`.
 inline std::vector<std::string> ways_and(std::initializer_list<std::string> arms) {
@@ -18,9 +18,13 @@ inline std::vector<std::string> ways_and(std::initializer_list<std::string> arms
   return out;
 }
 
-/// Sets arm, policy and spine of EngineOptions, or of ccks-run's options, as `way` names them.
+/// Sets arm, policy, spine and groups of EngineOptions, or of ccks-run's options, as `way` names them.
 template <class Options>
 void set_way(Options& options, const std::string& way) {
+  if (way == "grouped") {
+    options.workers_per_run = 1;
+    return;
+  }
   const bool lookahead = way.starts_with("lookahead");
   (lookahead || way == "reactive" ? options.policy : options.arm) = lookahead ? "lookahead" : way;
   if (lookahead && way.size() > 10) options.spine = way.substr(10);
