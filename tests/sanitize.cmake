@@ -19,17 +19,27 @@ function(ccks_add_sanitized name sanitizers optimise)
     -DCCKS_SUB_BUILD=ON -DCCKS_PREBUILT_DIR=${PROJECT_BINARY_DIR} -DCCKS_BUILD_TESTS=ON -DCCKS_BUILD_BENCH=OFF -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER})
   set_tests_properties(${name}.build PROPERTIES LABELS stress TIMEOUT 2400 PROCESSORS 2 FIXTURES_SETUP ${name} COST 1000)
   foreach(program IN LISTS programs)
-    add_test(NAME ${name}.${program} COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sub_build.sh run ${dir} ${program})
-    set(processors 2)
-    if(program IN_LIST single_threaded)
-      set(processors 1)
+    if(program IN_LIST sharded)
+      foreach(shard 0 1)
+        add_sanitized_run(${name} ${program} .${shard} 1 "GTEST_TOTAL_SHARDS=2;GTEST_SHARD_INDEX=${shard}")
+      endforeach()
+    elseif(program IN_LIST single_threaded)
+      add_sanitized_run(${name} ${program} "" 1 "")
+    else()
+      add_sanitized_run(${name} ${program} "" 2 "")
     endif()
-    set_tests_properties(${name}.${program} PROPERTIES LABELS stress TIMEOUT 1200 PROCESSORS ${processors}
-      FIXTURES_REQUIRED ${name} SKIP_RETURN_CODE 77)
   endforeach()
 endfunction()
 
+function(add_sanitized_run name program suffix processors environment)
+  add_test(NAME ${name}.${program}${suffix}
+    COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sub_build.sh run ${PROJECT_BINARY_DIR}/sub/${name} ${program})
+  set_tests_properties(${name}.${program}${suffix} PROPERTIES LABELS stress TIMEOUT 1200 PROCESSORS ${processors}
+    ENVIRONMENT "${environment}" FIXTURES_REQUIRED ${name} SKIP_RETURN_CODE 77 COST 500)
+endfunction()
+
 set(single_threaded unit_wire unit_scheduler unit_worker)  # or nearly so
+set(sharded conformance)  # mostly waits for deadlines: two halves side by side
 set(runtime unit_wire unit_gpu unit_scheduler conformance stress_litmus faults)
 ccks_add_sanitized(tsan thread -O1 ${runtime})
 # The tile ops have no threads of their own, but many addresses.

@@ -107,16 +107,19 @@ CCKS_HD constexpr TileHint rope(const TileQuestion& q) {
   return rows(q, last, last);
 }
 
+inline constexpr i64 kHostFewRows = 4, kCudaFewRows = 8;  // what the bodies for few rows take
+
 /// Few rows: the weights are streamed once, so rows stay whole and columns are split evenly over the workers. On a GPU one
 /// tile each, and no less than 32 bytes of a row of weights: what memory moves at a time. Between powers of two there it is a multiple
 /// of sixteen, what a stage of a ring takes, where that leaves fewer workers without a tile: 14,336 columns are 128 tiles of 112, not 112
 /// of 128. (Not of eight: a tile of 24 by 8,192 took an H200 as long as one of 32.)
 CCKS_HD constexpr TileHint thin_matmul(const TileQuestion& q) {
   const bool host = q.device == DeviceClass::host;
-  const i64 columns = ceil_div(most(q.extent[3], 1), static_cast<i64>(q.workers) * (host ? 2 : 1));
+  const i64 halves = !host && q.extent[2] > kCudaFewRows ? 2 : 1;  // of the rows, each with the columns of half the workers
+  const i64 columns = ceil_div(most(q.extent[3], 1) * halves, static_cast<i64>(q.workers) * (host ? 2 : 1));
   const i64 lo = host ? 64 : 32 / static_cast<i64>(wire::dtype_bytes(q.dtype)), hi = host ? 1024 : 128;
   TileHint t;
-  t.tile[2] = static_cast<i32>(most(q.extent[2], 1));
+  t.tile[2] = static_cast<i32>(halves == 2 ? kCudaFewRows : most(q.extent[2], 1));
   t.tile[3] = fit(q.extent[3], most(lo, least(hi, ceil_pow2(columns))));
   const i64 even = ceil_div(columns, 16) * 16;
   if (!host && even > lo && even < t.tile[3]) t.tile[3] = static_cast<i32>(even);
@@ -146,8 +149,11 @@ CCKS_HD constexpr TileHint block_matmul(const TileQuestion& q, i64 rows_wanted) 
 }
 
 CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
-  const i64 few = q.device == DeviceClass::host ? 4 : 8;  // what the bodies for few rows take
-  return q.extent[2] <= few ? thin_matmul(q) : block_matmul(q, 128);
+  const bool host = q.device == DeviceClass::host;
+  // Up to twice as many rows of deep products of 16-bit floats, which are weights most likely, are two tiles that read the same columns at
+  // the same time: from memory once, from the L2 twice.
+  const bool twice = !host && q.extent[2] <= 2 * kCudaFewRows && q.extent[0] * q.extent[1] <= 1 && wire::dtype_bytes(q.dtype) == 2 && q.depth >= 512;
+  return q.extent[2] <= (host ? kHostFewRows : kCudaFewRows) || twice ? thin_matmul(q) : block_matmul(q, 128);
 }
 
 CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace ccks::worker {
 namespace {
 
@@ -28,6 +30,22 @@ TEST(TileHints, IdleWorkersShareTheRowsOfAProduct) {
   EXPECT_EQ(rows(8, 128256), 8);
   EXPECT_EQ(tile_hint(product(DeviceClass::cuda, 8, 256, wire::Dtype::bf16)).tile[2], 8) << "weights would be read twice";
   EXPECT_EQ(tile_hint(product(DeviceClass::host, 4, 256)).tile[2], 4);
+}
+
+TEST(TileHints, UpToSixteenRowsOfDeepProductsAreTwoTilesOfEight) {
+  const auto tile = [](wire::i64 m, wire::i64 n, wire::i64 depth, wire::Dtype dtype = wire::Dtype::bf16) {
+    TileQuestion q = product(DeviceClass::cuda, m, n, dtype);
+    q.depth = depth;
+    const TileHint t = tile_hint(q);
+    return std::pair(t.tile[2], t.tile[3]);
+  };
+  EXPECT_EQ(tile(16, 2048, 2048), std::pair(8, 32)) << "2 x 64 tiles, one a worker";
+  EXPECT_EQ(tile(9, 8192, 2048), std::pair(8, 128));
+  EXPECT_EQ(tile(8, 8192, 2048), std::pair(8, 64));
+  EXPECT_EQ(tile(16, 128256, 2048), std::pair(8, 128));
+  EXPECT_GT(tile(17, 2048, 2048).first, 8);
+  EXPECT_EQ(tile(16, 2048, 256).first, 16) << "too shallow to stream";
+  EXPECT_EQ(tile(16, 2048, 2048, wire::Dtype::f32).first, 16);
 }
 
 }  // namespace
