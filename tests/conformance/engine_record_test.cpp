@@ -138,12 +138,12 @@ TEST_P(EngineRecord, OtherPlansOtherMachinesAndOtherRunsAreRefused) {
 /// Decisions for groups of workers are not recorded.
 std::vector<std::string> recorded_ways() {
   std::vector<std::string> out = ways_and({});
-  std::erase(out, "grouped");
+  std::erase(out, "lookahead_grouped");
   return out;
 }
 
 TEST(EngineRecords, AreRefusedWhereRunsHaveWorkersOfTheirOwn) {
-  EngineOptions options = options_of("grouped");
+  EngineOptions options = options_of("lookahead_grouped");
   options.record_path = testing::TempDir() + "grouped.rec";
   DeviceOptions device;
   device.kind = "host";

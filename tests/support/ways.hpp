@@ -9,7 +9,7 @@
 namespace ccks::test {
 
 /// Those with resident workers.
-inline const std::string kWays[] = {"static", "lookahead", "lookahead_lists", "lookahead_tiles", "reactive", "grouped"};
+inline const std::string kWays[] = {"static", "lookahead", "lookahead_lists", "lookahead_tiles", "reactive", "lookahead_grouped"};
 
 /// Those, and `arms`.
 inline std::vector<std::string> ways_and(std::initializer_list<std::string> arms) {
@@ -20,10 +20,10 @@ inline std::vector<std::string> ways_and(std::initializer_list<std::string> arms
 
 /// Sets arm, policy, spine and groups of EngineOptions, or of ccks-run's options, as `way` names them.
 template <class Options>
-void set_way(Options& options, const std::string& way) {
-  if (way == "grouped") {
+void set_way(Options& options, std::string way) {
+  if (way.ends_with("_grouped")) {
     options.workers_per_run = 1;
-    return;
+    way.resize(way.size() - 8);
   }
   const bool lookahead = way.starts_with("lookahead");
   (lookahead || way == "reactive" ? options.policy : options.arm) = lookahead ? "lookahead" : way;
