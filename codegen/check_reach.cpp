@@ -16,6 +16,7 @@ Guards::Guards(const Model& m) : program_(*m.program), reports_(m.ops.size()) {
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
     std::vector<std::uint32_t> set;
     add_chain(m.spec_op(op).condition, set);
+    condition_.push_back(m.spec_op(op).condition);
     context_.push_back(number_of(std::move(set)));
     const plan::OpDesc& d = *m.ops[op].desc;
     for (std::uint32_t g = d.guard_first; g < d.guard_first + d.guard_count; ++g)
@@ -32,7 +33,11 @@ std::size_t Guards::number_of(std::vector<std::uint32_t> set) {
   set.erase(std::unique(set.begin(), set.end()), set.end());
   const auto known = std::find(sets_.begin(), sets_.end(), set);
   const auto number = static_cast<std::size_t>(known - sets_.begin());
-  if (known == sets_.end()) sets_.push_back(std::move(set));
+  if (known == sets_.end()) {
+    holds_.emplace_back(program_.conditions.size(), false);
+    for (const std::uint32_t c : set) holds_.back()[c] = true;
+    sets_.push_back(std::move(set));
+  }
   return number;
 }
 
@@ -45,12 +50,8 @@ std::size_t Guards::context_with(std::size_t op, std::uint32_t first, std::uint3
 }
 
 bool Guards::runs_with(std::size_t other, std::size_t op, std::size_t context) const {
-  const auto in = [](const std::vector<std::uint32_t>& set, std::uint32_t c) {
-    return std::binary_search(set.begin(), set.end(), c);
-  };
-  const std::vector<std::uint32_t>& set = sets_[context_[other]];
-  return std::all_of(set.begin(), set.end(),
-                     [&](std::uint32_t c) { return in(sets_[context_[op]], c) || in(sets_[context], c); });
+  const std::uint32_t c = condition_[other];  // a set that has it has its parents too
+  return c == spec::kNone || holds_[context_[op]][c] || holds_[context][c];
 }
 
 Reach::Reach(const Model& m, const Guards& g, std::size_t of_context)

@@ -42,7 +42,9 @@ class Guards {
   void add_chain(std::uint32_t condition, std::vector<std::uint32_t>& set) const;
 
   const spec::Program& program_;
-  std::vector<std::vector<std::uint32_t>> sets_;  // by context, ascending
+  std::vector<std::vector<std::uint32_t>> sets_;  // by context, ascending; with each condition its parents
+  std::vector<std::vector<bool>> holds_;          // by context and condition: the same
+  std::vector<std::uint32_t> condition_;          // by op
   std::vector<std::size_t> context_;              // by op
   std::vector<std::vector<std::uint32_t>> reports_;
 };

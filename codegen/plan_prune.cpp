@@ -53,7 +53,7 @@ void keep_dominant(std::span<Edge> group) {
 
 class Pruner {
  public:
-  explicit Pruner(Planner& planner) : planner_(planner), implied_(planner.ops.size()), if_run_(planner.ops.size()) {}
+  explicit Pruner(Planner& planner) : planner_(planner), implied_(planner.ops.size()), if_run_(planner.ops.size()) { number_conditions(); }
 
   void consumer(OpIndex op, std::span<Edge> edges) {
     std::stable_sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) { return a.producer > b.producer; });
@@ -106,16 +106,33 @@ class Pruner {
   const OpSet& known(OpIndex done, OpIndex a, OpIndex b) const { return runs_with(done, a) || runs_with(done, b) ? if_run_[done] : implied_[done]; }
   /// Whether `op` runs wherever `other` does: under its condition, or one that holds wherever that does.
   bool runs_with(OpIndex op, OpIndex other) const {
-    const std::uint32_t wanted = condition(op);
-    std::uint32_t c = condition(other);
-    while (c != spec::kNone && c != wanted) c = planner_.program.conditions[c].parent;
-    return c == wanted;
+    const std::uint32_t wanted = condition(op), given = condition(other);
+    if (wanted == spec::kNone || given == spec::kNone) return wanted == spec::kNone;
+    return first_[wanted] <= first_[given] && first_[given] < end_[wanted];
+  }
+  /// In the order in which a walk from parents to children meets them: those below condition c are [first_[c], end_[c]).
+  void number_conditions() {
+    const std::vector<spec::Condition>& conditions = planner_.program.conditions;
+    std::vector<std::uint32_t> below(conditions.size(), 1);
+    for (std::size_t c = conditions.size(); c-- > 0;)  // a parent stands before its children
+      if (conditions[c].parent != spec::kNone) below[conditions[c].parent] += below[c];
+    first_.resize(conditions.size());
+    end_.resize(conditions.size());
+    std::vector<std::uint32_t> next(conditions.size());  // number of the next child
+    std::uint32_t root = 0;
+    for (std::size_t c = 0; c < conditions.size(); ++c) {
+      std::uint32_t& free = conditions[c].parent == spec::kNone ? root : next[conditions[c].parent];
+      first_[c] = free;
+      end_[c] = free += below[c];
+      next[c] = first_[c] + 1;
+    }
   }
   std::uint32_t condition(OpIndex op) const { return planner_.program.ops[planner_.ops[op].spec_op].condition; }
 
   Planner& planner_;
   std::vector<OpSet> implied_;  // by the op's completion, whether it ran or was passed over
   std::vector<OpSet> if_run_;   // where it ran
+  std::vector<std::uint32_t> first_, end_;  // per condition: see number_conditions
 };
 
 }  // namespace

@@ -10,7 +10,8 @@
 namespace ccks::spec {
 namespace {
 
-constexpr std::int64_t kMostPasses = 1024;
+constexpr std::int64_t kMostPasses = 64;            // of a loop: each pass waits for the reports of all before it, and plans grow with the square
+constexpr std::size_t kMostConditions = 512;       // of a program that has loops
 
 class Loop {
  public:
@@ -21,6 +22,10 @@ class Loop {
     const std::size_t errors = b_.diagnostics.errors();
     for (std::int64_t i = 0; i < most_ && b_.diagnostics.errors() == errors; ++i) {
       if (b_.diagnostics.full() || b_.exhausted() || !b_.count_work(node_.span)) return;
+      if (b_.program.conditions.size() >= kMostConditions) {
+        b_.diagnostics.error(code::kTooLarge, node_.span, fmt::format("a program with loops has at most {} conditions, one for each pass and branch", kMostConditions));
+        break;
+      }
       read_pass(i);
     }
     if (b_.diagnostics.errors() != errors) return poison_all();

@@ -368,6 +368,8 @@ TEST_F(Language, WhileComplains) {
   EXPECT_EQ(loop("  most: 2\n  index: d\n", report), "CCKS070");
   EXPECT_EQ(loop("  most: 2\n  carry: [h]\n", "  - {op: map, expr: \"h[0:1, :]\", out: h}\n" + report), error_of(kLoop, begin + "- {op: map, expr: \"h[0:1, :]\", out: h}\n"));
   EXPECT_EQ(loop("  most: 2\n  carry: [h]\n", "  - {op: map, expr: \"int(h)\", dtype: i32, out: h}\n" + report), "CCKS053");
+  const std::string inner = "  - while: in == 1\n    most: 32\n    name: b\n    ops:\n    - {op: report, x: f, name: in}\n";
+  EXPECT_EQ(loop("  most: 32\n  name: a\n", "  - {op: report, x: f, name: in}\n" + inner + report), "CCKS003") << "1,056 passes";
   EXPECT_EQ(error_of(kLoop, begin + "- while: went == 1\n  most: 2\n  ops:\n" + report + end), "CCKS076");
 }
 
