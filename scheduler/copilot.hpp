@@ -87,7 +87,7 @@ class Copilot {
   };
   void make_groups() {
     const std::uint32_t workers = setup_.params.workers, size = setup_.tables->workers;
-    groups_.resize(std::max(workers / size, 1u));
+    groups_.resize(workers / size);
     group_of_.assign(workers, static_cast<std::uint32_t>(groups_.size()));
     for (std::uint32_t g = 0; g < groups_.size(); ++g) {
       groups_[g].first = g * size;

@@ -20,6 +20,20 @@ struct Range {
   std::int64_t from = 0, to = 0;
 };
 
+}  // namespace
+
+std::optional<std::string> read_index(Builder& b, const Yaml& node) {
+  const Text name = node.as_text();
+  if (!b.expect(node, Yaml::Kind::scalar, "'index'") || !b.check_name(name)) return std::nullopt;
+  if (name.text.find('.') != std::string::npos || b.find_dim(name.text) || b.scopes.find(name.text)) {
+    b.diagnostics.error(code::kBadRepeat, node.span, in_quotes(name.text) + " cannot be an index: it is a dim or a tensor, or has a '.'");
+    return std::nullopt;
+  }
+  return name.text;
+}
+
+namespace {
+
 std::optional<Range> read_range(Builder& b, const Yaml& node) {
   if (!b.expect(node, Yaml::Kind::mapping, "'repeat'")) return std::nullopt;
   b.check_keys(node, {"index", "from", "to", "name"}, "'repeat'");
@@ -30,15 +44,10 @@ std::optional<Range> read_range(Builder& b, const Yaml& node) {
                         "repeat: {index: l, from: 0, to: layers}");
     return std::nullopt;
   }
-  const Text name = index->as_text();
-  if (!b.expect(*index, Yaml::Kind::scalar, "'index'") || !b.check_name(name)) return std::nullopt;
-  if (name.text.find('.') != std::string::npos || b.find_dim(name.text) || b.scopes.find(name.text)) {
-    b.diagnostics.error(code::kBadRepeat, index->span,
-                        in_quotes(name.text) + " cannot be an index: it is a dim or a tensor, or has a '.'");
-    return std::nullopt;
-  }
+  const auto name = read_index(b, *index);
+  if (!name) return std::nullopt;
   Range range;
-  range.index = range.label = name.text;
+  range.index = range.label = *name;
   constexpr std::int64_t kLimit = std::int64_t{1} << 31;
   const Yaml* from = node.find("from");
   const auto first = from ? b.constant(*from, -kLimit, kLimit) : std::optional<std::int64_t>(0);

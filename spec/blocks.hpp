@@ -8,6 +8,9 @@ namespace ccks::spec {
 /// False, with a complaint, where blocks are nested too deeply.
 bool enter_block(Builder& b, const Yaml& node);
 
+/// A name for what counts passes; complains where it means something else already.
+std::optional<std::string> read_index(Builder& b, const Yaml& node);
+
 /// `exit == 0`: a report, a comparison, a number. It holds only where the innermost condition here does.
 std::optional<Condition> read_condition(Builder& b, const Yaml& node);
 

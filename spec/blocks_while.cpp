@@ -10,8 +10,8 @@
 namespace ccks::spec {
 namespace {
 
-constexpr std::int64_t kMostPasses = 64;            // of a loop: each pass waits for the reports of all before it, and plans grow with the square
-constexpr std::size_t kMostConditions = 512;       // of a program that has loops
+constexpr std::int64_t kMostPasses = 64;      // of a loop: each pass waits for the reports of all before it, and plans grow with the square
+constexpr std::size_t kMostConditions = 512;  // of a program that has loops
 
 class Loop {
  public:
@@ -51,15 +51,9 @@ class Loop {
   bool read_index() {
     const Yaml* index = node_.find("index");
     if (!index) return true;
-    const Text name = index->as_text();
-    if (!b_.expect(*index, Yaml::Kind::scalar, "'index'") || !b_.check_name(name)) return false;
-    if (name.text.find('.') != std::string::npos || b_.find_dim(name.text) || b_.scopes.find(name.text)) {
-      b_.diagnostics.error(code::kBadRepeat, index->span,
-                           in_quotes(name.text) + " cannot be an index: it is a dim or a tensor, or has a '.'");
-      return false;
-    }
-    index_ = label_ = name.text;
-    return true;
+    const auto name = ccks::spec::read_index(b_, *index);
+    if (name) index_ = label_ = *name;
+    return name.has_value();
   }
   bool read_label() {
     const Yaml* label = node_.find("name");
@@ -93,6 +87,7 @@ class Loop {
     Scope& scope = b_.scopes.top();
     scope.condition = passes_.empty() ? outer_ : passes_.back().condition;
     scope.reports = reports_;
+    if (!index_.empty()) scope.indices[index_] = i;
     for (std::size_t k = 0; k < names_.size() && !passes_.empty(); ++k) {
       Binding binding;
       binding.view = passes_.back().carried[k];
@@ -100,18 +95,17 @@ class Loop {
       scope.names[names_[k]->text] = std::move(binding);
     }
     if (const auto condition = read_condition(b_, *node_.find("while"))) {
-      const std::size_t made = b_.program.reports.size(), errors = b_.diagnostics.errors();
+      if (!passes_.empty()) check_report(*condition);
       scope.condition = static_cast<std::uint32_t>(b_.program.conditions.size());
       b_.program.conditions.push_back(*condition);
+      made_ = b_.program.reports.size();
       read_body(i);
-      if (b_.diagnostics.errors() == errors) check_report(made);
     }
     b_.scopes.pop();
   }
   void read_body(std::int64_t i) {
     Scope& scope = b_.scopes.top();
     scope.prefix += fmt::format("{}.{}.", label_, i);
-    if (!index_.empty()) scope.indices[index_] = i;
     Pass pass;
     pass.condition = scope.condition;
     if (const Yaml* tensors = node_.find("tensors")) read_tensors(b_, *tensors);
@@ -124,17 +118,11 @@ class Loop {
     passes_.push_back(std::move(pass));
   }
 
-  /// As the condition spells it.
-  std::string report_name() const {
-    const std::string& text = node_.find("while")->text;
-    return text.substr(0, text.find_first_of(" =!<>"));
-  }
-  void check_report(std::size_t made) {
-    const std::string name = report_name();
-    const auto found = reports_.find(name);
-    if (found != reports_.end() && found->second >= made) return;
-    b_.diagnostics.error(code::kBadCondition, node_.find("while")->span, "the body makes no report " + in_quotes(name),
-                         "{op: report, x: more, name: " + name + "} at the end of 'ops' says whether there is another pass");
+  /// Of a pass behind the first.
+  void check_report(const Condition& condition) {
+    if (condition.report >= made_) return;
+    b_.diagnostics.error(code::kBadCondition, node_.find("while")->span, "the body does not make the report that this looks at",
+                         "{op: report, x: more, name: go} at the end of 'ops' says whether there is another pass, while: go == 1");
   }
 
   void poison_all() {
@@ -170,6 +158,7 @@ class Loop {
   std::vector<View> before_;      // per name: its value in front of the loop
   std::vector<Pass> passes_;
   NameMap<std::uint32_t> reports_;  // of the last pass
+  std::size_t made_ = 0;            // before it, of the program
 };
 
 }  // namespace

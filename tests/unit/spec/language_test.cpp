@@ -353,6 +353,12 @@ TEST_F(Language, WhatAPassBindsIsItsOwnUnlessItIsCarried) {
   EXPECT_EQ(result.program.conditions[3].parent, 0u);  // pass 1 of a hangs on pass 0, and not on what b did there
 }
 
+TEST_F(Language, EachPassMayHangOnAReportOfItsOwnName) {
+  const std::string loop = "- {op: map, expr: x, out: h}\n- {op: report, x: f, name: go.0}\n- while: \"go.{o} == 1\"\n  most: 2\n  index: o\n  ops:\n";
+  parse(kLoop, loop + "  - {op: report, x: f, name: \"go.{o + 1}\"}\n- {op: map, expr: h, out: y}\n");
+  EXPECT_EQ(error_of(kLoop, loop + "  - {op: report, x: f, name: \"went.{o}\"}\n- {op: map, expr: h, out: y}\n"), "CCKS076");
+}
+
 TEST_F(Language, WhileComplains) {
   const std::string begin = "- {op: map, expr: x, out: h}\n- {op: report, x: f, name: go}\n";
   const std::string end = "- {op: map, expr: h, out: y}\n", report = "  - {op: report, x: f, name: go}\n";
