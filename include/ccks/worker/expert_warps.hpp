@@ -2,10 +2,11 @@
 // matrix units. One body for one row and for 128: weights take the units' sixteen rows and rows of x their eight columns, so that an
 // expert of three rows costs what one of eight does.
 //
-// Rows of x, gathered, and 64 columns of weights come through stages of scratch, 64 elements along k at a time, by copies that go on in the background:
-// with few rows ninety kilobytes are under way, which is what memory needs to be read at full speed by all workers. Of a stage's row of 128 bytes the
-// halves are changed in every other row, so that eight lanes that read 16 bytes each, of two rows, meet all banks. A packet of 16 bytes along k
-// holds what two products want of it, if k is taken in another order: the same for both, and sums do not mind.
+// Rows of x, gathered, and 64 or 128 columns of weights come through stages of scratch, 64 elements along k at a time, by copies that go on in the
+// background: fifty to ninety kilobytes are under way, which is what memory needs to be read at full speed by all workers. What a step costs beside its
+// copies, a hundred instructions and a barrier, is as long as memory takes for 16 KB: so 128 columns where a tile has them. Of a stage's row of 128
+// bytes the halves are changed in every other row, so that eight lanes that read 16 bytes each, of two rows, meet all banks. A packet of 16
+// bytes along k holds what two products want of it, if k is taken in another order: the same for both, and sums do not mind.
 #pragma once
 
 #include "ccks/worker/tile_hints.hpp"
@@ -90,12 +91,16 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
   return found;
 }
 
-inline constexpr u32 kExpertRows = 128, kExpertColumns = 64;  // of a block
-inline constexpr u32 kExpertTableBytes = 1024;                // at the beginning of scratch: the block's rows of x
-inline constexpr u32 kExpertRowBytes = 128;                   // of a stage
+inline constexpr u32 kExpertRows = 128;         // of a block
+inline constexpr u32 kExpertTableBytes = 1024;  // at the beginning of scratch: the block's rows of x
 inline constexpr u32 kExpertStagesBytes = kCudaExpertScratchBytes - kExpertTableBytes;
-inline constexpr u32 kExpertPitch = kExpertColumns + 4;       // of sums, in floats: lanes of a warp store to different banks
-static_assert(kExpertRows * sizeof(u32) <= kExpertTableBytes && kExpertRows * kExpertPitch * sizeof(float) <= kExpertStagesBytes);
+inline constexpr u32 kExpertRowBytes = 128;  // of a stage
+static_assert(kExpertRows * sizeof(u32) <= kExpertTableBytes);
+
+/// Columns of a block of a tile of n columns.
+CCKS_INLINE constexpr u32 expert_columns(u32 n) { return n <= 64 ? 64 : 128; }
+/// From one row of sums to the next, in floats: lanes of a warp store to different banks.
+CCKS_INLINE constexpr u32 expert_pitch(u32 columns) { return columns + 4; }
 
 /// What the walk over k goes by: `m` rows of x named in scratch, `n` columns of b.
 struct ExpertWindow {
@@ -103,32 +108,31 @@ struct ExpertWindow {
   u32 row_bytes, column_bytes, m, n, k;
 };
 
-/// kM groups of sixteen columns and kN groups of eight rows a warp; warps share out columns, then rows (kWarpsN), then what is left of k.
-template <Dtype kType, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
+/// Blocks of kColumns. kM groups of sixteen columns and kN groups of eight rows a warp; warps share out columns, then rows (kWarpsN), then what is
+/// left of k.
+template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
 class ExpertWalk {
  public:
-  static constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpsM = kExpertColumns / 16 / kM, kSplit = kWarps / (kWarpsM * kWarpsN);
-  static constexpr u32 kRows = kN * 8 * kWarpsN, kStageBytes = (kRows + kExpertColumns) * kExpertRowBytes;
+  static constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpsM = kColumns / 16 / kM, kSplit = kWarps / (kWarpsM * kWarpsN);
+  static constexpr u32 kRows = kN * 8 * kWarpsN, kStageBytes = (kRows + kColumns) * kExpertRowBytes, kPitch = expert_pitch(kColumns);
   static constexpr u32 kStages = least(kExpertStagesBytes / kStageBytes, 10u);
   static constexpr u32 kDepth = kExpertRowBytes / 2, kRowsAtOnce = Lanes::kLanes / 8;
-  static constexpr u32 kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce, kColumnCopies = kExpertColumns / kRowsAtOnce;
+  static constexpr u32 kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce, kColumnCopies = kColumns / kRowsAtOnce;
   static_assert(kSplit * kWarpsM * kWarpsN == kWarps && (kSplit == 1 || kSplit == 2) && kStages >= 3);
-  static_assert(kSplit * kRows * kExpertPitch * sizeof(float) <= kExpertStagesBytes);
+  static_assert(kSplit * kRows * kPitch * sizeof(float) <= kExpertStagesBytes);
 
+  /// Columns and rows that there are not are others once more: nobody keeps their sums.
   CCKS_INLINE ExpertWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w) {
     const u32 line = lanes.lane() / 8, part = lanes.lane() % 8;
     const u32* table = reinterpret_cast<const u32*>(lanes.scratch());
-    to_ = line * kExpertRowBytes + ((part / 4 ^ (line & 1)) * 64) + part % 4 * 16;  // kRowsAtOnce is even
-    at_ = part * 8;
+    to_ = line * kExpertRowBytes + half(part / 4, line) + part % 4 * 16;  // kRowsAtOnce is even
     CCKS_UNROLL
-    for (u32 i = 0; i < kCopies; ++i) {
-      const u32 r = line + i * kRowsAtOnce;
-      row_[i] = w.rows + u64{r < w.m ? table[r] : table[0]} * w.row_bytes + part * 16;
-    }
-    columns_ = w.columns + u64{least(line, w.n - 1)} * w.column_bytes + part * 16;
+    for (u32 i = 0; i < kColumnCopies; ++i) column_[i] = w.columns + u64{least(line + i * kRowsAtOnce, w.n - 1)} * w.column_bytes + part * 16;
+    CCKS_UNROLL
+    for (u32 i = 0; i < kCopies; ++i) row_[i] = w.rows + u64{table[least(line + i * kRowsAtOnce, w.m - 1)]} * w.row_bytes + part * 16;
   }
 
-  /// Sums [slice of k][row][kExpertPitch] behind the table, there for all lanes.
+  /// Sums [slice of k][row][kPitch] behind the table, there for all lanes.
   CCKS_INLINE void run() {
     clear();
     const u32 steps = ceil_div(w_.k, kDepth);
@@ -152,27 +156,31 @@ class ExpertWalk {
 
  private:
   CCKS_INLINE u8* stages() const { return lanes_.scratch() + kExpertTableBytes; }
+  /// Where a half of a stage's row lies in it.
+  CCKS_INLINE static constexpr u32 half(u32 which, u32 row) { return (which ^ (row & 1)) * 64; }
 
-  /// Every call ends a group, so that as many are younger than the one waited for at every step. What lies outside is zero.
+  /// Every call ends a group, so that as many are younger than the one waited for at every step. Behind k there is zero.
   CCKS_INLINE void fetch(u32 stage, u32 step, u32 steps) {
-    if (step < steps) {
-      u8* to = stages() + stage * kStageBytes + to_;
-      const u32 line = lanes_.lane() / 8;
-      const bool within = step * kDepth + at_ < w_.k;
-      const u64 along = within ? u64{step} * kExpertRowBytes : 0;
-      CCKS_UNROLL
-      for (u32 i = 0; i < kColumnCopies; ++i) {
-        const u32 j = line + i * kRowsAtOnce;
-        const u8* from = j < w_.n ? columns_ + u64{i * kRowsAtOnce} * w_.column_bytes : columns_;
-        lanes_.copy_sixteen(to + (kRows + i * kRowsAtOnce) * kExpertRowBytes, from + along, within && j < w_.n);
-      }
-      CCKS_UNROLL
-      for (u32 i = 0; i < kCopies; ++i) {
-        const u32 r = line + i * kRowsAtOnce;
-        if (r < kRows) lanes_.copy_sixteen(to + i * kRowsAtOnce * kExpertRowBytes, row_[i] + along, within && r < w_.m);
-      }
+    u8* to = stages() + stage * kStageBytes + to_;
+    if (step < w_.k / kDepth) {
+      copy(to, true);
+    } else if (step < steps) {
+      copy(to, step * kDepth + lanes_.lane() % 8 * 8 < w_.k);
     }
     lanes_.commit_copies();
+  }
+  CCKS_INLINE void copy(u8* to, bool within) {
+    const u32 line = lanes_.lane() / 8;
+    CCKS_UNROLL
+    for (u32 i = 0; i < kColumnCopies; ++i) {
+      lanes_.copy_sixteen(to + (kRows + i * kRowsAtOnce) * kExpertRowBytes, column_[i], within);
+      column_[i] += kExpertRowBytes;
+    }
+    CCKS_UNROLL
+    for (u32 i = 0; i < kCopies; ++i) {
+      if (line + i * kRowsAtOnce < least(kRows, w_.m)) lanes_.copy_sixteen(to + i * kRowsAtOnce * kExpertRowBytes, row_[i], within);
+      row_[i] += kExpertRowBytes;
+    }
   }
 
   CCKS_INLINE void multiply(const u8* stage) {
@@ -181,7 +189,7 @@ class ExpertWalk {
     const u8* columns = stage + (kRows + first_column() + group) * kExpertRowBytes + part * 16;
     CCKS_UNROLL
     for (u32 turn = 0; turn < 2 / kSplit; ++turn) {
-      const u32 at = ((kSplit == 2 ? warp() / (kWarpsM * kWarpsN) : turn) ^ (group & 1)) * 64;
+      const u32 at = half(kSplit == 2 ? warp() / (kWarpsM * kWarpsN) : turn, group);
       Sixteen x[kN];
       CCKS_UNROLL
       for (u32 j = 0; j < kN; ++j) x[j] = *reinterpret_cast<const Sixteen*>(rows + j * 8 * kExpertRowBytes + at);
@@ -204,14 +212,14 @@ class ExpertWalk {
 
   CCKS_INLINE void put() const {
     const u32 lane = lanes_.lane() % Lanes::kWarp, group = lane / 4, part = lane % 4;
-    float* sums = reinterpret_cast<float*>(stages()) + (warp() / (kWarpsM * kWarpsN)) * kRows * kExpertPitch;
+    float* sums = reinterpret_cast<float*>(stages()) + (warp() / (kWarpsM * kWarpsN)) * kRows * kPitch;
     CCKS_UNROLL
     for (u32 m = 0; m < kM; ++m) {
       CCKS_UNROLL
       for (u32 j = 0; j < kN; ++j) {
         CCKS_UNROLL
         for (u32 q = 0; q < 4; ++q)
-          sums[(first_row() + j * 8 + part * 2 + q % 2) * kExpertPitch + first_column() + m * 16 + group + q / 2 * 8] = acc_[m][j][q];
+          sums[(first_row() + j * 8 + part * 2 + q % 2) * kPitch + first_column() + m * 16 + group + q / 2 * 8] = acc_[m][j][q];
       }
     }
   }
@@ -229,28 +237,38 @@ class ExpertWalk {
 
   Lanes& lanes_;
   const ExpertWindow& w_;
-  const u8 *row_[kCopies], *columns_;
-  u32 to_, at_;
+  const u8 *row_[kCopies], *column_[kColumnCopies];  // of what is fetched next
+  u32 to_;
   float acc_[kM][kN][4];
 };
 
 /// Not inlined and without the op's shape and epilogue: one copy for all of a program (product_turned.hpp says why). Arguments one by one, which stay in
-/// registers. Rows of a slice of sums; there are two slices where that is less than kExpertRows.
-template <Dtype kType, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
+/// registers. Rows of a slice of sums where there are two of them, else 0.
+template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
 CCKS_OUTLINE u32 walk_expert(Lanes& lanes, const u8* rows, const u8* columns, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k) {
   const ExpertWindow window{rows, columns, row_bytes, column_bytes, m, n, k};
-  using Walk = ExpertWalk<kType, kM, kN, kWarpsN, Lanes>;
+  using Walk = ExpertWalk<kType, kColumns, kM, kN, kWarpsN, Lanes>;
   Walk(lanes, window).run();
-  static_assert((Walk::kSplit == 2) == (Walk::kRows < kExpertRows));
-  return Walk::kRows;
+  return Walk::kSplit == 2 ? Walk::kRows : 0;
 }
+/// columns: of the block, as expert_columns says.
 template <Dtype kType, class Lanes>
-CCKS_INLINE u32 walk_expert_rows(Lanes& lanes, const ExpertWindow& w) {
-  if (w.m <= 8) return walk_expert<kType, 1, 1, 1>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
-  if (w.m <= 16) return walk_expert<kType, 1, 2, 1>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
-  if (w.m <= 32) return walk_expert<kType, 2, 2, 2>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
-  if (w.m <= 64) return walk_expert<kType, 2, 4, 2>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
-  return walk_expert<kType, 2, 4, 4>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+CCKS_INLINE u32 walk_expert_rows(Lanes& lanes, const ExpertWindow& w, u32 columns) {
+  const auto walk = [&]<u32 kColumns, u32 kM, u32 kN, u32 kWarpsN>() {
+    return walk_expert<kType, kColumns, kM, kN, kWarpsN>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  };
+  if (columns == 64) {
+    if (w.m <= 8) return walk.template operator()<64, 1, 1, 1>();
+    if (w.m <= 16) return walk.template operator()<64, 1, 2, 1>();
+    if (w.m <= 32) return walk.template operator()<64, 2, 2, 2>();
+    if (w.m <= 64) return walk.template operator()<64, 2, 4, 2>();
+    return walk.template operator()<64, 2, 4, 4>();
+  }
+  if (w.m <= 8) return walk.template operator()<128, 1, 1, 1>();
+  if (w.m <= 16) return walk.template operator()<128, 1, 2, 1>();
+  if (w.m <= 32) return walk.template operator()<128, 1, 4, 1>();
+  if (w.m <= 64) return walk.template operator()<128, 2, 4, 2>();
+  return walk.template operator()<128, 2, 8, 2>();
 }
 
 template <class A, class B>
@@ -269,16 +287,16 @@ CCKS_INLINE bool expert_in_packets(Lanes& lanes, const Problem& p, u32 k) {
 
 /// What a walk over a block left in scratch, brought together and finished.
 template <class Lanes, class Problem>
-CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 slice_rows) {
-  constexpr u32 kWide = kExpertColumns / kVector;
+CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 columns, u32 slice_rows) {
+  const u32 wide = columns / kVector, pitch = expert_pitch(columns);
   const float* sums = reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes);
   CCKS_NO_UNROLL
-  for (u32 o = lanes.lane(); o < m * kWide; o += Lanes::kLanes) {
-    const u32 i = o / kWide, j = o % kWide * kVector;
+  for (u32 o = lanes.lane(); o < m * wide; o += Lanes::kLanes) {
+    const u32 i = o / wide, j = o % wide * kVector;
     if (j >= n) continue;
-    Four<float> all = *reinterpret_cast<const Four<float>*>(sums + i * kExpertPitch + j);
-    if (slice_rows < kExpertRows) {
-      const Four<float> more = *reinterpret_cast<const Four<float>*>(sums + (slice_rows + i) * kExpertPitch + j);
+    Four<float> all = *reinterpret_cast<const Four<float>*>(sums + i * pitch + j);
+    if (slice_rows != 0) {
+      const Four<float> more = *reinterpret_cast<const Four<float>*>(sums + (slice_rows + i) * pitch + j);
       CCKS_UNROLL
       for (u32 q = 0; q < kVector; ++q) all.v[q] += more.v[q];
     }
@@ -293,9 +311,10 @@ CCKS_INLINE void multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
   u32* table = reinterpret_cast<u32*>(lanes.scratch());
   CCKS_NO_UNROLL
   for (u32 i0 = 0; i0 < m; i0 += kExpertRows) {
+    const u32 here = least(kExpertRows, m - i0), block = expert_columns(n);
     CCKS_NO_UNROLL
-    for (u32 j0 = 0; j0 < n; j0 += kExpertColumns) {
-      const u32 here = least(kExpertRows, m - i0), columns = least(kExpertColumns, n - j0);
+    for (u32 j0 = 0; j0 < n; j0 += block) {
+      const u32 columns = least(block, n - j0);
       u32 slice_rows = 0;
       {
         const auto p = tile.problem();
@@ -304,9 +323,9 @@ CCKS_INLINE void multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
         lanes.sync();
         const u32 row_bytes = static_cast<u32>(p.left.row_stride) * 2, column_bytes = static_cast<u32>(p.right.column_stride) * 2;
         const ExpertWindow window{p.left.data, p.right.data + u64{j0} * column_bytes, row_bytes, column_bytes, here, columns, k};
-        slice_rows = walk_expert_rows<decltype(p.left.type)::kDtype>(lanes, window);
+        slice_rows = walk_expert_rows<decltype(p.left.type)::kDtype>(lanes, window, block);
       }
-      finish_expert(lanes, tile.problem(), i0, j0, here, columns, slice_rows);
+      finish_expert(lanes, tile.problem(), i0, j0, here, columns, block, slice_rows);
     }
   }
 }

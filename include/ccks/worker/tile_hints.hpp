@@ -17,7 +17,7 @@ inline constexpr wire::u32 kHostScratchBytes = 512 * 1024;
 /// Scratch the portable bodies want on a GPU: what every block gets without opt-in.
 inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
 /// What expert_matmul of 16-bit floats wants there: stages of rows and weights on their way (expert_warps.hpp). With less the portable body runs.
-inline constexpr wire::u32 kCudaExpertScratchBytes = 97 * 1024;
+inline constexpr wire::u32 kCudaExpertScratchBytes = 100 * 1024;
 
 /// One op as the hints see it. `extent` is its tile space (wire/op_layout.hpp), best at the sizes that matter most.
 struct TileQuestion {
@@ -159,10 +159,14 @@ CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
 CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
   const i64 per_expert = ceil_pow2(ceil_div(most(q.extent[2], 1), most(q.experts, 1)));
   if (q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2) {
-    // Blocks of matrix units: fewer rows than a tile has cost what there are, so an expert's weights are read as seldom as can be.
+    // Blocks of matrix units: fewer rows than a tile has cost what there are, so an expert's weights are read by one tile for all rows that a
+    // block takes. Columns: a tile a worker of what the experts that there can be rows for have, since what a tile costs beside its weights
+    // takes as long as 200 KB of them.
+    const i64 busy = least(most(q.extent[2], 1), most(q.experts, 1));
+    const i64 columns = floor_pow2(most(1, busy * most(q.extent[3], 1) / static_cast<i64>(q.workers)));
     TileHint t;
-    t.tile[2] = fit(q.extent[2], most(8, least(128, per_expert)));
-    t.tile[3] = fit(q.extent[3], q.depth <= 1024 ? 128 : 64);  // what a tile costs beside its weights takes as long as 200 KB of them
+    t.tile[2] = fit(q.extent[2], 128);
+    t.tile[3] = fit(q.extent[3], most(q.depth <= 1024 ? 128 : 64, least(128, columns)));
     return t;
   }
   return block_matmul(q, most(4, least(128, per_expert)));

@@ -110,6 +110,18 @@ TEST(ExpertWarps, SixteenToOneHundredAndTwentyEight) {
   check<Dtype::f16>(6, {{33, 64}, 2, 128, 64, 64, 64, true});
   check<Dtype::bf16>(7, {{65, 128}, 8, 192, 64, 128, 64, true});
 }
+TEST(ExpertWarps, BlocksOf128Columns) {
+  check<Dtype::bf16>(21, {{1, 0, 8, 9}, 2, 200, 128, 128, 128, true});
+  check<Dtype::bf16>(22, {{32, 33}, 1, 72, 100, 128, 128, false});
+  check<Dtype::f16>(23, {{64, 65}, 2, 40, 136, 128, 128, true});
+  check<Dtype::bf16>(24, {{128, 3}, 4, 328, 128, 128, 128, true});
+}
+TEST(ExpertWarps, TilesOfTwoWideBlocks) {
+  check<Dtype::bf16>(25, {{2, 0, 8, 9}, 2, 200, 256, 128, 256, true});
+  check<Dtype::bf16>(26, {{32, 33}, 1, 72, 264, 128, 256, false});
+  check<Dtype::f16>(27, {{64, 65}, 2, 40, 200, 128, 256, true});
+  check<Dtype::bf16>(28, {{128, 3}, 4, 136, 256, 128, 256, true});
+}
 TEST(ExpertWarps, TilesLargerThanABlock) { check<Dtype::bf16>(8, {{0, 150, 1}, 2, 64, 136, 256, 136, true}); }
 TEST(ExpertWarps, MoreExpertsThanLanes) {
   Case c{std::vector<int>(75, 0), 1, 64, 16, 2, 16, true};
