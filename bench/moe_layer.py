@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A mixture-of-experts layer, router included: ccks under each arm, PyTorch with grouped products, eager and in a CUDA graph, in one run.
 
-Weights and inputs are made here and given to both: experts are popular as 1 / rank^0.8 over a random permutation, and a token's eight are
+Weights and inputs are made here and given to both, and lie on the GPU before a run is timed: experts are popular as 1 / rank^0.8 over a random permutation, and a token's eight are
 found as Gumbel's top-k, which the inputs are made for (`routed_inputs`). Each of our processes puts out y of its last run, and its time is printed
 only if y agrees with float32: to twice the error that PyTorch's own bf16 has. A token of which two experts are all but equally good is left out and
 counted. Prints a JSON line for each arm and number of tokens; with --trace a table of ops: the time that bodies took and workers waited,
@@ -129,7 +129,7 @@ def torch_line(how, run, x, want, sure, runs):
 def command_of(args, arm, tokens, work):
     dims = [text for name in ("experts", "top", "d", "ffn") for text in ("--set", f"{name}={getattr(args, name)}")]
     return [args.ccks_run, SPEC, *dims, "--set", f"t={tokens}", "--device", "cuda", "--arm", arm, "--weights", f"{work}/weights.safetensors",
-            "--input", f"x={work}/x{tokens}.npy", "--json", *args.options]
+            "--input", f"x={work}/x{tokens}.npy", "--keep-inputs", "--json", *args.options]
 
 
 def our_line(args, arm, tokens, work, want, sure, tolerance):

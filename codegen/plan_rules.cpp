@@ -214,6 +214,7 @@ struct Describe {
   Status operator()(const spec::ExpertMatmulAttrs& a) { return describe_expert_matmul(l, a); }
   Status operator()(const spec::CombineAttrs& a) {
     l.out.dims[0] = Expr(static_cast<std::int64_t>(a.top_k));
+    l.question.depth = a.top_k;
     return {};
   }
   Status operator()(const spec::ReportAttrs&) {

@@ -54,9 +54,20 @@ std::uint64_t hash_symbols(std::span<const std::int64_t> symbols) {
   return hash;
 }
 
-Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers) {
+namespace {
+
+// A tile of an expert with few rows takes what its weights do, eight rows what one does; a popular expert's tiles take many times that, all of them.
+bool is_uneven(const wire::OpParams& op, const wire::OperandParams* operands) {
+  return static_cast<wire::OpCode>(op.kind) == wire::OpCode::expert_matmul && operands[op.input_count].dim[2] > kEvenRows * op.dims[2];
+}
+
+}  // namespace
+
+Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers, bool uneven) {
   const std::uint32_t tasks = workers * kTasksPerWorker;
   Cut cut;
+  cut.in_turn = uneven && tiles > workers;
+  if (cut.in_turn) return cut;
   cut.chunk = std::clamp<std::uint32_t>((tiles + tasks - 1) / tasks, 1, wire::kMaxTilesPerTask);
   cut.affinity = static_cast<float>(workers) / static_cast<float>(std::max(tiles, 1u));
   cut.tasks_each = static_cast<float>((tiles + cut.chunk - 1) / cut.chunk) / static_cast<float>(workers);
@@ -288,7 +299,8 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;
-  static_cast<Cut&>(op) = cut_tiles(op.tiles, tables.workers);
+  op.uneven = is_uneven(to, table<wire::OperandParams>(head().operands) + to.operand_first);
+  static_cast<Cut&>(op) = cut_tiles(op.tiles, tables.workers, op.uneven);
   op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles);
   op.stretch = plan::kNone;
   op.reports = from.report != plan::kNone;

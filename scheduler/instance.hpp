@@ -24,8 +24,10 @@ struct Cut {
   std::uint32_t chunk = 1;  // tiles of a task
   float affinity = 0;       // workers / tiles: which worker holds the neighbourhood of a tile
   float tasks_each = 1;     // tasks that prefer one worker, on average
+  bool in_turn = false;     // each to the next worker: tiles beside each other take as long, others may take many times that
 };
-Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers);
+/// uneven: see in_turn.
+Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers, bool uneven);
 
 /// What the scheduler knows of an op at these dims.
 struct OpInstance : Cut {
@@ -33,6 +35,7 @@ struct OpInstance : Cut {
   std::uint32_t tile_cost = 1;  // estimate, about nanoseconds on one worker
   std::uint32_t stretch = plan::kNone;  // whose lists hold its tiles; kNone: they are sent
   bool reports = false;                 // publishes a report
+  bool uneven = false;                  // as in cut_tiles
 };
 
 /// How a stretch goes out at these dims.

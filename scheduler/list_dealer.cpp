@@ -38,6 +38,8 @@ void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops
   const bool root = producer_ == plan::kNone;
   if (ops[op].tiles < workers_) {
     place_narrow(ops, op, root);
+  } else if (ops[op].in_turn && tables.record_capacity > 0) {  // lists of records: a tile alone takes no more room
+    place_in_turn(ops[op], op);
   } else {
     place_wide(ops[op], op, root);
   }
@@ -66,6 +68,13 @@ void ListDealer::place_wide(const OpInstance& info, std::uint32_t op, bool root)
     run_on(worker, std::uint64_t{count} * info.tile_cost);
   }
   if (root && extra != 0) turn_ = turn_ + 1 == workers_ ? 0 : turn_ + 1;
+}
+
+void ListDealer::place_in_turn(const OpInstance& info, std::uint32_t op) {
+  for (std::uint32_t tile = 0; tile < info.tiles; ++tile) {
+    dealt_.push_back({op, tile % workers_, tile, 1});
+    run_on(tile % workers_, info.tile_cost);
+  }
 }
 
 std::uint32_t ListDealer::preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile,

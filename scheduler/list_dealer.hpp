@@ -42,6 +42,7 @@ class ListDealer {
   void start(const PlanTables& tables);
   void place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t stretch);
   void place_wide(const OpInstance& info, std::uint32_t op, bool root);
+  void place_in_turn(const OpInstance& info, std::uint32_t op);
   void place_narrow(std::span<const OpInstance> ops, std::uint32_t op, bool root);
   std::uint32_t preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile, bool root) const;
   std::uint32_t soonest() const;

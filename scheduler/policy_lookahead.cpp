@@ -90,7 +90,7 @@ bool LookaheadPolicy::send_tiles(RunSlot& run, std::uint32_t op, const OpInstanc
     const std::uint32_t share = preferred >= run.worker_base ? preferred - run.worker_base
                                                              : preferred + workers_ - run.worker_base;
     const auto share_end = static_cast<std::uint32_t>(static_cast<float>(share + 1) * cut.tasks_each);
-    const std::uint32_t wanted = share_end > task + 1 ? share_end - task : 1;
+    const std::uint32_t wanted = !cut.in_turn && share_end > task + 1 ? share_end - task : 1;
     const std::uint32_t most = std::min(turn.loads.room(worker, turn.window), turn.budget - turn.sent);
     const std::uint32_t left = end - first;
     std::uint32_t tasks = std::min(wanted, most);
@@ -124,7 +124,7 @@ bool LookaheadPolicy::send_draft(RunSlot& run, Turn& turn) {
   if (op == plan::kNone || progress.skipping()) return false;
   const OpInstance& info = run.instance.ops()[op];
   const std::uint32_t tiles = progress.draft_tiles(op);
-  const Cut cut = tiles == info.tiles ? static_cast<const Cut&>(info) : cut_tiles(tiles, workers_);
+  const Cut cut = tiles == info.tiles ? static_cast<const Cut&>(info) : cut_tiles(tiles, workers_, info.uneven);
   std::uint32_t shares = 0;
   bool fits = true;
   for_each_share(run, cut, tiles, [&](std::uint32_t worker, std::uint32_t, std::uint32_t, std::uint32_t tasks) {

@@ -49,9 +49,9 @@ class LookaheadPolicy final : public Policy {
   std::uint32_t workers_;
 };
 
-/// Worker that holds the neighbourhood of a tile: equal fractions of all grids go to the same worker.
+/// Worker that holds the neighbourhood of a tile: equal fractions of all grids go to the same worker. Or whose turn it is.
 inline std::uint32_t tile_worker(const RunSlot& run, const Cut& cut, std::uint32_t tile, std::uint32_t workers) {
-  const auto share = static_cast<std::uint32_t>(static_cast<float>(tile) * cut.affinity);
+  const auto share = cut.in_turn ? tile % workers : static_cast<std::uint32_t>(static_cast<float>(tile) * cut.affinity);
   const std::uint32_t worker = run.worker_base + std::min(share, workers - 1);
   return worker >= workers ? worker - workers : worker;
 }

@@ -107,6 +107,8 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--iters", options.iterations, "Iterations")
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
+  app.add_flag("--keep-inputs", options.keep_inputs, "Inputs are written for the first iteration alone, and stay on the device for the others")
+      ->excludes(app.get_option("--slots"));
   app.add_option("--arm", options.arm,
                  "How ops reach the device. Resident workers: copilot (as --policy says), static (lists only), gpu_queue\n"
                  "(ready queues on the device). One launch per op: stream, graph, graph_pdl (programmatic dependent\n"
@@ -149,7 +151,7 @@ void add_generate_options(CLI::App& app, Options& options) {
   app.add_option("--prompt-chunk", options.prompt_chunk, "Generate: tokens of the prompt in one run; 0: as many as the program takes")
       ->check(CLI::Range(0, 1 << 20))
       ->needs(generate);
-  for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input"}) generate->excludes(app.get_option(other));
+  for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input", "--keep-inputs"}) generate->excludes(app.get_option(other));
 }
 
 }  // namespace

@@ -34,6 +34,7 @@ struct Options {
   std::vector<NameAndPath> outputs;
   std::uint64_t seed = 1;
   std::uint32_t iterations = 1;
+  bool keep_inputs = false;
   std::string arm = "copilot";
   std::string policy = "lookahead";
   std::string spine = "auto";

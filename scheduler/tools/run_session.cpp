@@ -198,7 +198,9 @@ class Session {
       if (const Status state = prepare_state(); !state.ok()) return device_failure(state);
       RunRequest request;
       request.dims = dims_;
-      for (const auto& [name, bytes] : inputs_) request.inputs.push_back({name, bytes});
+      if (i == 0 || !options_.keep_inputs) {
+        for (const auto& [name, bytes] : inputs_) request.inputs.push_back({name, bytes});
+      }
       if (last && options_.verify) add_poison(request);
       run_ = Run();
       Result<Run> run = engine_->submit(std::move(request));

@@ -54,6 +54,11 @@ class RunCli : public testing::Test {
   fs::path folder_;
 };
 
+TEST_F(RunCli, InputsMayStayOnTheDevice) {
+  EXPECT_EQ(ccks_run(example("mlp") + " --device host --set d=64 --verify --json --iters 3 --keep-inputs").exit_code, 0);
+  EXPECT_EQ(ccks_run(example("mlp") + " --device host --set d=64 --iters 3 --keep-inputs --slots 2").exit_code, 2) << "runs in another slot would have none";
+}
+
 TEST_F(RunCli, VerifiesAndPrintsOneJsonObject) {
   const Ended ended = ccks_run(example("mlp") + " --device host --set d=64 --verify --json --iters 3");
   EXPECT_EQ(ended.exit_code, 0) << ended.text;

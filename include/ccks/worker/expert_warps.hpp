@@ -28,66 +28,63 @@ struct ExpertRows {
 template <class Lanes>
 concept CopyLanes = MatrixLanes<Lanes> && requires(Lanes& lanes) { lanes.commit_copies(); };
 
-/// What experts of a lane have taken: of one after the other. Four are loaded at a time, since counts come from the L2.
-template <class C, class Visit>
-CCKS_INLINE void walk_counts(const View<C>& count, u32 begin, u32 end, Visit&& visit) {
-  constexpr u32 kFlight = 4;
-  CCKS_NO_UNROLL
-  for (u32 first = begin; first < end; first += kFlight) {
-    i64 taken[kFlight];
-    CCKS_UNROLL
-    for (u32 i = 0; i < kFlight; ++i) taken[i] = load_int(count.type, count.at(0, 0, 0, static_cast<i32>(least(first + i, end - 1))), 0);
-    CCKS_UNROLL
-    for (u32 i = 0; i < kFlight; ++i)
-      if (first + i < end) visit(first + i, taken[i]);
-  }
+/// Of the experts [begin, begin + each) what each has taken; those from `end` on nothing. One that takes less than nothing or more than all rows takes more
+/// than there are, which whoever adds sees.
+template <class C, u32 kEach>
+CCKS_INLINE void load_counts(const View<C>& count, u32 begin, u32 end, u32 rows, u32 (&taken)[kEach]) {
+  i64 found[kEach];
+  CCKS_UNROLL
+  for (u32 i = 0; i < kEach; ++i) found[i] = begin + i < end ? load_int(count.type, count.at(0, 0, 0, static_cast<i32>(begin + i)), 0) : 0;
+  CCKS_UNROLL
+  for (u32 i = 0; i < kEach; ++i) taken[i] = found[i] >= 0 && found[i] <= rows ? static_cast<u32>(found[i]) : rows + 1;
 }
 
-/// As find_expert (ops_matmul.hpp), by lanes of a warp that share out the experts. All lanes of the warp call it.
+/// As find_expert (ops_matmul.hpp), by lanes of a warp that share out the experts. All lanes of the warp call it. Counts come from the L2, through which
+/// weights pass: they are loaded once where a lane has no more than four. What one lane has found the others read in scratch, a place for each warp.
 template <class Lanes, class C>
 CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows) {
-  constexpr u32 kWarp = Lanes::kWarp;
+  constexpr u32 kWarp = Lanes::kWarp, kEach = 4;
   const u32 each = ceil_div(experts, kWarp), begin = least(lanes.lane() % kWarp * each, experts), end = least(begin + each, experts);
-  u32 taken = 0, tiles = 0, wrong = 0;
-  walk_counts(count, begin, end, [&](u32, i64 of_expert) {
-    const bool fits = of_expert >= 0 && of_expert <= rows;
-    const u32 own = fits ? static_cast<u32>(of_expert) : 0u;
-    taken += own;
-    tiles += ceil_div(own, rows_per_tile);
-    wrong |= fits && taken <= rows ? 0u : 1u;
-  });
-  u32 taken_before = 0, tiles_before = 0, all_taken = least(taken, rows), all_tiles = tiles;
+  u32 held[kEach], taken = 0, tiles = 0;
+  CCKS_NO_UNROLL
+  for (u32 first = begin; first < end; first += kEach) {
+    load_counts(count, first, end, rows, held);
+    CCKS_UNROLL
+    for (u32 i = 0; i < kEach; ++i) {
+      taken = least(taken + held[i], rows + 1);
+      tiles += ceil_div(held[i], rows_per_tile);
+    }
+  }
+  u32 taken_before = 0, tiles_before = 0, all_taken = taken, all_tiles = tiles;
   CCKS_UNROLL
   for (u32 step = 1; step < kWarp; step *= 2) {
     const u32 other_taken = lanes.shuffle_xor(all_taken, step), other_tiles = lanes.shuffle_xor(all_tiles, step);
-    wrong |= lanes.shuffle_xor(wrong, step);
     if ((lanes.lane() & step) != 0) taken_before += other_taken, tiles_before += other_tiles;
-    all_taken += other_taken;  // of 32 lanes with no more than `rows` each
+    all_taken += other_taken;  // of 32 lanes with no more than `rows` and one each
     all_tiles += other_tiles;
   }
+  ExpertRows* told = reinterpret_cast<ExpertRows*>(lanes.scratch()) + lanes.lane() / kWarp;
   ExpertRows found;
-  found.sound = wrong == 0 && all_taken <= rows;
-  u32 mine = 0;  // the expert, and one more
-  if (found.sound && index >= tiles_before && index < tiles_before + tiles) {
-    walk_counts(count, begin, end, [&](u32 e, i64 of_expert) {
-      const u32 own = static_cast<u32>(of_expert), its_tiles = ceil_div(own, rows_per_tile);
-      if (mine == 0 && index < tiles_before + its_tiles) {
-        mine = e + 1;
-        const u32 skipped = (index - tiles_before) * rows_per_tile;
-        found.first = taken_before + skipped;
-        found.count = least(rows_per_tile, own - skipped);
+  found.sound = all_taken <= rows;
+  if (!found.sound || index >= all_tiles) return found;
+  if (index >= tiles_before && index < tiles_before + tiles) {
+    CCKS_NO_UNROLL
+    for (u32 first = begin; first < end; first += kEach) {
+      if (each > kEach) load_counts(count, first, end, rows, held);
+      CCKS_UNROLL
+      for (u32 i = 0; i < kEach; ++i) {
+        const u32 its_tiles = ceil_div(held[i], rows_per_tile);
+        if (index - tiles_before < its_tiles) {
+          const u32 skipped = (index - tiles_before) * rows_per_tile;
+          *told = {static_cast<i32>(first + i), taken_before + skipped, least(rows_per_tile, held[i] - skipped), true};
+        }
+        tiles_before += its_tiles;  // from the one that is meant on more than `index`, and the difference below zero
+        taken_before += held[i];
       }
-      tiles_before += its_tiles;
-      taken_before += own;
-    });
+    }
   }
-  CCKS_UNROLL
-  for (u32 step = 1; step < kWarp; step *= 2) {  // one lane at most has found anything
-    mine |= lanes.shuffle_xor(mine, step);
-    found.first |= lanes.shuffle_xor(found.first, step);
-    found.count |= lanes.shuffle_xor(found.count, step);
-  }
-  found.expert = mine == 0 ? 0 : static_cast<i32>(mine - 1);
+  lanes.sync_warp();
+  found = *told;
   return found;
 }
 
@@ -102,10 +99,14 @@ CCKS_INLINE constexpr u32 expert_columns(u32 n) { return n <= 64 ? 64 : 128; }
 /// From one row of sums to the next, in floats: lanes of a warp store to different banks.
 CCKS_INLINE constexpr u32 expert_pitch(u32 columns) { return columns + 4; }
 
-/// What the walk over k goes by: `m` rows of x named in scratch, `n` columns of b.
+/// What the walk over k goes by: `m` rows of x, `n` columns of b. Row i of a gathered tile is what `source` says of i, over `divisor`; where that is null
+/// it is row first + i.
 struct ExpertWindow {
-  const u8 *rows, *columns;
+  const u8 *rows, *columns, *source;
   u32 row_bytes, column_bytes, m, n, k;
+  u32 first, source_bytes, divisor;  // bytes from one to the next
+  i64 limit;                         // of what `source` says
+  bool wide;                         // of eight bytes, not four
 };
 
 /// Blocks of kColumns. kM groups of sixteen columns and kN groups of eight rows a warp; warps share out columns, then rows (kWarpsN), then what is
@@ -124,26 +125,37 @@ class ExpertWalk {
   /// Columns and rows that there are not are others once more: nobody keeps their sums.
   CCKS_INLINE ExpertWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w) {
     const u32 line = lanes.lane() / 8, part = lanes.lane() % 8;
-    const u32* table = reinterpret_cast<const u32*>(lanes.scratch());
     to_ = line * kExpertRowBytes + half(part / 4, line) + part % 4 * 16;  // kRowsAtOnce is even
     CCKS_UNROLL
     for (u32 i = 0; i < kColumnCopies; ++i) column_[i] = w.columns + u64{least(line + i * kRowsAtOnce, w.n - 1)} * w.column_bytes + part * 16;
-    CCKS_UNROLL
-    for (u32 i = 0; i < kCopies; ++i) row_[i] = w.rows + u64{table[least(line + i * kRowsAtOnce, w.m - 1)]} * w.row_bytes + part * 16;
   }
 
-  /// Sums [slice of k][row][kPitch] behind the table, there for all lanes.
-  CCKS_INLINE void run() {
+  /// Sums [slice of k][row][kPitch] behind the table, there for all lanes. False: a row is named that there is not. Which rows they are comes from
+  /// the L2: the first weights are on their way meanwhile.
+  CCKS_INLINE bool run() {
     clear();
     const u32 steps = ceil_div(w_.k, kDepth);
     CCKS_NO_UNROLL
-    for (u32 s = 0; s + 1 < kStages; ++s) fetch(s, s, steps);
+    for (u32 s = 0; s + 1 < kStages; ++s) {
+      fetch_columns(s, s, steps);
+      lanes_.commit_copies();
+    }
+    const bool sound = find_rows();
+    CCKS_NO_UNROLL
+    for (u32 s = 0; s + 1 < kStages; ++s) {
+      if (sound) fetch_rows(s, s, steps);
+      lanes_.commit_copies();
+    }
+    if (!sound) lanes_.template await_copies<0>();
+    if (!sound) return false;
     u32 stage = 0, next = kStages - 1;
     CCKS_NO_UNROLL
     for (u32 step = 0; step < steps; ++step) {
       lanes_.template await_copies<kStages - 2>();
       lanes_.sync();  // what others have copied is there, and all are done with the stage before
-      fetch(next, step + kStages - 1, steps);
+      fetch_columns(next, step + kStages - 1, steps);
+      fetch_rows(next, step + kStages - 1, steps);
+      lanes_.commit_copies();
       multiply(stages() + stage * kStageBytes);
       stage = stage + 1 == kStages ? 0 : stage + 1;
       next = next + 1 == kStages ? 0 : next + 1;
@@ -152,6 +164,7 @@ class ExpertWalk {
     lanes_.sync();
     put();
     lanes_.sync();
+    return true;
   }
 
  private:
@@ -159,27 +172,54 @@ class ExpertWalk {
   /// Where a half of a stage's row lies in it.
   CCKS_INLINE static constexpr u32 half(u32 which, u32 row) { return (which ^ (row & 1)) * 64; }
 
-  /// Every call ends a group, so that as many are younger than the one waited for at every step. Behind k there is zero.
-  CCKS_INLINE void fetch(u32 stage, u32 step, u32 steps) {
+  /// A lane a row. All lanes learn whether all are there.
+  CCKS_INLINE bool find_rows() {
+    u32* table = reinterpret_cast<u32*>(lanes_.scratch());
+    const u32 i = lanes_.lane();
+    bool sound = true;
+    if (w_.source == nullptr) {
+      if (i < w_.m) table[i] = w_.first + i;
+      lanes_.sync();
+    } else {
+      i64 from = 0;
+      if (i < w_.m) {
+        const u8* at = w_.source + i * w_.source_bytes;
+        from = w_.wide ? *reinterpret_cast<const i64*>(at) : *reinterpret_cast<const i32*>(at);
+        table[i] = static_cast<u32>(from) / w_.divisor;
+      }
+      sound = lanes_.max(from < 0 || from >= w_.limit ? 1 : 0) == 0;  // a barrier, too
+    }
+    const u32 line = lanes_.lane() / 8, part = lanes_.lane() % 8;
+    CCKS_UNROLL
+    for (u32 c = 0; c < kCopies; ++c) row_[c] = w_.rows + u64{table[least(line + c * kRowsAtOnce, w_.m - 1)]} * w_.row_bytes + part * 16;
+    return sound;
+  }
+
+  /// Weights of a step, and rows of x. Behind k there is zero.
+  CCKS_INLINE void fetch_columns(u32 stage, u32 step, u32 steps) {
+    u8* to = stages() + stage * kStageBytes + to_ + kRows * kExpertRowBytes;
+    if (step < w_.k / kDepth) {
+      copy(to, column_, kColumns, true);
+    } else if (step < steps) {
+      copy(to, column_, kColumns, is_within(step));
+    }
+  }
+  CCKS_INLINE void fetch_rows(u32 stage, u32 step, u32 steps) {
     u8* to = stages() + stage * kStageBytes + to_;
     if (step < w_.k / kDepth) {
-      copy(to, true);
+      copy(to, row_, w_.m, true);
     } else if (step < steps) {
-      copy(to, step * kDepth + lanes_.lane() % 8 * 8 < w_.k);
+      copy(to, row_, w_.m, is_within(step));
     }
-    lanes_.commit_copies();
   }
-  CCKS_INLINE void copy(u8* to, bool within) {
+  CCKS_INLINE bool is_within(u32 step) const { return step * kDepth + lanes_.lane() % 8 * 8 < w_.k; }
+  template <u32 kTimes>
+  CCKS_INLINE void copy(u8* to, const u8* (&from)[kTimes], u32 lines, bool within) {
     const u32 line = lanes_.lane() / 8;
     CCKS_UNROLL
-    for (u32 i = 0; i < kColumnCopies; ++i) {
-      lanes_.copy_sixteen(to + (kRows + i * kRowsAtOnce) * kExpertRowBytes, column_[i], within);
-      column_[i] += kExpertRowBytes;
-    }
-    CCKS_UNROLL
-    for (u32 i = 0; i < kCopies; ++i) {
-      if (line + i * kRowsAtOnce < least(kRows, w_.m)) lanes_.copy_sixteen(to + i * kRowsAtOnce * kExpertRowBytes, row_[i], within);
-      row_[i] += kExpertRowBytes;
+    for (u32 i = 0; i < kTimes; ++i) {
+      if (line + i * kRowsAtOnce < lines) lanes_.copy_sixteen(to + i * kRowsAtOnce * kExpertRowBytes, from[i], within);
+      from[i] += kExpertRowBytes;
     }
   }
 
@@ -243,19 +283,23 @@ class ExpertWalk {
 };
 
 /// Not inlined and without the op's shape and epilogue: one copy for all of a program (product_turned.hpp says why). Arguments one by one, which stay in
-/// registers. Rows of a slice of sums where there are two of them, else 0.
+/// registers. Rows of a slice of sums where there
+/// are two of them, else 0; kUnsound: a row is named that there is not.
+inline constexpr u32 kUnsound = 0xffffffffu;
 template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
-CCKS_OUTLINE u32 walk_expert(Lanes& lanes, const u8* rows, const u8* columns, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k) {
-  const ExpertWindow window{rows, columns, row_bytes, column_bytes, m, n, k};
+CCKS_OUTLINE u32 walk_expert(Lanes& lanes, const u8* rows, const u8* columns, const u8* source, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k,
+                             u32 first, u32 source_bytes, u32 divisor, i64 limit, bool wide) {
+  const ExpertWindow window{rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide};
   using Walk = ExpertWalk<kType, kColumns, kM, kN, kWarpsN, Lanes>;
-  Walk(lanes, window).run();
+  if (!Walk(lanes, window).run()) return kUnsound;
   return Walk::kSplit == 2 ? Walk::kRows : 0;
 }
 /// columns: of the block, as expert_columns says.
 template <Dtype kType, class Lanes>
 CCKS_INLINE u32 walk_expert_rows(Lanes& lanes, const ExpertWindow& w, u32 columns) {
   const auto walk = [&]<u32 kColumns, u32 kM, u32 kN, u32 kWarpsN>() {
-    return walk_expert<kType, kColumns, kM, kN, kWarpsN>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+    return walk_expert<kType, kColumns, kM, kN, kWarpsN>(lanes, w.rows, w.columns, w.source, w.row_bytes, w.column_bytes, w.m, w.n, w.k, w.first, w.source_bytes,
+                                                           w.divisor, w.limit, w.wide);
   };
   if (columns == 64) {
     if (w.m <= 8) return walk.template operator()<64, 1, 1, 1>();
@@ -305,10 +349,10 @@ CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32
 }
 
 /// The product of a tile of m rows and n columns; rows of x are those that tile.problem().row names. Only where expert_in_packets. What the walk and what
-/// the end want of the op is found out apart: kept over the walk it would lie in memory, from which weights drive it.
+/// the end want of the op is found out apart: kept over the walk it would lie in memory, from which weights drive it. limit: of what names rows; false:
+/// one is named that there is not.
 template <class Lanes, class Tile>
-CCKS_INLINE void multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u32 k) {
-  u32* table = reinterpret_cast<u32*>(lanes.scratch());
+CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u32 k, i64 limit) {
   CCKS_NO_UNROLL
   for (u32 i0 = 0; i0 < m; i0 += kExpertRows) {
     const u32 here = least(kExpertRows, m - i0), block = expert_columns(n);
@@ -318,16 +362,19 @@ CCKS_INLINE void multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
       u32 slice_rows = 0;
       {
         const auto p = tile.problem();
-        if (i0 + j0 != 0) lanes.sync();  // results are read to the end
-        for (u32 i = lanes.lane(); i < here; i += Lanes::kLanes) table[i] = p.row(i0 + i);
-        lanes.sync();
-        const u32 row_bytes = static_cast<u32>(p.left.row_stride) * 2, column_bytes = static_cast<u32>(p.right.column_stride) * 2;
-        const ExpertWindow window{p.left.data, p.right.data + u64{j0} * column_bytes, row_bytes, column_bytes, here, columns, k};
+        const bool gathers = p.table.source != nullptr, wide = wire::dtype_bytes(p.source_type.get()) == 8;
+        const u32 column_bytes = static_cast<u32>(p.right.column_stride) * 2, source_bytes = gathers ? static_cast<u32>(p.table.stride) * (wide ? 8 : 4) : 0;
+        const ExpertWindow window{p.left.data, p.right.data + u64{j0} * column_bytes, gathers ? p.table.source + u64{i0} * source_bytes : nullptr,
+                                  static_cast<u32>(p.left.row_stride) * 2, column_bytes, here, columns, k,
+                                  i0, source_bytes, p.table.divisor, limit, wide};
+        lanes.sync();  // what lies in scratch is read to the end
         slice_rows = walk_expert_rows<decltype(p.left.type)::kDtype>(lanes, window, block);
       }
+      if (slice_rows == kUnsound) return false;
       finish_expert(lanes, tile.problem(), i0, j0, here, columns, block, slice_rows);
     }
   }
+  return true;
 }
 
 }  // namespace CCKS_ISA

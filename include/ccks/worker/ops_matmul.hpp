@@ -155,7 +155,7 @@ CCKS_OUTLINE bool staged_matmul(Lanes& lanes, const Call& call, u32 tile, const 
       if (m <= kMatrixRows || !expert_in_packets(lanes, rows.problem(), k)) return false;  // the same for all batch indices
       if (!await_inputs(lanes)) return true;
       if (c0 != box.lo[0] || c1 != box.lo[1]) lanes.sync();
-      if (n != 0) multiply_expert(lanes, rows, m, n, k);
+      if (n != 0) (void)multiply_expert(lanes, rows, m, n, k, 0);  // which names no rows
     }
   return true;
 }
@@ -278,14 +278,19 @@ CCKS_OUTLINE void any_expert_matmul(Lanes& lanes, const Tile tile, u32 n, u32 k)
   gemm(lanes, scratch_of(lanes), tile.problem(), tile.rows.count, n, k);
 }
 
+/// False: a row of x is named that there is not.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE void multiply_tile(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0, u32 n) {
+CCKS_INLINE bool multiply_tile(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0, u32 n) {
   const ExpertTile<Types, Expr> tile{call, types, expr, rows, j0};
   const u32 k = static_cast<u32>(call.operands[0].dim[3]);
+  const i64 limit = static_cast<i64>(call.operands[0].dim[2]) * most(call.op.dims[0], 1);
   if constexpr (CopyLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>>) {
-    if (expert_in_packets(lanes, tile.problem(), k)) return multiply_expert(lanes, tile, rows.count, n, k);
+    if (expert_in_packets(lanes, tile.problem(), k)) return multiply_expert(lanes, tile, rows.count, n, k, limit);
   }
+  if (call.op.dims[1] != 0 && !sources_sound(lanes, view_of<2>(call, types), rows, limit)) return false;
+  lanes.sync();  // who has looked for the expert is done with scratch
   any_expert_matmul(lanes, tile, n, k);
+  return true;
 }
 
 /// Every lane learns the same.
@@ -301,21 +306,17 @@ template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types,
                                         const Expr& expr) {
   const auto b = view_of<1>(call, types);
-  const auto source = view_of<2>(call, types);
   const OperandParams& out = call.operands[call.op.input_count];
   i32 c[4];
   tile_coordinates(call.op, tile, c);
-  const u32 per_tile = static_cast<u32>(most(call.op.tile[2], 1)), top_k = static_cast<u32>(most(call.op.dims[0], 1));
+  const u32 per_tile = static_cast<u32>(most(call.op.tile[2], 1));
   const ExpertRows rows = rows_of_tile(lanes, view_of<3>(call, types), least(call.op.dims[2], b.dim[1]), static_cast<u32>(c[2]), per_tile,
                                        static_cast<u32>(out.dim[2]));
   if (!rows.sound) return FaultCode::bad_index;
   const i32 j0 = c[3] * call.op.tile[3];
   const i32 n = least(call.op.tile[3], out.dim[3] - j0);
   if (rows.count == 0 || n <= 0) return FaultCode::none;
-  const i64 limit = static_cast<i64>(call.operands[0].dim[2]) * top_k;
-  if (call.op.dims[1] != 0 && !sources_sound(lanes, source, rows, limit)) return FaultCode::bad_index;
-  multiply_tile(lanes, call, types, expr, rows, j0, static_cast<u32>(n));
-  return FaultCode::none;
+  return multiply_tile(lanes, call, types, expr, rows, j0, static_cast<u32>(n)) ? FaultCode::none : FaultCode::bad_index;
 }
 
 }  // namespace CCKS_ISA

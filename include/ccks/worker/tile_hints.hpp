@@ -101,6 +101,13 @@ CCKS_HD constexpr TileHint whole_rows(const TileQuestion& q) {
   return rows(q, q.extent[3], most(q.extent[3], 1) * most(q.depth, 1));
 }
 
+/// Each element is a sum over q.depth rows.
+CCKS_HD constexpr TileHint combine(const TileQuestion& q) {
+  if (q.device == DeviceClass::host) return elementwise(q);
+  const i64 last = fit(q.extent[3], element_budget(q));
+  return rows(q, last, last * most(q.depth, 1));
+}
+
 CCKS_HD constexpr TileHint rope(const TileQuestion& q) {
   const i64 heads = most(1, q.extent[3] / most(q.granule, 1));
   const i64 last = fit(heads, most(1, element_budget(q) / most(q.granule, 1))) * most(q.granule, 1);
@@ -160,13 +167,14 @@ CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
   const i64 per_expert = ceil_pow2(ceil_div(most(q.extent[2], 1), most(q.experts, 1)));
   if (q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2) {
     // Blocks of matrix units: fewer rows than a tile has cost what there are, so an expert's weights are read by one tile for all rows that a
-    // block takes. Columns: a tile a worker of what the experts that there can be rows for have, since what a tile costs beside its weights
-    // takes as long as 200 KB of them.
+    // block takes. Columns: two tiles a worker or more of what the experts that there can be rows for have, but what a tile costs beside its
+    // weights takes as long as 200 KB of them.
     const i64 busy = least(most(q.extent[2], 1), most(q.experts, 1));
-    const i64 columns = floor_pow2(most(1, busy * most(q.extent[3], 1) / static_cast<i64>(q.workers)));
+    const i64 columns = floor_pow2(most(1, busy * most(q.extent[3], 1) / (2 * static_cast<i64>(q.workers))));
+    const bool deep = q.depth > 1024;
     TileHint t;
     t.tile[2] = fit(q.extent[2], 128);
-    t.tile[3] = fit(q.extent[3], most(q.depth <= 1024 ? 128 : 64, least(128, columns)));
+    t.tile[3] = fit(q.extent[3], most(deep ? 64 : 128, least(deep ? 256 : 512, columns)));
     return t;
   }
   return block_matmul(q, most(4, least(128, per_expert)));
@@ -208,6 +216,8 @@ CCKS_HD constexpr TileHint tile_hint(const TileQuestion& q) {
       return hints::expert_matmul(q);
     case OpCode::attention:
       return hints::attention(q);
+    case OpCode::combine:
+      return hints::combine(q);
     case OpCode::rope:
       return hints::rope(q);
     case OpCode::conv2d:
