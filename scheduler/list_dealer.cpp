@@ -24,6 +24,7 @@ void ListDealer::start(const PlanTables& tables) {
 void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op,
                        std::uint32_t stretch) {
   dealt_.clear();
+  in_turn_ = 0;
   if (ops[op].tiles == 0) return;
   ready_ = 0;
   producer_ = plan::kNone;
@@ -39,7 +40,7 @@ void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops
   if (ops[op].tiles < workers_) {
     place_narrow(ops, op, root);
   } else if (ops[op].in_turn && tables.record_capacity > 0) {  // lists of records: a tile alone takes no more room
-    place_in_turn(ops[op], op);
+    place_in_turn(ops[op]);
   } else {
     place_wide(ops[op], op, root);
   }
@@ -70,11 +71,9 @@ void ListDealer::place_wide(const OpInstance& info, std::uint32_t op, bool root)
   if (root && extra != 0) turn_ = turn_ + 1 == workers_ ? 0 : turn_ + 1;
 }
 
-void ListDealer::place_in_turn(const OpInstance& info, std::uint32_t op) {
-  for (std::uint32_t tile = 0; tile < info.tiles; ++tile) {
-    dealt_.push_back({op, tile % workers_, tile, 1});
-    run_on(tile % workers_, info.tile_cost);
-  }
+void ListDealer::place_in_turn(const OpInstance& info) {
+  in_turn_ = info.tiles;
+  for (std::uint32_t tile = 0; tile < in_turn_; ++tile) run_on(tile % workers_, info.tile_cost);
 }
 
 std::uint32_t ListDealer::preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile,

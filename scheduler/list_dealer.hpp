@@ -35,6 +35,7 @@ class ListDealer {
     for (const std::uint32_t op : tables.ops_of(tables.stretches[stretch])) {
       place(tables, ops, op, stretch);
       for (const DealtTiles& tiles : dealt_) sink(tiles);
+      for (std::uint32_t tile = 0; tile < in_turn_; ++tile) sink(DealtTiles{op, tile % workers_, tile, 1});
     }
   }
 
@@ -42,7 +43,7 @@ class ListDealer {
   void start(const PlanTables& tables);
   void place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t stretch);
   void place_wide(const OpInstance& info, std::uint32_t op, bool root);
-  void place_in_turn(const OpInstance& info, std::uint32_t op);
+  void place_in_turn(const OpInstance& info);
   void place_narrow(std::span<const OpInstance> ops, std::uint32_t op, bool root);
   std::uint32_t preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile, bool root) const;
   std::uint32_t soonest() const;
@@ -54,6 +55,7 @@ class ListDealer {
   std::vector<std::uint64_t> finish_;     // per op
   std::vector<std::uint16_t> home_;       // per op and tile: worker, for ops of fewer tiles than workers
   std::vector<DealtTiles> dealt_;
+  std::uint32_t in_turn_ = 0;             // instead: so many tiles, each to the next worker (Cut::in_turn)
   std::uint64_t ready_ = 0;               // of the op that is placed: when its producers are through
   std::uint64_t done_ = 0;                // when the last of its tiles is
   std::uint32_t producer_ = 0;            // the first of them, whose neighbourhood it keeps; kNone

@@ -1,0 +1,77 @@
+// Tiles that take unevenly long (Cut::in_turn): who gets them, by lists and one by one.
+#include <gtest/gtest.h>
+
+#include "scheduler/list_dealer.hpp"
+#include "scheduler/policy_lookahead.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+constexpr std::uint32_t kWorkers = 4, kTiles = 10;
+
+// One stretch of one op.
+struct OneOp {
+  std::vector<plan::OpDesc> descs{1};
+  std::vector<OpInstance> ops{1};
+  PlanTables tables;
+  ListDealer dealer;
+
+  OneOp(bool uneven, std::uint32_t record_capacity) {
+    tables.plan.ops = descs;
+    tables.workers = kWorkers;
+    tables.record_capacity = record_capacity;
+    tables.stretch_of = {0};
+    tables.stretch_ops = {0};
+    tables.stretches.push_back({0, 1, 0, 0, 0, 0, 0});
+    ops[0].tiles = kTiles;
+    static_cast<Cut&>(ops[0]) = cut_tiles(kTiles, kWorkers, uneven);
+    dealer.reserve(tables);
+    dealer.begin();
+  }
+  std::vector<DealtTiles> dealt() {
+    std::vector<DealtTiles> out;
+    dealer.deal(tables, ops, 0, [&](const DealtTiles& tiles) { out.push_back(tiles); });
+    return out;
+  }
+};
+
+TEST(InTurn, OnlyWhereThereAreMoreTilesThanWorkers) {
+  EXPECT_TRUE(cut_tiles(kTiles, kWorkers, true).in_turn);
+  EXPECT_EQ(cut_tiles(1000 * kWorkers, kWorkers, true).chunk, 1u);
+  EXPECT_FALSE(cut_tiles(kWorkers, kWorkers, true).in_turn);
+  EXPECT_FALSE(cut_tiles(kTiles, kWorkers, false).in_turn);
+}
+
+TEST(InTurn, ListsOfRecordsGetATileEach) {
+  OneOp one(true, 1024);
+  const auto dealt = one.dealt();
+  ASSERT_EQ(dealt.size(), kTiles);
+  for (std::uint32_t tile = 0; tile < kTiles; ++tile) {
+    EXPECT_EQ(dealt[tile].first, tile);
+    EXPECT_EQ(dealt[tile].count, 1u);
+    EXPECT_EQ(dealt[tile].worker, tile % kWorkers);
+  }
+}
+
+TEST(InTurn, ListsOfTasksAndEvenTilesGoByNeighbourhoods) {
+  for (OneOp one : {OneOp(true, 0), OneOp(false, 1024)}) {
+    const auto dealt = one.dealt();
+    ASSERT_EQ(dealt.size(), kWorkers);
+    std::uint32_t tiles = 0;
+    for (const DealtTiles& of_worker : dealt) {
+      EXPECT_EQ(of_worker.first, tiles);
+      tiles += of_worker.count;
+    }
+    EXPECT_EQ(tiles, kTiles);
+  }
+}
+
+TEST(InTurn, TilesThatAreSentGoToTheNextWorkerToo) {
+  RunSlot run;
+  run.worker_base = 3;
+  const Cut cut = cut_tiles(kTiles, kWorkers, true);
+  for (std::uint32_t tile = 0; tile < kTiles; ++tile) EXPECT_EQ(tile_worker(run, cut, tile, kWorkers), (3 + tile) % kWorkers);
+}
+
+}  // namespace
+}  // namespace ccks::scheduler
