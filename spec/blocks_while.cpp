@@ -20,15 +20,16 @@ class Loop {
   void read() {
     if (!read_head() || !enter_block(b_, node_)) return;
     const std::size_t errors = b_.diagnostics.errors();
-    for (std::int64_t i = 0; i < most_ && b_.diagnostics.errors() == errors; ++i) {
+    bool whole = true;
+    for (std::int64_t i = 0; i < most_ && whole && b_.diagnostics.errors() == errors; ++i) {
       if (b_.diagnostics.full() || b_.exhausted() || !b_.count_work(node_.span)) return;
       if (b_.program.conditions.size() >= kMostConditions) {
         b_.diagnostics.error(code::kTooLarge, node_.span, fmt::format("a program with loops has at most {} conditions, one for each pass and branch", kMostConditions));
         break;
       }
-      read_pass(i);
+      whole = read_pass(i);
     }
-    if (b_.diagnostics.errors() != errors) return poison_all();
+    if (!whole || b_.diagnostics.errors() != errors) return poison_all();
     join();
   }
 
@@ -81,8 +82,9 @@ class Loop {
     return true;
   }
 
-  // A scope beside that of the pass before: of what that one bound, only what is carried and its reports are seen.
-  void read_pass(std::int64_t i) {
+  // A scope beside that of the pass before: of what that one bound, only what is carried and its reports are seen. False: its condition or what it
+  // carries is not there, maybe without a word, where an earlier mistake has been told.
+  bool read_pass(std::int64_t i) {
     b_.scopes.push(Scope::Kind::condition);
     Scope& scope = b_.scopes.top();
     scope.condition = passes_.empty() ? outer_ : passes_.back().condition;
@@ -94,7 +96,8 @@ class Loop {
       binding.defined = names_[k]->span;
       scope.names[names_[k]->text] = std::move(binding);
     }
-    if (const auto condition = read_condition(b_, *node_.find("while"))) {
+    const auto condition = read_condition(b_, *node_.find("while"));
+    if (condition) {
       if (!passes_.empty()) check_report(*condition);
       scope.condition = static_cast<std::uint32_t>(b_.program.conditions.size());
       b_.program.conditions.push_back(*condition);
@@ -102,6 +105,7 @@ class Loop {
       read_body(i);
     }
     b_.scopes.pop();
+    return condition.has_value() && passes_.back().carried.size() == names_.size();
   }
   void read_body(std::int64_t i) {
     Scope& scope = b_.scopes.top();

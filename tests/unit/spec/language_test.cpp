@@ -379,6 +379,16 @@ TEST_F(Language, WhileComplains) {
   EXPECT_EQ(error_of(kLoop, begin + "- while: went == 1\n  most: 2\n  ops:\n" + report + end), "CCKS076");
 }
 
+// What follows from an earlier mistake is not told again, so a pass may fail without a word.
+TEST_F(Language, WhileOfWhatIsWrongAlready) {
+  const std::string bad = "- {op: map, expr: x, out: h}\n- {op: map, expr: missing + 1, out: w}\n", report = "- {op: report, x: f, name: go}\n";
+  const std::string of_w = "- {op: map, expr: \"int(w[0, 0:1])\", dtype: i32, out: v}\n- {op: report, x: v, name: go}\n";
+  const std::string loop = "- while: go == 1\n  most: 3\n  carry: [h]\n  ops:\n", again = "  - {op: report, x: f, name: go}\n", end = "- {op: map, expr: h, out: y}\n";
+  const std::string code = error_of(kLoop, bad + end);
+  EXPECT_EQ(error_of(kLoop, bad + report + loop + "  - {op: map, expr: h + w, out: h}\n" + again + end), code) << "what is carried";
+  EXPECT_EQ(error_of(kLoop, bad + of_w + loop + "  - {op: map, expr: h + 1, out: h}\n" + again + end), code) << "what it hangs on";
+}
+
 TEST_F(Language, ConstantsAndPresetsCanBeSet) {
   ParseOptions options;
   options.constants = {{"d", 16}, {"n", 5}};
