@@ -140,11 +140,11 @@ TEST_P(ControlFlow, EachInstanceGoesItsOwnWay) {
 INSTANTIATE_TEST_SUITE_P(All, ControlFlow, testing::Combine(testing::Range<std::size_t>(0, std::size(kNets)), testing::ValuesIn(ways_and({"stream", "gpu_queue"}))),
                          [](const auto& p) { return std::string(kNets[std::get<0>(p.param)].name) + "_" + std::get<1>(p.param); });
 
-/// Where report 0 says so, one tile takes a second.
+/// Where report 0 says so, one tile takes four seconds: thirty runs take less on a machine that is busy otherwise, too.
 GraphPlan sometimes_slow() {
   std::vector<GraphOp> ops;
   ops.push_back({.tiles = 1, .report = 0});
-  ops.push_back({.tiles = 1, .edges = {{0, Reads::all}}, .guard_report = 0, .spin_us = 1'000'000});
+  ops.push_back({.tiles = 1, .edges = {{0, Reads::all}}, .guard_report = 0, .spin_us = 4'000'000});
   for (std::uint32_t i = 1; i < 8; ++i) ops.push_back({.tiles = 4, .edges = {{i, Reads::all}}, .spin_us = 20});
   return GraphPlan(ops);
 }
@@ -165,16 +165,18 @@ TEST_P(OneSlowInstance, DelaysNoOther) {
   Engine engine = std::move(Engine::create(open_device(device).value(), plan.program(), options).value());
   ASSERT_TRUE(engine.start().ok());
   ccks::Run late = submit_graph(engine, slow, 1).value();
-  int others = 0;  // that have ended while the slow one was at work; were they held up, one at most
+  std::chrono::nanoseconds longest{0};
+  int others = 0;
   for (std::uint64_t seed = slow + 1; others < 30; ++seed) {
     if (plan.expected(1, seed)[1][0] != 0) continue;
     ccks::Run run = submit_graph(engine, seed, 1).value();
     ASSERT_TRUE(run.wait().ok());
-    expect_graph_outputs(plan, run, seed, 1);
-    if (late.poll() == RunState::done) break;  // on a machine that is busy otherwise a second is soon over
+    longest = std::max(longest, run.latency());
     ++others;
+    expect_graph_outputs(plan, run, seed, 1);
+    EXPECT_EQ(late.poll(), RunState::running) << "after " << others << " others, the longest of which took " << longest.count() / 1000 << " us";
+    if (HasFailure()) break;
   }
-  EXPECT_GE(others, 5);
   ASSERT_TRUE(late.wait().ok());
   expect_graph_outputs(plan, late, slow, 1);
 }
