@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A mixture-of-experts layer, router included: ccks under each arm, PyTorch with grouped products, eager and in a CUDA graph, in one run.
 
-Weights and inputs are made here and given to both, and lie on the GPU before a run is timed: experts are popular as 1 / rank^0.8 over a random permutation, and a token's eight are
-found as Gumbel's top-k, which the inputs are made for (`routed_inputs`). Each of our processes puts out y of its last run, and its time is printed
+Weights and inputs are made here and given to both, and lie on the GPU before a run is timed (the median, that is: our first run's input is written in
+its own time). Experts are popular as 1 / rank^0.8 over a random permutation, and a token's eight are found as Gumbel's top-k, which the inputs are
+made for (`routed_inputs`). Each of our processes puts out y of its last run, and its time is printed
 only if y agrees with float32: to twice the error that PyTorch's own bf16 has. A token of which two experts are all but equally good is left out and
 counted. Prints a JSON line for each arm and number of tokens; with --trace a table of ops: the time that bodies took and workers waited,
 averaged over the workers, and the longest body. Exits 77 without PyTorch or a GPU, 3 if something was wrong.

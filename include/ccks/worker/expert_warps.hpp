@@ -4,7 +4,7 @@
 //
 // Rows of x, gathered, and 64 or 128 columns of weights come through stages of scratch, 64 elements along k at a time, by copies that go on in the
 // background: fifty to ninety kilobytes are under way, which is what memory needs to be read at full speed by all workers. What a step costs beside its
-// copies, a hundred instructions and a barrier, is as long as memory takes for 16 KB: so 128 columns where a tile has them. Of a stage's row of 128
+// copies, some hundred instructions and a barrier, is spread over 16 KB: so 128 columns where a tile has them. Of a stage's row of 128
 // bytes the halves are changed in every other row, so that eight lanes that read 16 bytes each, of two rows, meet all banks. A packet of 16
 // bytes along k holds what two products want of it, if k is taken in another order: the same for both, and sums do not mind.
 #pragma once
@@ -122,7 +122,7 @@ class ExpertWalk {
   static_assert(kSplit * kWarpsM * kWarpsN == kWarps && (kSplit == 1 || kSplit == 2) && kStages >= 3);
   static_assert(kSplit * kRows * kPitch * sizeof(float) <= kExpertStagesBytes);
 
-  /// Columns and rows that there are not are others once more: nobody keeps their sums.
+  /// Columns that there are not are the last once more, rows that there are not whatever lies in the stage: nobody keeps their sums.
   CCKS_INLINE ExpertWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w) {
     const u32 line = lanes.lane() / 8, part = lanes.lane() % 8;
     to_ = line * kExpertRowBytes + half(part / 4, line) + part % 4 * 16;  // kRowsAtOnce is even
@@ -283,8 +283,7 @@ class ExpertWalk {
 };
 
 /// Not inlined and without the op's shape and epilogue: one copy for all of a program (product_turned.hpp says why). Arguments one by one, which stay in
-/// registers. Rows of a slice of sums where there
-/// are two of them, else 0; kUnsound: a row is named that there is not.
+/// registers. Rows of a slice of sums where there are two of them, else 0; kUnsound: a row is named that there is not.
 inline constexpr u32 kUnsound = 0xffffffffu;
 template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
 CCKS_OUTLINE u32 walk_expert(Lanes& lanes, const u8* rows, const u8* columns, const u8* source, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k,

@@ -154,7 +154,6 @@ CCKS_OUTLINE bool staged_matmul(Lanes& lanes, const Call& call, u32 tile, const 
       const RowsTile<Types, Expr> rows{call, types, expr, c0, c1, box.lo[2], box.lo[3]};
       if (m <= kMatrixRows || !expert_in_packets(lanes, rows.problem(), k)) return false;  // the same for all batch indices
       if (!await_inputs(lanes)) return true;
-      if (c0 != box.lo[0] || c1 != box.lo[1]) lanes.sync();
       if (n != 0) (void)multiply_expert(lanes, rows, m, n, k, 0);  // which names no rows
     }
   return true;
