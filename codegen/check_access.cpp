@@ -51,7 +51,13 @@ void widen(Window& w, const Operand& o, std::size_t a) {
 Window attention_window(const spec::AttentionAttrs& attrs, std::span<const Operand> operands, std::size_t k,
                         Window out) {
   const Operand& o = operands[k];
-  if (k > 3) return whole(o);  // of a split one: where its tiles meet
+  const std::size_t result = attrs.reach ? 4 : 3;
+  if (k > result) return whole(o);  // of a split one: where its tiles meet
+  if (attrs.reach && k == 3) {
+    Window w = out;
+    widen(w, o, 3);
+    return w;
+  }
   if (k != 1 && k != 2) return out;
   const std::int64_t head_dim = std::max<std::int64_t>(1, operands[0].dim[3] / attrs.heads);
   const std::int64_t group = std::max<std::uint32_t>(1, attrs.heads / attrs.kv_heads);

@@ -239,6 +239,7 @@ void reduce_windows(OpLowering& l, const spec::ReduceAttrs& a) {
 
 /// Rows of keys and values that a tile of query rows may look at, and the columns of its heads.
 void attention_windows(OpLowering& l, const spec::AttentionAttrs& a) {
+  if (a.reach) l.windows[3] = {l.along(2), Window{}};  // which positions it names is not known: k and v are waited for as ever
   for (std::size_t operand = l.op.inputs.size() + 1; operand < l.operand_count(); ++operand) l.make_all_whole(operand);
   const std::size_t row = l.rank(0) - 2, last = row + 1;
   const Expr heads_per_tile = floordiv(l.out.tile[3], l.granule);

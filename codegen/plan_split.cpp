@@ -55,7 +55,7 @@ class Splitter {
     const std::int64_t workers = options_.workers != 0 ? options_.workers : 132;
     const Expr free = wanted_ != 0 ? Expr(std::int64_t{wanted_}) : floordiv(workers, batch * Expr(kv_heads));
     most = std::min(most, typical(free));
-    if (most < 2 || typical(rows) > kSplitRows) return;
+    if (attention.reach || most < 2 || typical(rows) > kSplitRows) return;
     // None for more rows than kSplitRows, and no more than workers are left.
     const Expr chunks = max(1, min(min(Expr(most), free), floordiv(kSplitRows, rows) * Expr(most)));
     const std::string name = op.name;

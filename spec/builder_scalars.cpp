@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "spec/builder.hpp"
+#include "spec/ragged.hpp"
 
 namespace ccks::spec {
 namespace {
@@ -165,6 +165,13 @@ bool Builder::check_name(const Text& name) {
   if (!is_name(name.text)) {
     diagnostics.error(code::kBadName, name.span, in_quotes(name.text) + " is not a name",
                       "letters, digits, '_' and inner '.', beginning with a letter or '_', at most 128 characters");
+    return false;
+  }
+  const RaggedDim* ragged = name.text.find('.') == std::string::npos ? nullptr : ragged_of(program, name.text);
+  if (ragged != nullptr) {
+    const std::string& dim = program.symbols[ragged->rows].name;
+    diagnostics.error(code::kBadName, name.span, fmt::format("names that begin with '{}.' belong to the ragged dim", dim),
+                      fmt::format("it has {}.reach, {}.spans and {}.position", dim, dim, dim));
     return false;
   }
   if (!has_reserved_part(name.text)) return true;

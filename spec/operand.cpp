@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "spec/ragged.hpp"
 #include "spec/view.hpp"
 
 namespace ccks::spec {
@@ -88,6 +89,10 @@ class OperandParser {
   Maybe resolve(const std::string& name, std::size_t at) {
     const Binding* binding = b_.scopes.find(name);
     if (!binding) {
+      if (Maybe table = ragged_table(b_, name)) {
+        b_.mark_read(table->tensor);
+        return table;
+      }
       if (b_.later_names.count(name))
         return fail(code::kUsedBeforeWritten, at, name.size(), in_quotes(name) + " is used before an op writes it",
                     "names made inside 'repeat' or 'if' end with it; otherwise move the op up");

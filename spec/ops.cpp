@@ -12,7 +12,7 @@ const std::vector<OpForm>& op_forms() {
       {"rmsnorm", build_rmsnorm, {"x", "weight", "eps", "dtype"}},
       {"layernorm", build_layernorm, {"x", "weight", "bias", "eps", "dtype"}},
       {"matmul", build_matmul, {"a", "b", "transpose_a", "transpose_b", "epilogue", "with", "dtype"}},
-      {"attention", build_attention, {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "append", "dtype"}},
+      {"attention", build_attention, {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "append", "reach", "dtype"}},
       {"rope", build_rope, {"x", "heads", "theta", "scaling", "position", "positions", "style", "dtype"}},
       {"gather", build_gather, {"table", "index"}},
       {"embedding", build_gather, {"table", "index"}},

@@ -171,8 +171,18 @@ void build_attention(OpReader& r) {
   check_operands(r, q, k, v, h, causal);
   const double scale = read_scale(r, h);
   if (r.failed()) return;
+  std::vector<View> inputs{q, k, v};
+  if (r.has("reach")) {
+    const View reach = r.operand("reach");
+    if (!r.expect_rank(q, "q", 2, 2) || !r.expect_rank(reach, "reach", 2, 2)) return;
+    if (r.b.dtype_of(reach) != Dtype::i32) r.error(code::kDtypeMismatch, r.where("reach"), "'reach' holds i32");
+    r.equal(reach.dims[0].extent, q.dims[0].extent, "'reach' has a row for each row of q", "reach");
+    r.equal(reach.dims[1].extent, Expr(2), "'reach' has two columns, where the positions that a row attends to begin and end", "reach");
+    if (r.failed()) return;
+    inputs.push_back(reach);
+  }
   const Dtype dtype = float_result(r, q);
-  r.finish(AttentionAttrs{h.heads, h.kv_heads, causal, scale}, {q, k, v}, shape_of(q), dtype);
+  r.finish(AttentionAttrs{h.heads, h.kv_heads, causal, scale, inputs.size() > 3}, std::move(inputs), shape_of(q), dtype);
 }
 
 void build_rope(OpReader& r) {

@@ -126,7 +126,9 @@ struct MatmulAttrs {
 /// Scaled dot-product attention over a context. q [.., n, heads*head_dim], k and v [.., context, kv_heads*head_dim],
 /// out like q; rank 2, or 3 with a leading batch dim. With `causal`, row i attends to context positions
 /// j <= i + context - n. Softmax in f32. Appending to a state tensor is two earlier map ops (copies into a window).
-struct AttentionAttrs { std::uint32_t heads, kv_heads; bool causal; double scale; };
+/// With `reach` (rank 2), inputs[3] is i32 [n, 2]: row i attends only to context positions in [reach[i, 0], reach[i, 1]), as far as there are
+/// such; a row without any is zero.
+struct AttentionAttrs { std::uint32_t heads, kv_heads; bool causal; double scale; bool reach = false; };
 /// Rotary embedding of x [.., n, heads*head_dim]; row i has position `position` + i (or positions[i], inputs[1], i32[n]).
 /// `interleaved`: pairs (2j, 2j+1); else pairs (j, j + head_dim/2). Angle = pos * theta^(-2j/head_dim).
 /// `scaling`, where `original` > 0: frequencies whose wave is longer than original / low positions are divided by `factor`, those
@@ -223,6 +225,21 @@ struct ConfigDim {
   std::vector<std::pair<std::string, std::int64_t>> values;
 };
 
+/// A symbol that counts the rows of sequences of different lengths, one after another, and the inputs that say which rows are whose. They follow from the
+/// lengths, which come with each run; each is made where the program names it. A sequence begins at a multiple of `pad` rows, and rows in all are
+/// a multiple of `round`: rows between and behind sequences belong to none.
+struct RaggedDim {
+  /// reach: i32 [rows, 2], the rows [begin, end) of the sequence that a row belongs to; [0, 0) of a row of none.
+  /// spans: i32 [count, 2], the same of each sequence. position: i32 [rows], of a row in its sequence, from 0; 0 of a row of none.
+  enum Table : std::uint8_t { reach, spans, position };
+  static constexpr std::size_t kTables = 3;
+  SymbolId rows = 0;
+  Expr count;                 // sequences
+  Interval length;            // of one
+  std::int64_t pad = 1, round = 1;
+  std::array<TensorId, kTables> tables{kNone, kNone, kNone};
+};
+
 /// Program is a checked spec. Ops are in an order in which every tensor is written before it is read.
 /// Several ops may write one tensor (concat, append), always in disjoint windows, except state tensors and windows
 /// rewritten on purpose, where text order is the meaning.
@@ -232,6 +249,7 @@ struct Program {
   std::vector<Symbol> symbols;
   std::vector<std::pair<std::string, Expr>> named_dims;  // every entry of `dims`, in text order, for messages
   std::vector<ConfigDim> config_dims;
+  std::vector<RaggedDim> ragged;
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
   std::vector<Report> reports;

@@ -37,6 +37,14 @@ DenseTensor seeded_values(const Program& program, TensorId id, std::span<const s
 void fill_seeded(const Program& program, TensorId id, std::span<const std::int64_t> dims, std::uint64_t seed,
                  std::span<std::byte> out);
 
+/// Lengths for the sequences of a ragged dim, of which dims[r.rows] rows are enough (cut below the least length where they are not): depend
+/// only on (seed, its name, dims). seeded_values and fill_seeded fill its tables by them.
+std::vector<std::int32_t> seeded_lengths(const Program& program, const RaggedDim& r, std::span<const std::int64_t> dims, std::uint64_t seed);
+/// fill_ragged writes table `id` of the ragged dim it belongs to, by these lengths; out has exactly its elements. False: it is no such table.
+bool fill_ragged(const Program& program, TensorId id, std::span<const std::int32_t> lengths, std::span<std::int32_t> out);
+/// Number i of the stream of `name`: 64 random bits.
+std::uint64_t seeded_number(std::uint64_t seed, const std::string& name, std::uint64_t i);
+
 /// pack_values rounds `values` to `dtype` (as round_to) and writes their bytes; out.size() == values.size() * dtype_bytes.
 void pack_values(Dtype dtype, std::span<const double> values, std::span<std::byte> out);
 /// unpack_values reads what pack_values wrote; the sizes fit each other the same way.

@@ -37,20 +37,26 @@ struct Head {
   std::int64_t q_stride, kv_stride;
 };
 
-void attend(const Head& head, const AttentionShape& shape, const AttentionAttrs& attrs) {
+// Rows without anything to attend to stay zero. reach: a pair for each row, or none.
+void attend(const Head& head, const AttentionShape& shape, const AttentionAttrs& attrs, std::span<const double> reach) {
   std::vector<double> scores;
   for (std::int64_t i = 0; i < shape.rows; ++i) {
-    const std::int64_t seen =
-        attrs.causal ? std::clamp<std::int64_t>(i + 1 + shape.context - shape.rows, 0, shape.context) : shape.context;
-    scores.assign(static_cast<std::size_t>(seen), 0);
-    for (std::int64_t j = 0; j < seen; ++j)
+    std::int64_t first = 0, end = shape.context;
+    if (attrs.causal) end = std::clamp<std::int64_t>(i + 1 + shape.context - shape.rows, 0, shape.context);
+    if (attrs.reach) {
+      first = std::max<std::int64_t>(0, static_cast<std::int64_t>(reach[static_cast<std::size_t>(2 * i)]));
+      end = std::min(end, static_cast<std::int64_t>(reach[static_cast<std::size_t>(2 * i + 1)]));
+    }
+    if (first >= end) continue;
+    scores.assign(static_cast<std::size_t>(end - first), 0);
+    for (std::int64_t j = first; j < end; ++j)
       for (std::int64_t d = 0; d < shape.head_dim; ++d)
-        scores[static_cast<std::size_t>(j)] += head.q[i * head.q_stride + d] * head.k[j * head.kv_stride + d];
+        scores[static_cast<std::size_t>(j - first)] += head.q[i * head.q_stride + d] * head.k[j * head.kv_stride + d];
     softmax_in_place(scores, attrs.scale);
     double* out = head.out + i * head.q_stride;
-    for (std::int64_t j = 0; j < seen; ++j)
+    for (std::int64_t j = first; j < end; ++j)
       for (std::int64_t d = 0; d < shape.head_dim; ++d)
-        out[d] += scores[static_cast<std::size_t>(j)] * head.v[j * head.kv_stride + d];
+        out[d] += scores[static_cast<std::size_t>(j - first)] * head.v[j * head.kv_stride + d];
   }
 }
 
@@ -179,6 +185,9 @@ Status run_attention(const Call& call, const AttentionAttrs& attrs) {
   AttentionShape shape{};
   CCKS_RETURN_IF_ERROR(attention_shape(call, attrs, shape));
   const std::vector<double> q = read(call.in[0]), k = read(call.in[1]), v = read(call.in[2]);
+  if (attrs.reach && (call.in.size() < 4 || call.in[3].count() != 2 * shape.rows || shape.batches != 1))
+    return call.misshapen("reach has not two columns for each row of q");
+  const std::vector<double> reach = attrs.reach ? read(call.in[3]) : std::vector<double>();
   std::vector<double> out(q.size(), 0);
   const std::int64_t q_stride = shape.head_dim * attrs.heads, kv_stride = shape.head_dim * attrs.kv_heads;
   for (std::int64_t batch = 0; batch < shape.batches; ++batch)
@@ -186,7 +195,7 @@ Status run_attention(const Call& call, const AttentionAttrs& attrs) {
       const std::int64_t q_at = batch * shape.rows * q_stride + h * shape.head_dim;
       const std::int64_t kv_at = batch * shape.context * kv_stride + h / shape.group * shape.head_dim;
       attend({q.data() + q_at, k.data() + kv_at, v.data() + kv_at, out.data() + q_at, q_stride, kv_stride}, shape,
-             attrs);
+             attrs, reach);
     }
   write(call.out[0], out);
   return {};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ccks/ragged.hpp"
 #include "spec/ops.hpp"
 
 namespace ccks::spec {
@@ -47,6 +48,66 @@ std::optional<Expr> read_symbol(Builder& b, const std::string& name, const Yaml&
   }
   b.program.symbols.push_back(std::move(symbol));
   return Expr::symbol(static_cast<SymbolId>(b.program.symbols.size() - 1));
+}
+
+/// Rows that `count` sequences of `length` rows take.
+std::int64_t padded_rows(std::int64_t count, std::int64_t length, const RaggedDim& r) {
+  return std::max<std::int64_t>(1, RaggedRows::up(count * RaggedRows::up(length, r.pad), r.round));
+}
+
+// A symbol of its own, whose range and default follow from those of a sequence where they are not given.
+std::optional<Expr> read_ragged_dim(Builder& b, const std::string& name, const Yaml& node) {
+  b.check_keys(node, {"ragged", "length", "default", "most", "pad", "round"}, "the ragged dim " + in_quotes(name));
+  constexpr std::int64_t kMaxCount = 1 << 20, kMaxLength = 1 << 20, kMaxPad = 4096;  // tables of i32 say where rows lie
+  const auto constant_or = [&](const char* key, std::int64_t fallback, std::int64_t lo, std::int64_t hi) -> std::optional<std::int64_t> {
+    const Yaml* value = node.find(key);
+    return value ? b.constant(*value, lo, hi) : fallback;
+  };
+  RaggedDim r;
+  const auto count = b.dim(*node.find("ragged"));
+  const Yaml* length = node.find("length");
+  if (!length || !length->is_sequence() || length->children.size() != 2) {
+    b.diagnostics.error(code::kDimValue, length ? length->span : node.span, "a ragged dim needs 'length: [low, high]'",
+                        "the rows that one sequence may have");
+    return std::nullopt;
+  }
+  const auto lo = b.constant(length->children[0], 0, kMaxLength), hi = b.constant(length->children[1], 0, kMaxLength);
+  const auto pad = constant_or("pad", 1, 1, kMaxPad), round = constant_or("round", 1, 1, kMaxPad);
+  if (!count || !lo || !hi || !pad || !round) return std::nullopt;
+  const Interval counts = count->bounds(b.program.symbols);
+  if (*lo > *hi || counts.lo < 0 || counts.hi > kMaxCount) {
+    b.diagnostics.error(code::kDimValue, *lo > *hi ? length->span : node.span,
+                        *lo > *hi ? fmt::format("the range [{}, {}] is empty", *lo, *hi) : std::string("0 to 2^20 sequences are possible"));
+    return std::nullopt;
+  }
+  r.count = *count;
+  r.length = {*lo, *hi};
+  r.pad = *pad;
+  r.round = *round;
+  const std::int64_t all = padded_rows(counts.hi, *hi, r);
+  const auto most = constant_or("most", std::min<std::int64_t>(all, INT32_MAX), 1, INT32_MAX);
+  if (!most) return std::nullopt;
+  Symbol symbol{name, {std::min(padded_rows(counts.lo, *lo, r), *most), *most}, std::nullopt};
+  if (const Yaml* preset = node.find("default")) {
+    const auto each = b.constant(*preset, *lo, *hi);
+    std::vector<std::int64_t> values;
+    for (const Symbol& s : b.program.symbols) values.push_back(s.preset.value_or(s.range.hi));
+    const auto sequences = count->evaluate(values);
+    if (!each || !sequences) return std::nullopt;
+    symbol.preset = std::clamp(padded_rows(*sequences, *each, r), symbol.range.lo, symbol.range.hi);
+  }
+  if (const auto given = override_of(b, name)) {
+    if (*given < symbol.range.lo || *given > symbol.range.hi) {
+      b.diagnostics.error(code::kDimValue, node.span,
+                          fmt::format("'{}' is {}, outside its range [{}, {}]", name, *given, symbol.range.lo, symbol.range.hi));
+      return std::nullopt;
+    }
+    symbol.preset = *given;
+  }
+  b.program.symbols.push_back(std::move(symbol));
+  r.rows = static_cast<SymbolId>(b.program.symbols.size() - 1);
+  b.program.ragged.push_back(r);
+  return Expr::symbol(r.rows);
 }
 
 std::optional<Expr> read_fixed_dim(Builder& b, const std::string& name, const Yaml& node) {
@@ -119,8 +180,9 @@ void read_dim_entry(Builder& b, const Yaml& key, const Yaml& value) {
     return b.diagnostics.error(code::kDefinedTwice, name.span, in_quotes(name.text) + " is defined already");
   b.dim_places[name.text] = name.span;
   auto e = !value.is_mapping()   ? read_fixed_dim(b, name.text, value)
-           : value.find("value") ? read_config_dim(b, name.text, value)
-                                 : read_symbol(b, name.text, value);
+           : value.find("value")  ? read_config_dim(b, name.text, value)
+           : value.find("ragged") ? read_ragged_dim(b, name.text, value)
+                                  : read_symbol(b, name.text, value);
   // A bad dim still gets a value, so that its uses are not complained about as well.
   if (!e) e = Expr(1);
   b.program.named_dims.emplace_back(name.text, *e);

@@ -224,6 +224,8 @@ void unpack_values(Dtype dtype, std::span<const std::byte> bytes, std::span<doub
   }
 }
 
+std::uint64_t seeded_number(std::uint64_t seed, const std::string& name, std::uint64_t i) { return mix(stream_key(seed, name) + i * kGolden); }
+
 void fill_seeded(const Program& program, TensorId id, std::span<const std::int64_t> dims, std::uint64_t seed,
                  std::span<std::byte> out) {
   const Tensor& tensor = program.tensors[id];
@@ -231,6 +233,13 @@ void fill_seeded(const Program& program, TensorId id, std::span<const std::int64
   std::size_t count = 0;
   if (!evaluate_shape(tensor, dims, shape, count)) return;
   assert(out.size() == count * wire::dtype_bytes(tensor.dtype));
+  for (const RaggedDim& r : program.ragged) {
+    if (std::find(r.tables.begin(), r.tables.end(), id) == r.tables.end()) continue;
+    std::vector<std::int32_t> table(count);
+    fill_ragged(program, id, seeded_lengths(program, r, dims, seed), table);
+    std::memcpy(out.data(), table.data(), out.size());
+    return;
+  }
   const Recipe recipe = recipe_of(tensor, shape);
   const std::uint64_t key = stream_key(seed, tensor.name);
   with_store(tensor.dtype, out, [&](auto store) { generate(recipe, key, count, store); });

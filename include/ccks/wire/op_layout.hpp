@@ -16,7 +16,8 @@ enum class OpCode : u8 {
   rmsnorm = 3,        // scalars: [0] eps. tile[3] whole
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
   matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim], [kRopeDim], [kTwinDim]: see there
-  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp); scalars: [0] scale. tile[3] = a whole number of heads
+  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp); scalars: [0] scale. tile[3] = a whole number of heads.
+                      // Input 3, if any (never with chunks): i32 [n, 2], the positions that each row attends to
   rope = 7,           // dims: [0] heads, [1] position of row 0, [2] 1: has positions, 2: has a table, [3] interleaved, [4] original context, 0: no scaling;
                       // scalars: [0] theta, [1] factor, [2] low, [3] high of spec::RopeScaling.
                       // tile[3] = a whole number of heads; input 1, if any, is positions as [1, 1, 1, n] i32, or cosines and

@@ -11,7 +11,7 @@ inline namespace CCKS_ISA {
 struct AttentionRow {
   float *q, *acc, *p;  // [head_dim], [head_dim], [kContextBlock]
   float top, sum;
-  u32 seen;
+  u32 first, seen;
   u8* out;
 };
 
@@ -97,8 +97,9 @@ CCKS_INLINE void add_values(AttentionRow* const (&row)[kRows], const ContextBloc
       for (u32 j = begin; j < end; ++j) row[r]->acc[d] += row[r]->p[j] * v.data[j * v.stride + d];
 }
 
-/// Turns the first n scores into weights and rescales what was summed so far.
-CCKS_INLINE void weigh(AttentionRow& row, u32 n, u32 dims) {
+/// Turns scores [begin, n) into weights and rescales what was summed so far.
+CCKS_INLINE void weigh(AttentionRow& row, u32 begin, u32 n, u32 dims) {
+  for (u32 j = 0; j < begin; ++j) row.p[j] = -f_infinity();
   for (u32 j = n; j < kContextBlock; ++j) row.p[j] = -f_infinity();
   float lane[16];
   for (u32 i = 0; i < 16; ++i) lane[i] = row.p[i];
@@ -123,15 +124,27 @@ CCKS_INLINE void weigh(AttentionRow& row, u32 n, u32 dims) {
 CCKS_INLINE void attend_block(AttentionRow* a, AttentionRow* b, const ContextBlock& k, const ContextBlock& v, u32 dims,
                               u32 j0) {
   const auto left = [&](const AttentionRow& r) { return r.seen <= j0 ? 0 : least(kContextBlock, r.seen - j0); };
+  const auto late = [&](const AttentionRow& r) { return r.first <= j0 ? 0 : least(kContextBlock, r.first - j0); };
   const u32 na = left(*a), nb = b != nullptr ? left(*b) : 0, both = least(na, nb);
   AttentionRow* const first[1] = {a};
+  if (late(*a) > 0 || (b != nullptr && late(*b) > 0)) {  // they share no loads: what one does not look at may hold anything
+    for (AttentionRow* row : {a, b}) {
+      const u32 begin = row == nullptr ? kContextBlock : late(*row), end = row == nullptr ? 0 : left(*row);
+      if (begin >= end) continue;
+      AttentionRow* const alone[1] = {row};
+      scores<1>(alone, k, dims, begin, end);
+      weigh(*row, begin, end, dims);
+      add_values<1>(alone, v, dims, begin, end);
+    }
+    return;
+  }
   AttentionRow* const second[1] = {b};
   AttentionRow* const pair[2] = {a, b};
   if (both > 0) scores<2>(pair, k, dims, 0, both);
   if (na > both) scores<1>(first, k, dims, both, na);
   if (nb > both) scores<1>(second, k, dims, both, nb);
-  if (na > 0) weigh(*a, na, dims);
-  if (nb > 0) weigh(*b, nb, dims);
+  if (na > 0) weigh(*a, 0, na, dims);
+  if (nb > 0) weigh(*b, 0, nb, dims);
   if (both > 0) add_values<2>(pair, v, dims, 0, both);
   if (na > both) add_values<1>(first, v, dims, both, na);
   if (nb > both) add_values<1>(second, v, dims, both, nb);
@@ -162,6 +175,7 @@ CCKS_INLINE void start_row(const Task& t, i32 c0, i32 c1, i32 head0, u32 heads, 
   }
   row.top = -f_infinity();
   row.sum = 0;
+  row.first = t.first(i);
   row.seen = t.seen(i);
   row.out = t.out.at(c0, c1, i, at);
 }
@@ -171,20 +185,21 @@ template <class Task>
 CCKS_INLINE void attend_rows(const Task& t, i32 c0, i32 c1, i32 head0, u32 heads, u32 first, u32 n, AttentionRow* rows,
                              float* k_buffer, float* v_buffer) {
   const u32 dims = static_cast<u32>(t.head_dim);
-  u32 seen = 0;
+  u32 begin = 0xffffffffu, seen = 0;
   for (u32 s = 0; s < n; ++s) {
     start_row(t, c0, c1, head0, heads, first + s, rows[s]);
+    begin = least(begin, rows[s].first);
     seen = most(seen, rows[s].seen);
   }
   const i32 kv_at = head0 / t.group * t.head_dim;
-  for (u32 j0 = 0; j0 < seen; j0 += kContextBlock) {
+  for (u32 j0 = begin; j0 < seen; j0 += kContextBlock) {
     const u32 here = least(kContextBlock, seen - j0);
     const ContextBlock k = fetch_context(t.k, c0, c1, j0, kv_at, here, dims, k_buffer);
     const ContextBlock v = fetch_context(t.v, c0, c1, j0, kv_at, here, dims, v_buffer);
     for (u32 s = 0; s < n; s += 2) attend_block(&rows[s], s + 1 < n ? &rows[s + 1] : nullptr, k, v, dims, j0);
   }
   for (u32 s = 0; s < n; ++s) {
-    const float inverse = rows[s].seen == 0 ? 0.0f : 1.0f / rows[s].sum;
+    const float inverse = rows[s].seen <= rows[s].first ? 0.0f : 1.0f / rows[s].sum;
     for (u32 d = 0; d < dims; ++d) rows[s].acc[d] *= inverse;
     store_run(t.out.type, rows[s].out, t.out.stride[3], dims, rows[s].acc);
   }
@@ -202,7 +217,7 @@ CCKS_INLINE u32 place_rows(Scratch scratch, const Task& t, u32 wanted, Attention
   rows = scratch.take<AttentionRow>(count);
   for (u32 s = 0; s < count; ++s)
     rows[s] = {
-        scratch.take<float>(dims), scratch.take<float>(dims), scratch.take<float>(kContextBlock), 0, 0, 0, nullptr};
+        scratch.take<float>(dims), scratch.take<float>(dims), scratch.take<float>(kContextBlock), 0, 0, 0, 0, nullptr};
   return count;
 }
 

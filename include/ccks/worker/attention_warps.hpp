@@ -59,14 +59,16 @@ class WarpAttention {
 
   CCKS_INLINE void share(const Chunk& chunk) {
     float q[kQueries][kEach];
-    u32 seen[kQueries], all_seen = 0;
+    u32 first[kQueries], seen[kQueries], all_first = 0xffffffffu, all_seen = 0;
     Found f;
     CCKS_UNROLL
     for (u32 i = 0; i < kQueries; ++i) {
       Eight<decltype(t_.q.type)> eight;
       eight.load(t_.q.type, t_.q.at(chunk.c0, chunk.c1, row_of(chunk, i), column_of(chunk, i) + static_cast<i32>(part_ * kEach)));
       eight.unpack(q[i]);
+      first[i] = t_.first(row_of(chunk, i));
       seen[i] = t_.seen(row_of(chunk, i));
+      all_first = least(all_first, first[i]);
       all_seen = most(all_seen, seen[i]);
       f.top[i] = -f_infinity();
       f.sum[i] = 0;
@@ -77,7 +79,7 @@ class WarpAttention {
     const u8* keys = t_.k.at(chunk.c0, chunk.c1, 0, column);
     const u8* values = t_.v.at(chunk.c0, chunk.c1, 0, column);
     CCKS_NO_UNROLL
-    for (u32 j = t_.part.begin + warp_ * slots_ * kSteps; j < all_seen; j += kWarps * slots_ * kSteps) positions(f, q, seen, all_seen, keys, values, j);
+    for (u32 j = all_first + warp_ * slots_ * kSteps; j < all_seen; j += kWarps * slots_ * kSteps) positions(f, q, first, seen, all_seen, keys, values, j);
     gather_lanes(f);
     keep(f);
     lanes_.sync();
@@ -85,8 +87,8 @@ class WarpAttention {
   }
 
   /// Positions j + slot_, j + slot_ + slots_, ...: kSteps of them.
-  CCKS_INLINE void positions(Found& f, const float (&q)[kQueries][kEach], const u32 (&seen)[kQueries], u32 all_seen,
-                             const u8* keys, const u8* values, u32 j) {
+  CCKS_INLINE void positions(Found& f, const float (&q)[kQueries][kEach], const u32 (&first)[kQueries], const u32 (&seen)[kQueries],
+                             u32 all_seen, const u8* keys, const u8* values, u32 j) {
     Eight<decltype(t_.k.type)> k[kSteps];
     Eight<decltype(t_.v.type)> v[kSteps];
     const i64 key_row = t_.k.stride[2] * bytes_of(t_.k.type), value_row = t_.v.stride[2] * bytes_of(t_.v.type);
@@ -122,7 +124,8 @@ class WarpAttention {
       float top = f.top[i];
       CCKS_UNROLL
       for (u32 s = 0; s < kSteps; ++s) {
-        if (j + s * slots_ + slot_ >= seen[i]) score[i][s] = -f_infinity();
+        const u32 at = j + s * slots_ + slot_;
+        if (at < first[i] || at >= seen[i]) score[i][s] = -f_infinity();
         top = most(top, score[i][s]);
       }
       const float from = top == -f_infinity() ? 0.0f : top;
@@ -218,7 +221,7 @@ CCKS_INLINE bool warp_attention(Lanes& lanes, const Task& task) {
   const u32 dims = static_cast<u32>(task.head_dim);
   if (dims < 8 || dims > 256 || (dims & (dims - 1)) != 0) return false;
   if (!in_eights(task.q) || !in_eights(task.k) || !in_eights(task.v)) return false;
-  if (task.box.size[2] * task.group > 1)
+  if (task.box.size[2] * task.group > 1 && task.limits.data == nullptr)  // rows with limits share nothing: what one does not look at may hold anything
     run_warp_attention<4>(lanes, task);
   else
     run_warp_attention<1>(lanes, task);

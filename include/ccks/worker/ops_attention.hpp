@@ -2,6 +2,7 @@
 // of scores is ever whole in memory. Grouped heads: query head h reads kv head h / (heads / kv heads).
 #pragma once
 
+#include "ccks/worker/attention_block.hpp"
 #include "ccks/worker/attention_split.hpp"
 #include "ccks/worker/attention_step.hpp"
 #include "ccks/worker/attention_thin.hpp"
@@ -10,6 +11,15 @@
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
+
+/// Input 3, where there is one: i32 [n, 2], the positions [begin, end) that each row attends to. Those outside the context do not exist.
+struct RowLimits {
+  const u8* data = nullptr;
+  i64 row = 0, column = 0;  // bytes
+
+  CCKS_INLINE i32 begin(i32 i) const { return *reinterpret_cast<const i32*>(data + i * row); }
+  CCKS_INLINE i32 end(i32 i) const { return *reinterpret_cast<const i32*>(data + i * row + column); }
+};
 
 template <class Q, class K, class V, class Out>
 struct AttentionTask {
@@ -23,14 +33,19 @@ struct AttentionTask {
   float scale;
   ContextPart part = {};
   AttentionParts parts = {};
+  RowLimits limits = {};
 
   /// Where what row `i` attends to ends.
   CCKS_INLINE u32 reach(i32 i) const {
     if (!causal) return static_cast<u32>(context);
     return static_cast<u32>(most(0, least(context, i + 1 + context - q.dim[2])));
   }
-  /// The same of this tile: it looks at positions from part.begin on.
-  CCKS_INLINE u32 seen(i32 i) const { return least(reach(i), part.end); }
+  /// Positions [first(i), seen(i)) are those of row `i` in this tile; none where that is empty.
+  CCKS_INLINE u32 first(i32 i) const { return limits.data == nullptr ? part.begin : static_cast<u32>(most(0, limits.begin(i))); }
+  CCKS_INLINE u32 seen(i32 i) const {
+    const u32 end = least(reach(i), part.end);
+    return limits.data == nullptr ? end : least(end, static_cast<u32>(most(0, limits.end(i))));
+  }
 
   /// Dim `d` of a head that begins at column `c3`, found with weights that add up to `sum`.
   CCKS_INLINE void put(i32 c0, i32 c1, i32 row, i32 c3, u32 d, float value, float sum) const {
@@ -71,7 +86,7 @@ class PortableAttention {
 
  private:
   CCKS_INLINE void row(const i32 (&c)[4]) {
-    const u32 dims = static_cast<u32>(t_.head_dim), seen = t_.seen(c[2]);
+    const u32 dims = static_cast<u32>(t_.head_dim), seen = t_.seen(c[2]), first = t_.first(c[2]);
     lanes_.sync();  // the row before is done with q_ and acc_
     for (u32 d = lanes_.lane(); d < dims; d += lanes_.lanes()) {
       q_[d] = load_float(t_.q.type, t_.q.at(c), d * t_.q.stride[3]) * t_.scale;
@@ -80,7 +95,7 @@ class PortableAttention {
     lanes_.sync();
     const i32 kv_at = c[3] / t_.head_dim / t_.group * t_.head_dim;
     float top = -f_infinity(), sum = 0;
-    for (u32 j0 = t_.part.begin; j0 < seen; j0 += kBlock) block(c, kv_at, j0, least(kBlock, seen - j0), top, sum);
+    for (u32 j0 = first; j0 < seen; j0 += kBlock) block(c, kv_at, j0, least(kBlock, seen - j0), top, sum);
     for (u32 d = lanes_.lane(); d < dims; d += lanes_.lanes()) t_.put(c[0], c[1], c[2], c[3], d, acc_[d], sum);
     if (lanes_.lane() == 0) t_.put_weights(c[1], c[2], c[3] / t_.head_dim, top, sum);
   }
@@ -142,7 +157,7 @@ CCKS_INLINE FaultCode attend(Lanes& lanes, const Task& task) {
   }
 #endif
   if constexpr (WarpLanes<Lanes>) {
-    if (thin_attention(lanes, task) || warp_attention(lanes, task)) return FaultCode::none;
+    if (thin_attention(lanes, task) || block_attention(lanes, task) || warp_attention(lanes, task)) return FaultCode::none;
   }
   PortableAttention portable(lanes, task);
   if (!portable.fits()) return FaultCode::op_fault;
@@ -171,14 +186,14 @@ CCKS_INLINE FaultCode attend_part(Lanes& lanes, const Call& call, const Types& t
   return FaultCode::none;
 }
 
-/// Any op. Its code stands apart from what a decode step runs.
-template <class Lanes, class Types>
-CCKS_OUTLINE FaultCode run_any_attention(Lanes& lanes, const Call& call, u32 tile) {
+/// kOut: the operand that is output 0; 4 where rows have limits of their own.
+template <u32 kOut, class Lanes, class Types>
+CCKS_INLINE FaultCode run_attention_into(Lanes& lanes, const Call& call, u32 tile) {
   const Types types = types_of<Types>(call);
   const auto q = view_of<0>(call, types);
   const auto k = view_of<1>(call, types);
   const auto v = view_of<2>(call, types);
-  const auto out = view_of<3>(call, types);
+  const auto out = view_of<kOut>(call, types);
   const i32 heads = most(call.op.dims[0], 1), kv_heads = most(call.op.dims[1], 1), chunks = most(call.op.dims[3], 1);
   const i32 space[4] = {most(out.dim[0], chunks), out.dim[1], out.dim[2], out.dim[3]};
   AttentionTask<decltype(q.type), decltype(k.type), decltype(v.type), decltype(out.type)> task{
@@ -193,9 +208,25 @@ CCKS_OUTLINE FaultCode run_any_attention(Lanes& lanes, const Call& call, u32 til
       call.op.dims[2] != 0,
       call.op.scalars[0]};
   task.part.end = static_cast<u32>(k.dim[2]);
-  if (chunks == 1) return attend(lanes, task);
-  if constexpr (Types::kCount == 0 || Types::kCount == 6) return attend_part(lanes, call, types, task, tile);
-  return FaultCode::bad_op;
+  if constexpr (kOut == 4) {
+    const auto limits = view_of<3>(call, types);
+    if (bytes_of(limits.type) != sizeof(i32) || limits.dim[2] != q.dim[2]) return FaultCode::bad_op;
+    task.limits = {limits.data, limits.stride[2] * static_cast<i64>(sizeof(i32)), limits.stride[3] * static_cast<i64>(sizeof(i32))};
+    return chunks == 1 ? attend(lanes, task) : FaultCode::bad_op;
+  } else {
+    if (chunks == 1) return attend(lanes, task);
+    if constexpr (Types::kCount == 0 || Types::kCount == 6) return attend_part(lanes, call, types, task, tile);
+    return FaultCode::bad_op;
+  }
+}
+
+/// Any op. Its code stands apart from what a decode step runs.
+template <class Lanes, class Types>
+CCKS_OUTLINE FaultCode run_any_attention(Lanes& lanes, const Call& call, u32 tile) {
+  if constexpr (Types::kCount == 0)
+    return call.op.input_count == 4 ? run_attention_into<4, Lanes, Types>(lanes, call, tile) : run_attention_into<3, Lanes, Types>(lanes, call, tile);
+  else
+    return run_attention_into<Types::kCount == 5 ? 4 : 3, Lanes, Types>(lanes, call, tile);
 }
 
 template <class Lanes, class Types>

@@ -84,6 +84,7 @@ inline Range4 needs(const spec::Op& op, std::span<const Cells> in, std::size_t i
       break;
     case K::attention: {
       const auto& a = std::get<spec::AttentionAttrs>(op.attrs);
+      if (input == 3 && a.reach) return {{0, 0, o[2], 0}, {1, 1, o[2] + 1, 2}};
       const std::int64_t d = in[0].dim[3] / a.heads;
       const std::int64_t head = o[3] / d, kv = head / (a.heads / a.kv_heads);
       one.lo[3] = (input == 0 ? head : kv) * d;
