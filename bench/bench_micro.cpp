@@ -77,7 +77,7 @@ class Measurement {
     spec::ParseResult parsed = spec::parse_file(run_options_.spec, parse);
     if (!parsed.ok) return {ErrorCode::not_found, spec::format_diagnostics(parsed)};
     spec_ = std::move(parsed.program);
-    auto data = run::RunData::open(spec_, {}, run_options_);
+    auto data = run::RunData::open(spec_, {}, {}, run_options_);
     if (!data.ok()) return data.status();
     data_.emplace(std::move(*data));
     auto device = open_device({.kind = options_.device});

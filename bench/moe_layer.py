@@ -147,10 +147,9 @@ def our_line(args, arm, tokens, work, want, sure, tolerance):
     return {"arm": arm, "code": result["code"]["kind"], "us": result["us"], "error": wrong, "scheduler": result["scheduler"]}
 
 
-def op_table(args, tokens, work):
+def op_lines(command, label, work, timeout):
     """Of one run in the middle: per op, microseconds of bodies and of waiting averaged over the workers, and when it began and ended."""
-    command = command_of(args, "copilot", tokens, work) + ["--iters", "12", "--trace", f"{work}/trace.json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
+    done = subprocess.run(command + ["--iters", "12", "--trace", f"{work}/trace.json"], capture_output=True, text=True, timeout=timeout)
     if done.returncode != 0:
         return [f"no table: {done.stderr.strip()[-300:]}"]
     workers = json.loads(done.stdout)["workers"]
@@ -167,7 +166,7 @@ def op_table(args, tokens, work):
         kind[3] = max(kind[3], body)
         kind[4] = min(kind[4], event["ts"] + event["args"]["wait_us"] - start)
         kind[5] = max(kind[5], event["ts"] + event["dur"] - start)
-    lines = [f"{'op, ' + str(tokens) + ' tokens':<32}{'tasks':>8}{'bodies us':>11}{'waiting us':>12}{'longest us':>12}{'first us':>10}{'end us':>10}"]
+    lines = [f"{'op, ' + label:<32}{'tasks':>8}{'bodies us':>11}{'waiting us':>12}{'longest us':>12}{'first us':>10}{'end us':>10}"]
     return lines + [f"{name:<32}{k[0]:>8}{k[1]:>11.1f}{k[2]:>12.1f}{k[3]:>12.1f}{k[4]:>10.1f}{k[5]:>10.1f}" for name, k in sorted(kinds.items(), key=lambda i: i[1][4])]
 
 
@@ -189,7 +188,7 @@ def measure(args, weights, tokens, work, lines):
             lines.append({**line, "arm": str(arguments[0 if make is torch_line else 1]), "failed": str(error)[:300]})
         print(json.dumps(lines[-1]), flush=True)
     if args.trace:
-        print("\n".join(op_table(args, tokens, work)), flush=True)
+        print("\n".join(op_lines(command_of(args, "copilot", tokens, work), f"{tokens} tokens", work, args.timeout)), flush=True)
 
 
 def summary(lines):

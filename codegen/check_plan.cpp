@@ -15,8 +15,11 @@ namespace {
 using check::Faults;
 using check::Model;
 
-/// Both sides keep the same relations at the same dims.
+/// Both sides keep the same relations at the same dims, and count the same sequences.
 void check_checks(const Model& m, Faults& faults) {
+  for (std::size_t i = 0; i < m.plan->ragged.size(); ++i)
+    if (m.program->ragged[i].count.evaluate(m.symbols) != m.values[m.plan->ragged[i].count])
+      faults.add("table.ragged", fmt::format("ragged dim '{}' counts something else", m.plan->symbols[m.plan->ragged[i].symbol].name));
   for (std::size_t i = 0; i < m.plan->checks.size(); ++i) {
     const plan::CheckDesc& have = m.plan->checks[i];
     const spec::RuntimeCheck& want = m.program->checks[i];

@@ -1,6 +1,7 @@
 // check_tables: every index in the tables of a plan is in range, and plan and program name the same things.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <unordered_set>
 
@@ -18,6 +19,7 @@ class TableCheck {
   bool run() {
     dim_nodes();
     symbols();
+    ragged();
     tensors();
     for (std::size_t i = 0; i < plan_.ops.size() && ok_; ++i) op(i);
     operands();
@@ -57,6 +59,17 @@ class TableCheck {
       const bool same = have.name && want.name == have.name && have.lo == want.range.lo && have.hi == want.range.hi &&
                         have.has_preset == want.preset.has_value() && (!have.has_preset || have.preset == *want.preset);
       require(same, "table.symbol", fmt::format("dim symbol '{}' is not as declared", want.name));
+    }
+  }
+
+  void ragged() {
+    require(plan_.ragged.size() == program_.ragged.size(), "table.ragged", "plan and program differ in their ragged dims");
+    for (std::size_t i = 0; i < plan_.ragged.size() && ok_; ++i) {
+      const plan::RaggedDesc& have = plan_.ragged[i];
+      const spec::RaggedDim& want = program_.ragged[i];
+      require(have.symbol == want.rows && dim(have.count) && have.length_lo == want.length.lo && have.length_hi == want.length.hi &&
+                  have.pad == want.pad && have.round == want.round && std::equal(want.tables.begin(), want.tables.end(), have.tables),
+              "table.ragged", fmt::format("ragged dim '{}' is not as declared", program_.symbols[want.rows].name));
     }
   }
 

@@ -30,6 +30,10 @@ std::string row(const plan::SymbolDesc& s) {
 std::string row(const plan::DimNode& n) {
   return fmt::format("DimOp::{}, {}, {}, {}", kDimOps[static_cast<int>(n.op)], n.a, n.b, int_literal(n.value));
 }
+std::string row(const plan::RaggedDesc& r) {
+  return fmt::format("{}, {}, {}, {}, {}, {}, {{{}, {}, {}}}", r.symbol, r.count, int_literal(r.length_lo), int_literal(r.length_hi),
+                     int_literal(r.pad), int_literal(r.round), u32(r.tables[0]), u32(r.tables[1]), u32(r.tables[2]));
+}
 std::string row(const plan::CheckDesc& c) {
   return fmt::format("Relation::{}, {}, {}, {}", c.relation == plan::Relation::equal ? "equal" : "less_equal", c.lhs,
                      c.rhs, cpp_string(c.message));
@@ -99,6 +103,7 @@ std::map<std::string, std::string> emit_tables(const PlanImage& image, const Bod
   }
   table(holes, "SYMBOLS", "SymbolDesc", "kSymbols", image.symbols);
   table(holes, "DIMS", "DimNode", "kDims", image.dims);
+  table(holes, "RAGGED", "RaggedDesc", "kRagged", image.ragged);
   table(holes, "CHECKS", "CheckDesc", "kChecks", image.checks);
   table(holes, "TENSORS", "TensorDesc", "kTensors", image.tensors);
   table(holes, "OPS", "OpDesc", "kOps", ops);

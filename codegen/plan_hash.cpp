@@ -40,6 +40,10 @@ void add(TableHash& h, const plan::SymbolDesc& s) {
   h.numbers(s.lo, s.hi, s.preset, s.has_preset);
 }
 void add(TableHash& h, const plan::DimNode& n) { h.numbers(n.op, n.a, n.b, n.value); }
+void add(TableHash& h, const plan::RaggedDesc& r) {
+  h.numbers(r.symbol, r.count, r.length_lo, r.length_hi, r.pad, r.round);
+  h.array(r.tables);
+}
 void add(TableHash& h, const plan::CheckDesc& c) {
   h.numbers(c.relation, c.lhs, c.rhs);
   h.text(c.message);
@@ -99,6 +103,7 @@ std::uint64_t hash_tables(const plan::PlanView& view) {
   h.text(view.name);
   table(h, view.symbols);
   table(h, view.dims);
+  table(h, view.ragged);
   table(h, view.checks);
   table(h, view.tensors);
   table(h, view.ops);

@@ -38,6 +38,7 @@ plan::PlanView PlanImage::view() const {
   v.hash = hash;
   v.symbols = symbols;
   v.dims = dims;
+  v.ragged = ragged;
   v.checks = checks;
   v.tensors = tensors;
   v.ops = ops;

@@ -63,6 +63,7 @@ struct PlanImage {
   std::uint64_t hash = 0;
   std::vector<plan::SymbolDesc> symbols;
   std::vector<plan::DimNode> dims;
+  std::vector<plan::RaggedDesc> ragged;
   std::vector<plan::CheckDesc> checks;
   std::vector<plan::TensorDesc> tensors;  // same indices as spec::Program::tensors
   std::vector<plan::OpDesc> ops;

@@ -93,6 +93,7 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   const bool cuda = l.planner.options.device == "cuda";
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
+  q.roomy = l.planner.roomy;
   q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
   if (has_twin(l.op)) return twins_hint(q);
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
@@ -344,9 +345,22 @@ Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   return {};
 }
 
+/// Products of 16-bit floats that want more scratch than a block has anyway. Those of many rows only where the typical run has as many: a ring of
+/// weights is that much smaller for it.
+bool wants_room(const Planner& planner) {
+  if (planner.options.device != "cuda") return false;
+  return std::any_of(planner.program.ops.begin(), planner.program.ops.end(), [&](const spec::Op& op) {
+    if (op.inputs.empty() || wire::dtype_bytes(planner.program.tensor(op.inputs[0].tensor).dtype) != 2) return false;
+    if (op.kind() == spec::OpKind::expert_matmul) return true;
+    const auto& dims = op.outputs[0].dims;
+    return op.kind() == spec::OpKind::matmul && planner.typical_value(dims[dims.size() - 2].extent) >= worker::kRoomyRows;
+  });
+}
+
 }  // namespace
 
 Status lower_ops(Planner& planner) {
+  planner.roomy = wants_room(planner);
   if (planner.program.ops.size() >= wire::kMaxOps)
     return {ErrorCode::unsupported, fmt::format("the program has {} ops; at most {} are possible",
                                                 planner.program.ops.size(), wire::kMaxOps - 1)};

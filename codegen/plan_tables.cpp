@@ -1,6 +1,7 @@
 // Writes the tables of a PlanImage from what the earlier stages found.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -52,6 +53,11 @@ class TableWriter {
 void TableWriter::write_symbols() {
   for (const spec::Symbol& s : program_.symbols)
     image_.symbols.push_back({keep(s.name), s.range.lo, s.range.hi, s.preset.value_or(0), s.preset.has_value()});
+  for (const spec::RaggedDim& r : program_.ragged) {
+    plan::RaggedDesc d{r.rows, dim(r.count), r.length.lo, r.length.hi, r.pad, r.round, {}};
+    std::copy(r.tables.begin(), r.tables.end(), d.tables);
+    image_.ragged.push_back(d);
+  }
   for (const spec::RuntimeCheck& c : program_.checks) {
     const bool equal = c.relation == spec::RuntimeCheck::Relation::equal;
     image_.checks.push_back(
@@ -261,10 +267,9 @@ Status TableWriter::write_totals() {
   image_.unplanned_arena_bytes = m.unplanned_arena_bytes;
   image_.weight_bytes = m.weight_bytes;
   image_.state_bytes = m.state_bytes;
-  image_.scratch_bytes = planner_.options.device == "cuda" ? worker::kCudaScratchBytes : worker::kHostScratchBytes;
-  for (const LoweredOp& op : planner_.ops)
-    if (op.kind == wire::OpCode::expert_matmul && planner_.options.device == "cuda" && wire::dtype_bytes(op.operands[0].dtype) == 2)
-      image_.scratch_bytes = worker::kCudaExpertScratchBytes;
+  image_.scratch_bytes = planner_.options.device != "cuda" ? worker::kHostScratchBytes
+                         : planner_.roomy                  ? worker::kCudaExpertScratchBytes
+                                                           : worker::kCudaScratchBytes;
   std::uint64_t tasks = 0;
   for (const LoweredOp& op : planner_.ops) {
     std::uint64_t tiles = 1;

@@ -32,6 +32,37 @@ Status bind_symbols(const plan::PlanView& plan, const DimValues& given, std::spa
   return {};
 }
 
+Result<std::vector<GivenLengths>> bind_lengths(const plan::PlanView& plan, const Lengths& lengths, DimValues& dims) {
+  std::vector<GivenLengths> out;
+  for (const auto& [name, values] : lengths) {
+    const auto found = std::find_if(plan.ragged.begin(), plan.ragged.end(), [&](const auto& r) { return name == plan.symbols[r.symbol].name; });
+    if (found == plan.ragged.end()) return {ErrorCode::invalid_argument, fmt::format("program '{}' has no ragged dim '{}'", plan.name, name)};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i] >= found->length_lo && values[i] <= found->length_hi) continue;
+      return {ErrorCode::out_of_range,
+              fmt::format("{}: length {} of sequence {} is outside its range {} to {}", name, values[i], i, found->length_lo, found->length_hi)};
+    }
+    const RaggedRows rows{values, found->pad, found->round};
+    const auto value = std::find_if(dims.rbegin(), dims.rend(), [&, dim = name](const auto& d) { return d.first == dim; });
+    if (value == dims.rend())
+      dims.emplace_back(name, rows.rows());
+    else if (value->second < rows.rows())
+      return {ErrorCode::out_of_range, fmt::format("{} = {} is too few for sequences of {} rows", name, value->second, rows.rows())};
+    out.push_back({&*found, rows});
+  }
+  return out;
+}
+
+Status check_lengths(const plan::PlanView& plan, std::span<const GivenLengths> given, std::span<const std::int64_t> dims) {
+  for (const GivenLengths& g : given) {
+    const std::int64_t want = dims[g.ragged->count];
+    if (static_cast<std::int64_t>(g.rows.lengths.size()) == want) continue;
+    return {ErrorCode::out_of_range,
+            fmt::format("{}: {} lengths for {} sequences", plan.symbols[g.ragged->symbol].name, g.rows.lengths.size(), want)};
+  }
+  return {};
+}
+
 Status evaluate_plan(const plan::PlanView& plan, std::span<const std::int64_t> symbols, std::span<std::int64_t> dims) {
   if (!plan::evaluate_dims(plan.dims, symbols, dims)) {
     return {ErrorCode::out_of_range, fmt::format("a size of program '{}' overflows or divides by zero", plan.name)};

@@ -97,7 +97,7 @@ class EngineCore final : public RunEvents {
   void sort_fences(const std::vector<Submission>& waiting);
   void refill_queues(const std::vector<Submission>& waiting, const Lost& lost);
   void report_lost(const Lost& lost);
-  Status check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims) const;
+  Status check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims, std::vector<GivenLengths>& lengths) const;
   Result<RunSlot*> acquire_slot();
   Status check_feeds(const RunRequest& request, std::span<const std::int64_t> dims) const;
   Status write_frame(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
@@ -113,7 +113,8 @@ class EngineCore final : public RunEvents {
   /// Workers that a run may be on.
   Result<std::uint32_t> run_workers() const;
   Status prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
-                      std::span<const std::int64_t> dims);
+                      std::span<const std::int64_t> dims, std::span<const GivenLengths> lengths);
+  Status write_ragged(RunSlot& run, std::span<const std::int64_t> dims, std::span<const GivenLengths> lengths);
   Status ready_to_run() const;
   void push(Submission submission);
   Result<const plan::TensorDesc*> find_tensor(std::string_view name) const;

@@ -24,13 +24,18 @@ Status EngineCore::ready_to_run() const {
   return {};
 }
 
-Status EngineCore::check_request(const RunRequest& request, std::span<std::int64_t> symbols,
-                                 std::span<std::int64_t> dims) const {
+Status EngineCore::check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims,
+                                 std::vector<GivenLengths>& lengths) const {
   if (request.state >= options_.states) {
     return {ErrorCode::out_of_range, fmt::format("state {} of {}", request.state, options_.states)};
   }
-  CCKS_RETURN_IF_ERROR(bind_symbols(tables_.plan, request.dims, symbols));
+  DimValues given = request.dims;
+  Result<std::vector<GivenLengths>> bound = bind_lengths(tables_.plan, request.lengths, given);
+  if (!bound.ok()) return bound.status();
+  lengths = std::move(*bound);
+  CCKS_RETURN_IF_ERROR(bind_symbols(tables_.plan, given, symbols));
   CCKS_RETURN_IF_ERROR(evaluate_plan(tables_.plan, symbols, dims));
+  CCKS_RETURN_IF_ERROR(check_lengths(tables_.plan, lengths, dims));
   for (const RunRequest::Input& input : request.inputs) {
     Result<const plan::TensorDesc*> tensor = find_tensor(input.name);
     if (!tensor.ok()) return tensor.status();
@@ -175,12 +180,27 @@ void EngineCore::let_go_of_feeds(RunSlot& run) {
 
 // The slot is ours: no task of it is in flight, so frame and arena may be written.
 Status EngineCore::prepare_slot(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
-                                std::span<const std::int64_t> dims) {
+                                std::span<const std::int64_t> dims, std::span<const GivenLengths> lengths) {
   CCKS_RETURN_IF_ERROR(write_frame(run, request, symbols, dims));
   place_unless(run, request);
   for (const RunRequest::Input& input : request.inputs) {
     const plan::TensorDesc& tensor = *find_tensor(input.name).value();
     CCKS_RETURN_IF_ERROR(device_->write(run.memory.arena + tensor.offset, input.bytes.data(), input.bytes.size()));
+  }
+  return write_ragged(run, dims, lengths);
+}
+
+// By the client's thread, while other runs are under way: whose rows are whose is found out before any task of the run exists.
+Status EngineCore::write_ragged(RunSlot& run, std::span<const std::int64_t> dims, std::span<const GivenLengths> lengths) {
+  std::vector<std::int32_t> values;
+  for (const GivenLengths& given : lengths) {
+    for (std::size_t table = 0; table < std::size(given.ragged->tables); ++table) {
+      if (given.ragged->tables[table] == plan::kNone) continue;
+      const plan::TensorDesc& tensor = tables_.plan.tensors[given.ragged->tables[table]];
+      values.resize(tensor_bytes(tensor, dims) / sizeof(std::int32_t));
+      given.rows.write(table, values);
+      CCKS_RETURN_IF_ERROR(device_->write(run.memory.arena + tensor.offset, values.data(), values.size() * sizeof(std::int32_t)));
+    }
   }
   return {};
 }
@@ -190,13 +210,14 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   CCKS_RETURN_IF_ERROR(ready_to_run());
   std::vector<std::int64_t> symbols(tables_.plan.symbols.size());
   std::vector<std::int64_t> dims(tables_.plan.dims.size());
-  CCKS_RETURN_IF_ERROR(check_request(request, symbols, dims));
+  std::vector<GivenLengths> lengths;
+  CCKS_RETURN_IF_ERROR(check_request(request, symbols, dims, lengths));
   CCKS_RETURN_IF_ERROR(check_feeds(request, dims));
   CCKS_RETURN_IF_ERROR(check_unless(request));
   Result<RunSlot*> slot = acquire_slot();
   if (!slot.ok()) return slot.status();
   RunSlot& run = **slot;
-  if (const Status status = prepare_slot(run, request, symbols, dims); !status.ok()) {
+  if (const Status status = prepare_slot(run, request, symbols, dims, lengths); !status.ok()) {
     {
       const std::shared_lock lock(gate_);
       let_go_of_feeds(run);

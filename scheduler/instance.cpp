@@ -57,7 +57,9 @@ std::uint64_t hash_symbols(std::span<const std::int64_t> symbols) {
 namespace {
 
 // A tile of an expert with few rows takes what its weights do, eight rows what one does; a popular expert's tiles take many times that, all of them.
+// So do rows of long sequences among those of short ones.
 bool is_uneven(const wire::OpParams& op, const wire::OperandParams* operands) {
+  if (static_cast<wire::OpCode>(op.kind) == wire::OpCode::attention) return op.input_count == 4;
   return static_cast<wire::OpCode>(op.kind) == wire::OpCode::expert_matmul && operands[op.input_count].dim[2] > kEvenRows * op.dims[2];
 }
 

@@ -182,7 +182,8 @@ void build_attention(OpReader& r) {
     inputs.push_back(reach);
   }
   const Dtype dtype = float_result(r, q);
-  r.finish(AttentionAttrs{h.heads, h.kv_heads, causal, scale, inputs.size() > 3}, std::move(inputs), shape_of(q), dtype);
+  const bool limited = inputs.size() > 3;
+  r.finish(AttentionAttrs{h.heads, h.kv_heads, causal, scale, limited}, std::move(inputs), shape_of(q), dtype);
 }
 
 void build_rope(OpReader& r) {

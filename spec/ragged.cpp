@@ -67,10 +67,10 @@ std::vector<std::int32_t> seeded_lengths(const Program& program, const RaggedDim
 
 bool fill_ragged(const Program& program, TensorId id, std::span<const std::int32_t> lengths, std::span<std::int32_t> out) {
   for (const RaggedDim& r : program.ragged) {
-    const RaggedRows rows{lengths, r.pad, r.round};
-    if (r.tables[RaggedDim::reach] == id) return rows.write_reach(out), true;
-    if (r.tables[RaggedDim::spans] == id) return rows.write_spans(out), true;
-    if (r.tables[RaggedDim::position] == id) return rows.write_positions(out), true;
+    const auto table = std::find(r.tables.begin(), r.tables.end(), id);
+    if (table == r.tables.end()) continue;
+    RaggedRows{lengths, r.pad, r.round}.write(static_cast<std::size_t>(table - r.tables.begin()), out);
+    return true;
   }
   return false;
 }

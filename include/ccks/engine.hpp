@@ -90,6 +90,10 @@ struct RunRequest {
     std::span<const std::byte> bytes;   // contiguous row-major, exactly the tensor's size at these dims
   };
   std::vector<std::pair<std::string_view, std::int64_t>> dims{};  // symbols without a preset must be named
+  /// Lengths of the sequences of a ragged dim, in rows: the dim's value follows from them (or is given too, and is then no less), and the engine fills
+  /// its tables. Without them both are given like any other dim and input. invalid_argument, out_of_range: not as many as the program
+  /// has sequences, or one outside its range.
+  std::vector<std::pair<std::string_view, std::span<const std::int32_t>>> lengths{};
   std::vector<Input> inputs{};          // inputs not named keep what the slot last held: name them all unless they never change.
                                         // Outputs may be named too: what they hold before the run (tools poison them)
   std::vector<Feed> feeds{};

@@ -31,6 +31,17 @@ struct SymbolDesc {
   bool has_preset;
 };
 
+/// A symbol that counts the rows of sequences of different lengths, one after another (RaggedRows in ccks/ragged.hpp). Where a run gives their lengths its
+/// value follows from them, and so do the inputs `tables`: [begin, end) of each row's sequence, of each sequence, and each row's place in its own;
+/// kNone: that no op reads.
+struct RaggedDesc {
+  std::uint32_t symbol;
+  DimId count;                        // sequences
+  std::int64_t length_lo, length_hi;  // of one
+  std::int64_t pad, round;
+  std::uint32_t tables[3];            // TensorDesc: reach, spans, position
+};
+
 enum class Relation : std::uint8_t { equal, less_equal };
 
 /// Checked at submit, before any task is sent (R2).
@@ -130,6 +141,7 @@ struct PlanView {
   std::uint64_t hash = 0;       // of the program's canonical text: names record files and generated modules
   std::span<const SymbolDesc> symbols;
   std::span<const DimNode> dims;
+  std::span<const RaggedDesc> ragged;
   std::span<const CheckDesc> checks;
   std::span<const TensorDesc> tensors;
   std::span<const OpDesc> ops;

@@ -52,6 +52,13 @@ struct RaggedRows {
       begin += up(length, pad);
     }
   }
+
+  /// Number `table` of plan::RaggedDesc::tables and spec::RaggedDim::Table.
+  void write(std::size_t table, std::span<std::int32_t> out) const {
+    if (table == 0) return write_reach(out);
+    if (table == 1) return write_spans(out);
+    write_positions(out);
+  }
 };
 
 }  // namespace ccks

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <set>
+
+#include "ccks/ragged.hpp"
 
 namespace ccks::run {
 namespace {
@@ -130,10 +133,62 @@ std::vector<std::byte> poison(Dtype dtype, std::size_t elements) {
   return encode(dtype, values);
 }
 
-Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const Options& options) {
+namespace {
+
+const spec::RaggedDim* find_ragged(const spec::Program& program, const std::string& name) {
+  const auto found = std::find_if(program.ragged.begin(), program.ragged.end(), [&](const auto& r) { return program.symbols[r.rows].name == name; });
+  return found == program.ragged.end() ? nullptr : &*found;
+}
+
+Result<std::vector<std::int32_t>> read_integers(const std::string& text) {
+  std::vector<std::int64_t> wide;
+  if (text.find_first_not_of("0123456789,") != std::string::npos) {
+    Result<HostTensor> file = read_npy(text);
+    if (!file.ok()) return file.status();
+    if ((file->dtype != Dtype::i32 && file->dtype != Dtype::i64) || file->shape.size() != 1)
+      return at_fault(fmt::format("{}: lengths are a row of integers (i32 or i64)", text));
+    std::vector<double> values(file->bytes.size() / wire::dtype_bytes(file->dtype));
+    spec::unpack_values(file->dtype, file->bytes, values);
+    for (const double v : values) wide.push_back(static_cast<std::int64_t>(v));
+  } else {
+    for (std::size_t at = 0; at <= text.size();) {
+      const std::size_t comma = std::min(text.find(',', at), text.size());
+      std::int64_t value = 0;
+      const auto result = std::from_chars(text.data() + at, text.data() + comma, value);
+      if (result.ec != std::errc() || result.ptr != text.data() + comma) return at_fault(fmt::format("--lengths: '{}' is not numbers with commas between them", text));
+      wide.push_back(value);
+      at = comma + 1;
+    }
+  }
+  std::vector<std::int32_t> out;
+  for (const std::int64_t v : wide) {
+    if (v < 0 || v > INT32_MAX) return at_fault(fmt::format("--lengths: {} is no length", v));
+    out.push_back(static_cast<std::int32_t>(v));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<Lengths> read_lengths(const spec::Program& program, const Options& options) {
+  Lengths out;
+  for (const auto& [name, text] : options.lengths) {
+    if (find_ragged(program, name) == nullptr) return at_fault(fmt::format("program '{}' has no ragged dim '{}'", program.name, name));
+    Result<std::vector<std::int32_t>> values = read_integers(text);
+    if (!values.ok()) return values.status();
+    out[name] = std::move(*values);
+  }
+  return out;
+}
+
+Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const Options& options, const Lengths& lengths) {
   std::vector<std::int64_t> dims;
   for (const spec::Symbol& symbol : program.symbols) {
     std::optional<std::int64_t> value = symbol.preset;
+    if (const auto own = lengths.find(symbol.name); own != lengths.end()) {
+      const spec::RaggedDim& r = *find_ragged(program, symbol.name);
+      value = RaggedRows{own->second, r.pad, r.round}.rows();
+    }
     for (const auto& [name, given] : options.dims) {
       if (name == symbol.name) value = given;
     }
@@ -150,8 +205,25 @@ Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const 
   return dims;
 }
 
-Result<RunData> RunData::open(const spec::Program& program, std::vector<std::int64_t> dims, const Options& options) {
+bool RunData::follows(spec::TensorId id) const {
+  return std::any_of(program_->ragged.begin(), program_->ragged.end(), [&](const spec::RaggedDim& r) {
+    return lengths_.contains(program_->symbols[r.rows].name) && std::find(r.tables.begin(), r.tables.end(), id) != r.tables.end();
+  });
+}
+
+Result<RunData> RunData::open(const spec::Program& program, std::vector<std::int64_t> dims, Lengths lengths, const Options& options) {
   RunData data;
+  data.lengths_ = std::move(lengths);
+  for (const spec::RaggedDim& r : program.ragged) {
+    const auto own = data.lengths_.find(program.symbols[r.rows].name);
+    const auto count = r.count.evaluate(dims);
+    if (own != data.lengths_.end() && count != static_cast<std::int64_t>(own->second.size()))
+      return at_fault(fmt::format("--lengths: {} for {} sequences of '{}'", own->second.size(), count.value_or(0), own->first));
+    if (own == data.lengths_.end()) continue;
+    for (const std::int32_t length : own->second)
+      if (length < r.length.lo || length > r.length.hi)
+        return {ErrorCode::out_of_range, fmt::format("--lengths: {} is outside {}'s {} to {}", length, own->first, r.length.lo, r.length.hi)};
+  }
   data.program_ = &program;
   data.dims_ = std::move(dims);
   data.seed_ = options.seed;
@@ -229,6 +301,16 @@ Result<std::vector<std::byte>> RunData::bytes(spec::TensorId id) const {
   if (const auto input = inputs_.find(tensor.name); input != inputs_.end()) {
     CCKS_RETURN_IF_ERROR(check(id, {input->second.dtype, input->second.shape, input->second.bytes}, "--input"));
     return input->second.bytes;
+  }
+  if (follows(id)) {
+    std::size_t elements = 1;
+    for (const std::int64_t extent : shape(id)) elements *= static_cast<std::size_t>(extent);
+    std::vector<std::int32_t> table(elements);
+    for (const spec::RaggedDim& r : program_->ragged)
+      if (const auto own = lengths_.find(program_->symbols[r.rows].name); own != lengths_.end() && std::find(r.tables.begin(), r.tables.end(), id) != r.tables.end())
+        spec::fill_ragged(*program_, id, own->second, table);
+    const auto* bytes = reinterpret_cast<const std::byte*>(table.data());
+    return std::vector<std::byte>(bytes, bytes + table.size() * sizeof(std::int32_t));
   }
   if (tensor.kind == spec::TensorKind::weight && !weights_.empty()) {
     Result<std::span<const std::byte>> stored = stored_weight(id);

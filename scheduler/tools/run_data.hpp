@@ -15,14 +15,18 @@
 
 namespace ccks::run {
 
+/// Lengths of the sequences of ragged dims, by name.
+using Lengths = std::map<std::string, std::vector<std::int32_t>>;
+/// What --lengths gives; invalid_argument for a name that is no ragged dim's, and what is neither numbers nor a file of them.
+Result<Lengths> read_lengths(const spec::Program& program, const Options& options);
 /// Values of all dim symbols, or out_of_range / invalid_argument naming the symbol.
-Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const Options& options);
+Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const Options& options, const Lengths& lengths);
 
 /// RunData holds the files and knows where each tensor comes from.
 class RunData {
  public:
   /// Opens the weight files and reads the inputs; complains about names that the program does not have.
-  static Result<RunData> open(const spec::Program& program, std::vector<std::int64_t> dims, const Options& options);
+  static Result<RunData> open(const spec::Program& program, std::vector<std::int64_t> dims, Lengths lengths, const Options& options);
 
   /// The bytes of tensor `id`, contiguous, in its dtype.
   Result<std::vector<std::byte>> bytes(spec::TensorId id) const;
@@ -30,6 +34,9 @@ class RunData {
   Result<std::span<const std::byte>> stored_weight(spec::TensorId id) const;
   /// Tensors of the checkpoints that no weight of the program is.
   std::vector<std::string> unused_weights() const;
+  const Lengths& lengths() const { return lengths_; }
+  /// Whether `id` is a table that follows from given lengths.
+  bool follows(spec::TensorId id) const;
   bool given(const std::string& name) const { return inputs_.contains(name); }
   std::vector<std::int64_t> shape(spec::TensorId id) const;
   const std::vector<std::int64_t>& dims() const { return dims_; }
@@ -40,6 +47,7 @@ class RunData {
 
   const spec::Program* program_ = nullptr;  // must outlive this
   std::vector<std::int64_t> dims_;
+  Lengths lengths_;
   std::uint64_t seed_ = 1;
   std::map<std::string, HostTensor> inputs_;
   std::vector<SafetensorsFile> weights_;

@@ -41,13 +41,17 @@ std::pair<std::string, std::int64_t> split_dim(const std::string& text) {
 }
 
 struct RawPairs {
-  std::vector<std::string> dims, inputs, outputs;
+  std::vector<std::string> dims, lengths, inputs, outputs;
 };
 
 void add_data_options(CLI::App& app, Options& options, RawPairs& raw) {
   app.add_option("spec", options.spec, "The fusion description (YAML)")->required()->type_name("SPEC");
   app.add_option("--set", raw.dims, "Value of a dim, e.g. --set n=17")
       ->type_name("NAME=INT")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--lengths", raw.lengths, "Lengths of the sequences of a ragged dim: 5,17,3, or a .npy file of integers (default: seeded)")
+      ->type_name("NAME=INTS|FILE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   app.add_option("--input", raw.inputs, "Input (or state) from a .npy file")
@@ -151,7 +155,7 @@ void add_generate_options(CLI::App& app, Options& options) {
   app.add_option("--prompt-chunk", options.prompt_chunk, "Generate: tokens of the prompt in one run; 0: as many as the program takes")
       ->check(CLI::Range(0, 1 << 20))
       ->needs(generate);
-  for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input", "--keep-inputs"}) generate->excludes(app.get_option(other));
+  for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input", "--keep-inputs", "--lengths"}) generate->excludes(app.get_option(other));
 }
 
 }  // namespace
@@ -168,6 +172,7 @@ bool parse_options(int argc, char** argv, Options& options, int& exit_code) {
   try {
     app.parse(argc, argv);
     for (const std::string& text : raw.dims) options.dims.push_back(split_dim(text));
+    for (const std::string& text : raw.lengths) options.lengths.push_back(split("--lengths", text));
     for (const std::string& text : raw.inputs) options.inputs.push_back(split("--input", text));
     for (const std::string& text : raw.outputs) options.outputs.push_back(split("--output", text));
   } catch (const CLI::ParseError& error) {

@@ -28,6 +28,7 @@ struct Options {
   std::string link = "pcie5";  // device sim: gpu/sim/link_model.hpp
   std::string gpu = "h200";    // device sim: codegen/explain_gpu.hpp
   std::vector<std::pair<std::string, std::int64_t>> dims;
+  std::vector<NameAndPath> lengths;  // of a ragged dim: numbers with commas between them, or a .npy file
   std::vector<NameAndPath> inputs;
   std::vector<std::string> weights;
   std::string config;  // of the checkpoint; empty: config.json beside the weights, if it is there

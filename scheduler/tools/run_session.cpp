@@ -74,9 +74,11 @@ class Session {
   }
 
   Failure load_data() {
-    Result<std::vector<std::int64_t>> dims = bind_dims(spec_, options_);
+    Result<Lengths> lengths = read_lengths(spec_, options_);
+    if (!lengths.ok()) return input_fault(lengths.status());
+    Result<std::vector<std::int64_t>> dims = bind_dims(spec_, options_, *lengths);
     if (!dims.ok()) return input_fault(dims.status());
-    Result<RunData> data = RunData::open(spec_, std::move(*dims), options_);
+    Result<RunData> data = RunData::open(spec_, std::move(*dims), std::move(*lengths), options_);
     if (!data.ok()) return input_fault(data.status());
     data_.emplace(std::move(*data));
     for (const auto& [name, path] : options_.outputs) {
@@ -97,7 +99,7 @@ class Session {
       const spec::Tensor& tensor = spec_.tensor(id);
       const bool state = tensor.kind == spec::TensorKind::state && data_->given(tensor.name);
       if (tensor.kind == spec::TensorKind::output) outputs_[tensor.name] = {};
-      if (tensor.kind != spec::TensorKind::input && !state) continue;
+      if ((tensor.kind != spec::TensorKind::input && !state) || data_->follows(id)) continue;
       Result<std::vector<std::byte>> bytes = data_->bytes(id);
       if (!bytes.ok()) return input_fault(bytes.status());
       (state ? states_ : inputs_)[tensor.name] = std::move(*bytes);
@@ -200,6 +202,7 @@ class Session {
       request.dims = dims_;
       if (i == 0 || !options_.keep_inputs) {
         for (const auto& [name, bytes] : inputs_) request.inputs.push_back({name, bytes});
+        for (const auto& [name, values] : data_->lengths()) request.lengths.emplace_back(name, values);
       }
       if (last && options_.verify) add_poison(request);
       run_ = Run();

@@ -56,9 +56,9 @@ TEST(Verification, OneWrongElementIsFound) {
   spec::ParseResult parsed = spec::parse_file(std::string(CCKS_SOURCE_DIR) + "/spec/examples/pipeline.yaml");
   ASSERT_TRUE(parsed.ok);
   run::Options options;
-  Result<std::vector<std::int64_t>> dims = run::bind_dims(parsed.program, options);
+  Result<std::vector<std::int64_t>> dims = run::bind_dims(parsed.program, options, {});
   ASSERT_TRUE(dims.ok());
-  Result<run::RunData> data = run::RunData::open(parsed.program, *dims, options);
+  Result<run::RunData> data = run::RunData::open(parsed.program, *dims, {}, options);
   ASSERT_TRUE(data.ok());
   spec::TensorMap bound;
   std::map<std::string, std::vector<std::byte>> outputs;

@@ -128,7 +128,8 @@ CCKS_INLINE void attend_block(AttentionRow* a, AttentionRow* b, const ContextBlo
   const u32 na = left(*a), nb = b != nullptr ? left(*b) : 0, both = least(na, nb);
   AttentionRow* const first[1] = {a};
   if (late(*a) > 0 || (b != nullptr && late(*b) > 0)) {  // they share no loads: what one does not look at may hold anything
-    for (AttentionRow* row : {a, b}) {
+    for (u32 i = 0; i < 2; ++i) {
+      AttentionRow* const row = i == 0 ? a : b;
       const u32 begin = row == nullptr ? kContextBlock : late(*row), end = row == nullptr ? 0 : left(*row);
       if (begin >= end) continue;
       AttentionRow* const alone[1] = {row};

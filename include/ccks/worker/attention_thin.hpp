@@ -7,6 +7,7 @@
 // each eight come out there, and go in again as weights. Of values it loads an eighth of the dims, its g'th, at those four positions.
 #pragma once
 
+#include "ccks/worker/tile_hints.hpp"
 #include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
@@ -218,7 +219,7 @@ CCKS_INLINE bool thin_attention(Lanes& lanes, const Task& task) {
   using Q = decltype(task.q.type);
   if constexpr (MatrixLanes<Lanes> && kThinTypes<Q, decltype(task.k.type), decltype(task.v.type)>) {
     constexpr Dtype kType = Q::get();
-    if (task.limits.data != nullptr || task.box.size[2] * task.group > 64 || (task.head_dim != 64 && task.head_dim != 128)) return false;
+    if (task.limits.data != nullptr || task.box.size[2] * task.group > kThinQueries || (task.head_dim != 64 && task.head_dim != 128)) return false;
     if (!in_eights(task.q) || !in_eights(task.k) || !in_eights(task.v) || task.box.size[0] != 1 || task.out.dim[0] != 1) return false;
     if (task.head_dim == 64)
       run_thin_attention<64, kType>(lanes, task);

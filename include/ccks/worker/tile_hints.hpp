@@ -16,7 +16,8 @@ enum class DeviceClass : wire::u32 { host = 0, cuda = 1 };
 inline constexpr wire::u32 kHostScratchBytes = 512 * 1024;
 /// Scratch the portable bodies want on a GPU: what every block gets without opt-in.
 inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
-/// What expert_matmul of 16-bit floats wants there: stages of rows and weights on their way (expert_warps.hpp). With less the portable body runs.
+/// What expert_matmul of 16-bit floats, and a matmul of many rows of them, want there: stages of rows and weights on their way (expert_warps.hpp). With
+/// less other bodies run.
 inline constexpr wire::u32 kCudaExpertScratchBytes = 100 * 1024;
 
 /// One op as the hints see it. `extent` is its tile space (wire/op_layout.hpp), best at the sizes that matter most.
@@ -31,11 +32,17 @@ struct TileQuestion {
   wire::i64 granule = 1;  // tile[3] is a multiple of it: head_dim for rope and attention
   wire::i64 group = 1;    // attention: heads per kv head, best kept in one tile
   wire::i64 experts = 1;  // expert_matmul
+  bool roomy = false;     // workers have kCudaExpertScratchBytes
 };
 
 struct TileHint {
   wire::i32 tile[4] = {1, 1, 1, 1};
 };
+
+/// Rows of a matmul of 16-bit floats from which its plan gives workers kCudaExpertScratchBytes: a ring of weights has less room then.
+inline constexpr wire::i64 kRoomyRows = 64;
+/// Queries of one kv head that attention_thin.hpp takes, eight at a time; those of more rows share what they read (attention_block.hpp).
+inline constexpr wire::i64 kThinQueries = 32;
 
 namespace hints {
 
@@ -155,7 +162,18 @@ CCKS_HD constexpr TileHint block_matmul(const TileQuestion& q, i64 rows_wanted) 
   }
 }
 
+/// Rows and columns of the blocks that matrix units take at a time, fewer where workers would have none.
+CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
+  TileHint t;
+  t.tile[2] = fit(q.extent[2], 128);
+  t.tile[3] = fit(q.extent[3], 128);
+  while (t.tile[3] > 64 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[3] /= 2;
+  while (t.tile[2] > 32 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[2] /= 2;
+  return t;
+}
+
 CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
+  if (q.roomy && wire::dtype_bytes(q.dtype) == 2 && q.extent[2] >= kRoomyRows) return staged_matmul(q);
   const bool host = q.device == DeviceClass::host;
   // Up to twice as many rows of deep products of 16-bit floats, which are weights most likely, are two tiles that read the same columns at
   // the same time: from memory once, from the L2 twice.
@@ -183,6 +201,13 @@ CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
 CCKS_HD constexpr TileHint attention(const TileQuestion& q) {
   const i64 head = most(q.granule, 1);
   TileHint t;
+  const bool units = q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2 && (head == 64 || head == 128);
+  if (units && q.extent[2] * most(q.group, 1) > kThinQueries) {  // attention_block.hpp: warps have sixteen rows each
+    t.tile[2] = fit(q.extent[2], 128);
+    t.tile[3] = static_cast<i32>(head * most(q.group, 1));
+    while (t.tile[2] > 32 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[2] /= 2;
+    return t;
+  }
   t.tile[2] = fit(q.extent[2], q.device == DeviceClass::host ? 32 : 16);
   t.tile[3] = static_cast<i32>(head * most(q.group, 1));
   while (t.tile[2] > 4 && tiles_of(q, t) < 2 * static_cast<i64>(q.workers)) t.tile[2] /= 2;
