@@ -31,7 +31,8 @@ class BlockAttention {
   static_assert(kTableBytes + kStages * 2 * kHalfBytes <= kMinScratchBytes && Lanes::kLanes % kPackets == 0);
 
   CCKS_INLINE BlockAttention(Lanes& lanes, const Task& task)
-      : lanes_(lanes), t_(task), warp_(lanes.lane() / kWarp), g_(lanes.lane() % kWarp / 4), c_(lanes.lane() % 4) {}
+      : lanes_(lanes), t_(task), key_row_(static_cast<u32>(task.k.stride[2]) * 2), value_row_(static_cast<u32>(task.v.stride[2]) * 2),
+        scale_(task.scale * kLog2E), warp_(lanes.lane() / kWarp), g_(lanes.lane() % kWarp / 4), c_(lanes.lane() % 4) {}
 
   CCKS_INLINE void run() {
     const i32 first = t_.box.lo[3] / kHead, end = first + t_.box.size[3] / kHead;
@@ -98,12 +99,13 @@ class BlockAttention {
     }
     lanes_.sync();  // what the head before has left in scratch is read
     fetch(keys, values, 0);
+    const Group front = group_from(0);
     CCKS_NO_UNROLL
     for (u32 i = 0; i < blocks; ++i) {
       lanes_.template await_copies<0>();
       lanes_.sync();  // what others have copied is there, and all are done with the block before
       fetch(keys, values, i + 1);
-      take(s, query, begin_ + i * kBlock, stage(i));
+      take(s, query, begin_ + i * kBlock, stage(i), front);
     }
     lanes_.template await_copies<0>();
     put(s, c1, row, column);
@@ -115,40 +117,49 @@ class BlockAttention {
     const u32 packet = lanes_.lane() % kPackets, first = lanes_.lane() / kPackets, from = begin_ + i * kBlock;
     if (begin_ < end_ && from < end_) {
       u8* to = stage(i);
-      const i64 key_row = t_.k.stride[2] * 2, value_row = t_.v.stride[2] * 2;
       CCKS_UNROLL
       for (u32 p = 0; p < kBlock / kAtOnce; ++p) {
         const u32 position = first + p * kAtOnce, at = from + position;
         const bool there = at < end_;
-        const i64 row = there ? at : from;
-        lanes_.copy_sixteen(to + key_place(position, packet), keys + row * key_row + packet * 16, there);
-        lanes_.copy_sixteen(to + kHalfBytes + value_place(position, packet), values + row * value_row + packet * 16, there);
+        const u64 row = there ? at : from;
+        lanes_.copy_sixteen(to + key_place(position, packet), keys + row * key_row_ + packet * 16, there);
+        lanes_.copy_sixteen(to + kHalfBytes + value_place(position, packet), values + row * value_row_ + packet * 16, there);
       }
     }
     lanes_.commit_copies();
   }
 
-  /// One block for each sequence that the warp's rows are of.
-  CCKS_INLINE void take(Sums& s, const u32 (&query)[2][kSteps * 2], u32 from, const u8* block) {
+  /// Neighbouring rows of the warp that begin at one position: of one sequence.
+  struct Group {
+    u32 first, last, begin, end, least_end;  // the last two: of the row that ends last, and first
+  };
+  CCKS_INLINE Group group_from(u32 first) const {
     const Limits* rows = table() + warp_ * 16;
+    Group g{first, first, rows[first].begin, rows[first].end, rows[first].end};
     CCKS_NO_UNROLL
-    for (u32 first = 0; first < 16;) {
-      const u32 begin = rows[first].begin;
-      u32 last = first, end = rows[first].end, least_end = end;
-      CCKS_NO_UNROLL
-      while (last + 1 < 16 && rows[last + 1].begin == begin) {
-        ++last;
-        end = most(end, rows[last].end);
-        least_end = least(least_end, rows[last].end);
-      }
-      if (begin < end && begin < from + kBlock && end > from) {
-        if (first == 0 && last == 15 && begin <= from && least_end >= from + kBlock)
-          add<true>(s, query, from, block, {begin, end}, {}, {}, 3);
+    while (g.last + 1 < 16 && rows[g.last + 1].begin == g.begin) {
+      ++g.last;
+      g.end = most(g.end, rows[g.last].end);
+      g.least_end = least(g.least_end, rows[g.last].end);
+    }
+    return g;
+  }
+
+  /// One block for each sequence that the warp's rows are of; `front` is the first of them.
+  CCKS_INLINE void take(Sums& s, const u32 (&query)[2][kSteps * 2], u32 from, const u8* block, const Group& front) {
+    const Limits* rows = table() + warp_ * 16;
+    Group g = front;
+    CCKS_NO_UNROLL
+    for (;;) {
+      if (g.begin < g.end && g.begin < from + kBlock && g.end > from) {
+        if (g.first == 0 && g.last == 15 && g.begin <= from && g.least_end >= from + kBlock)
+          add<true>(s, query, from, block, {g.begin, g.end}, {}, {}, 3);
         else
-          add<false>(s, query, from, block, {begin, end}, rows[g_], rows[g_ + 8],
-                     (g_ >= first && g_ <= last ? 1u : 0u) | (g_ + 8 >= first && g_ + 8 <= last ? 2u : 0u));
+          add<false>(s, query, from, block, {g.begin, g.end}, rows[g_], rows[g_ + 8],
+                     (g_ >= g.first && g_ <= g.last ? 1u : 0u) | (g_ + 8 >= g.first && g_ + 8 <= g.last ? 2u : 0u));
       }
-      first = last + 1;
+      if (g.last == 15) return;
+      g = group_from(g.last + 1);
     }
   }
 
@@ -171,7 +182,6 @@ class BlockAttention {
         }
       }
     }
-    const float scale = t_.scale * kLog2E;
     float shrink[2];
     CCKS_UNROLL
     for (u32 r = 0; r < 2; ++r) {
@@ -180,7 +190,7 @@ class BlockAttention {
       for (u32 j = 0; j < kGroups; ++j) {
         CCKS_UNROLL
         for (u32 q = 2 * r; q < 2 * r + 2; ++q) {
-          score[j][q] *= scale;
+          score[j][q] *= scale_;
           if constexpr (!kWhole) {
             const u32 at = from + j * 8 + 2 * c_ + q % 2;
             const Limits own = r == 0 ? low : high;
@@ -278,7 +288,9 @@ class BlockAttention {
   }
 
   Lanes& lanes_;
-  const Task& t_;
+  const Task& t_;  // lies in memory: what every block wants of it is kept here
+  u32 key_row_, value_row_;  // bytes
+  float scale_;
   u32 warp_, g_, c_, begin_ = 0, end_ = 0;
 };
 
@@ -301,6 +313,7 @@ CCKS_INLINE bool block_attention(Lanes& lanes, const Task& task) {
     constexpr Dtype kType = Q::get();
     if (task.part.count > 1 || (task.head_dim != 64 && task.head_dim != 128) || task.box.size[0] != 1 || task.out.dim[0] != 1) return false;
     if (!in_eights(task.q) || !in_eights(task.k) || !in_eights(task.v) || !in_eights(task.out)) return false;
+    if (task.k.stride[2] < 0 || task.v.stride[2] < 0 || (task.k.stride[2] | task.v.stride[2]) >> 30 != 0) return false;  // bytes of a row in 32 bits
     if (task.head_dim == 64)
       run_block_attention<64, kType>(lanes, task);
     else

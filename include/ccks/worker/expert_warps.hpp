@@ -9,6 +9,7 @@
 // bytes along k holds what two products want of it, if k is taken in another order: the same for both, and sums do not mind.
 #pragma once
 
+#include "ccks/worker/finish_rows.hpp"
 #include "ccks/worker/tile_hints.hpp"
 #include "ccks/worker/vectors.hpp"
 
@@ -328,22 +329,37 @@ CCKS_INLINE bool expert_in_packets(Lanes& lanes, const Problem& p, u32 k) {
          p.left.row_stride % kPacket == 0 && p.right.column_stride % kPacket == 0 && starts % 16 == 0;
 }
 
+/// Four columns of the sums of a block, in one slice of k or (slice_rows != 0) in two.
+struct SlicedSums {
+  const float* at;
+  u32 pitch, slice_rows;
+
+  CCKS_INLINE void operator()(u32 i, float* to) const {
+    const Four<float> all = *reinterpret_cast<const Four<float>*>(at + i * pitch);
+    CCKS_UNROLL
+    for (u32 q = 0; q < kVector; ++q) to[q] = all.v[q];
+    if (slice_rows == 0) return;
+    const Four<float> more = *reinterpret_cast<const Four<float>*>(at + (slice_rows + i) * pitch);
+    CCKS_UNROLL
+    for (u32 q = 0; q < kVector; ++q) to[q] += more.v[q];
+  }
+};
+
 /// What a walk over a block left in scratch, brought together and finished.
 template <class Lanes, class Problem>
 CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 columns, u32 slice_rows) {
   const u32 wide = columns / kVector, pitch = expert_pitch(columns);
-  const float* sums = reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes);
+  const u32 first = lanes.lane() / wide, step = Lanes::kLanes / wide, j = lanes.lane() % wide * kVector;
+  if (j >= n) return;
+  const SlicedSums sums{reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes) + j, pitch, slice_rows};
+  // Rows of the problem count from the tile's first, sums from the block's.
+  const auto from_block = [&](u32 i, float* to) { sums(i - i0, to); };
+  if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, from_block)) return;
   CCKS_NO_UNROLL
-  for (u32 o = lanes.lane(); o < m * wide; o += Lanes::kLanes) {
-    const u32 i = o / wide, j = o % wide * kVector;
-    if (j >= n) continue;
-    Four<float> all = *reinterpret_cast<const Four<float>*>(sums + i * pitch + j);
-    if (slice_rows != 0) {
-      const Four<float> more = *reinterpret_cast<const Four<float>*>(sums + (slice_rows + i) * pitch + j);
-      CCKS_UNROLL
-      for (u32 q = 0; q < kVector; ++q) all.v[q] += more.v[q];
-    }
-    problem.finish_four(i0 + i, j0 + j, least(kVector, n - j), all.v);
+  for (u32 i = first; i < m; i += step) {
+    float all[kVector];
+    sums(i, all);
+    problem.finish_four(i0 + i, j0 + j, least(kVector, n - j), all);
   }
 }
 
