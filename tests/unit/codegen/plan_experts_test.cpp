@@ -89,10 +89,11 @@ TEST_P(PlanExperts, AnotherRouteMeansOtherRows) {
   EXPECT_TRUE(check().ok()) << check().to_string();
 }
 
-// Gathered by source, a tile's rows are rows of x wherever they lie.
+// Gathered by source, a tile's rows are rows of x wherever they lie. With one expert a token there are as many of both.
 TEST_P(PlanExperts, GatheredRowsAreAnybodys) {
-  make(with(with(kChain, "x: up, route: r, b: w2, input: rows, out: down", "x: m, route: r, b: w2, input: tokens, out: down"), "  - {op: expert_matmul, x: m",
-            "  - {op: combine, x: up, route: r, out: m}\n  - {op: expert_matmul, x: m"));
+  make(with(with(with(kChain, "k: 2", "k: 1"), "k: 2", "k: 1"), "input: rows", "input: tokens"));
+  EXPECT_EQ(rows_waited(kUp, kGate), std::set<std::int64_t>{1});
+  EXPECT_EQ(rows_waited(kDown, kUp).size(), static_cast<std::size_t>(row_tiles(kUp)));
   EXPECT_TRUE(check().ok()) << check().to_string();
 }
 
