@@ -263,6 +263,40 @@ unsigned moving_axes(const Model& m, std::size_t op, const Access& access) {
   return axes;
 }
 
+bool same_row_tiles(const Model& m, std::size_t earlier, std::size_t later) {
+  for (const std::size_t op : {earlier, later})
+    if (m.spec_op(op).kind() != spec::OpKind::expert_matmul) return false;
+  const OpNow &a = m.ops[earlier], &b = m.ops[later];
+  const Operand &x = m.operands_of(earlier)[3], &y = m.operands_of(later)[3];
+  const auto experts = [&](std::size_t op) { return std::min(m.ops[op].dims[2], m.operands_of(op)[1].dim[1]); };
+  if (a.tile[2] != b.tile[2] || a.grid[2] != b.grid[2] || experts(earlier) != experts(later)) return false;
+  if (x.space != y.space || x.dtype != y.dtype || x.offset != y.offset || x.dim != y.dim || x.stride != y.stride) return false;
+  if (whole(x).empty()) return false;
+  const Box counts(x, whole(x));
+  for (std::size_t op = earlier; op <= later; ++op)
+    for (const Access& access : accesses_of(m, op)) {
+      if (!access.write || !m.ops[op].exists()) continue;
+      bool empty = false;
+      const Box written = box_of(m, op, access, all_tiles(m.ops[op]), empty);
+      if (!empty && overlap(written, counts)) return false;
+    }
+  return true;
+}
+
+bool routed_alike(const Model& m, std::size_t later, std::uint32_t mine, std::size_t earlier, std::uint32_t theirs) {
+  const auto routed = [&](std::size_t op, std::uint32_t k) {
+    const auto* attrs = std::get_if<spec::ExpertMatmulAttrs>(&m.spec_op(op).attrs);
+    return attrs != nullptr && k < m.operands_of(op).size() && (k >= 4 || (k == 0 && !attrs->gather));
+  };
+  if (!routed(later, mine) || !routed(earlier, theirs) || !same_row_tiles(m, earlier, later)) return false;
+  const Operand &x = m.operands_of(later)[mine], &y = m.operands_of(earlier)[theirs];
+  const std::int64_t rows = m.ops[earlier].space[2];
+  const auto plain = [&](const Operand& o) {  // a row's bytes are its own
+    return o.dim[0] == 1 && o.dim[1] == 1 && o.dim[2] == rows && o.stride[3] >= 0 && o.stride[2] > (o.dim[3] - 1) * o.stride[3];
+  };
+  return rows == m.ops[later].space[2] && plain(x) && plain(y) && x.space == y.space && x.dtype == y.dtype && x.offset == y.offset && x.stride == y.stride;
+}
+
 namespace {
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return a / b + (a % b != 0 ? 1 : 0); }

@@ -71,6 +71,28 @@ void check_ranges(const Model& m, Faults& faults) {
   }
 }
 
+bool is_routed(const Model& m, std::size_t op) { return m.spec_op(op).kind() == spec::OpKind::expert_matmul; }
+
+/// Row tile c of `op` waits for row tile c of the wait's producer, along its axis `i`.
+bool own_row_tile(const OpNow& op, const WaitNow& w, const SignalNow& s, std::size_t i) {
+  const WaitAxisNow &a = w.axis[i], &other = w.axis[1 - i];
+  return s.axis[i] == 2 && a.grid_axis == 2 && other.grid_axis != 2 && a.step == a.block && a.length == a.block && a.offset == 0 && a.stride == s.stride[i] &&
+         a.extent >= op.grid[2] * a.block;
+}
+
+/// Row tiles that no expert has rows for are signalled by whoever counts, before anything that they wait for. So an event of some row tiles tells
+/// something only to tiles that exist where they do; and what tiles wait for by their row tile, only if tiles of those rows are there.
+void check_row_tiles(const Model& m, std::size_t op, const WaitNow& w, Faults& faults) {
+  const SignalNow& s = m.signals[w.signal];
+  const bool by_row = is_routed(m, op) && (w.axis[0].grid_axis == 2 || w.axis[1].grid_axis == 2);
+  const bool of_row = is_routed(m, s.op) && (s.axis[0] == 2 || s.axis[1] == 2);
+  if (!by_row && !of_row) return;
+  const bool all = w.axis[0].grid_axis < 0 && w.axis[1].grid_axis < 0 && covers_group(w, s, blocks_at(w.axis[0], 0), blocks_at(w.axis[1], 0));
+  const bool own = (own_row_tile(m.ops[op], w, s, 0) || own_row_tile(m.ops[op], w, s, 1)) && same_row_tiles(m, s.op, op);
+  if (!all && !own)
+    faults.add("event.routed", fmt::format("op '{}' waits for row tiles of '{}' that need not exist where its own do", m.name(op), m.name(s.op)));
+}
+
 void check_wait(const Model& m, std::size_t op, const WaitNow& w, Faults& faults) {
   const SignalNow& s = m.signals[w.signal];
   if (w.producer != s.op)
@@ -80,6 +102,7 @@ void check_wait(const Model& m, std::size_t op, const WaitNow& w, Faults& faults
     return faults.add("order.cycle",
                       fmt::format("op '{}' waits for '{}', which stands behind it", m.name(op), m.name(s.op)));
   if (!m.ops[op].exists()) return;
+  check_row_tiles(m, op, w, faults);
   std::int64_t lo = 0, hi = 0;  // lowest and highest event named, relative to the group
   for (const WaitAxisNow& axis : w.axis) {
     const std::int64_t last = coordinate_values(m.ops[op], axis) - 1;

@@ -117,6 +117,11 @@ Window window_of(const Model& model, std::size_t op, std::size_t operand, const 
 /// The bytes of it; nothing there if `empty` is set.
 Box box_of(const Model& model, std::size_t op, const Access& access, const TileRange& range, bool& empty);
 TileRange all_tiles(const OpNow& op);
+/// Products of experts on one route: row tile c of both has the same rows, and no two have one in common. Which ones follows from the counts, from how
+/// many experts there are and from how many rows a tile takes; `earlier` <= `later`, and nobody writes the counts in between.
+bool same_row_tiles(const Model& model, std::size_t earlier, std::size_t later);
+/// Whether operand `mine` of `later` and operand `theirs` of `earlier` are those rows, at the same bytes, so that row tiles meet only themselves.
+bool routed_alike(const Model& model, std::size_t later, std::uint32_t mine, std::size_t earlier, std::uint32_t theirs);
 /// Bit a: the window moves with tile coordinate a.
 unsigned moving_axes(const Model& model, std::size_t op, const Access& access);
 void check_coverage(const Model& model, Faults& faults);

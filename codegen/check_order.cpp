@@ -28,6 +28,7 @@ struct Conflict {
   Access mine, theirs;
   std::size_t context;  // conditions under which the earlier access happens, and what else is known to hold
   bool settled;
+  bool by_row_tiles;  // of experts: tiles meet only where their coordinate on axis 2 is the same (routed_alike)
 };
 
 class OrderCheck {
@@ -95,7 +96,7 @@ class OrderCheck {
       each_overlap(i, j, [&](std::size_t x, std::size_t y) {
         const Access &theirs = accesses_[i].list[x], &mine = accesses_[j].list[y];
         const std::size_t context = guards_.context_with(i, theirs.condition, mine.condition);
-        if (!reach(context).before.get(i, j)) out.push_back({i, mine, theirs, context, false});
+        if (!reach(context).before.get(i, j)) out.push_back({i, mine, theirs, context, false, routed_alike(m_, j, mine.operand, i, theirs.operand)});
       });
     }
     return out;
@@ -134,7 +135,7 @@ class OrderCheck {
     for (const WaitNow& w : m_.waits_of(op))
       for (const WaitAxisNow& a : w.axis)
         if (a.grid_axis >= 0) axes |= 1u << a.grid_axis;
-    for (const Conflict& c : conflicts) axes |= moving_axes(m_, op, c.mine);
+    for (const Conflict& c : conflicts) axes |= moving_axes(m_, op, c.mine) | (c.by_row_tiles ? 1u << 2 : 0);
     return axes;
   }
 
@@ -260,7 +261,9 @@ class OrderCheck {
   bool ordered(std::size_t op, const TileRange& tile, const Conflict& c, TileRange* culprit) {
     bool empty = false;
     const Box box = box_of(m_, op, c.mine, tile, empty);
-    return empty || ordered_below(box, c, all_tiles(m_.ops[c.earlier]), culprit);
+    TileRange theirs = all_tiles(m_.ops[c.earlier]);
+    if (c.by_row_tiles) theirs.lo[2] = tile.lo[2], theirs.hi[2] = tile.hi[2];  // grids are the same
+    return empty || ordered_below(box, c, theirs, culprit);
   }
 
   bool ordered_below(const Box& box, const Conflict& c, const TileRange& range, TileRange* culprit) {

@@ -110,11 +110,41 @@ AxisWindow window_between(const Planner& planner, const LoweredOp& producer, con
   return w;
 }
 
-std::vector<AxisWindow> candidate_windows(const Planner& planner, const LoweredOp& producer, const LoweredOperand& p,
-                                          const LoweredOperand& c) {
+/// Row tile c of both products of experts has the same rows: these follow from the counts (operand 3), which nobody writes in between, from how many
+/// experts there are and from how many rows a tile takes (worker/ops_matmul.hpp, find_expert).
+bool same_row_tiles(const Planner& planner, OpIndex first, OpIndex second) {
+  const LoweredOp &a = planner.ops[first], &b = planner.ops[second];
+  if (!a.dynamic() || !b.dynamic() || a.kind != b.kind) return false;
+  const LoweredOperand &x = a.operands[3], &y = b.operands[3];
+  if (x.tensor != y.tensor || !planner.proves_equal(x.offset, y.offset)) return false;
+  for (std::size_t d = 0; d < 4; ++d)
+    if (!planner.proves_equal(x.dim[d], y.dim[d]) || !planner.proves_equal(x.stride[d], y.stride[d])) return false;
+  for (OpIndex op = first; op <= second; ++op)
+    for (const LoweredOperand& o : planner.ops[op].operands)
+      if (o.write && o.root == x.root) return false;
+  return planner.proves_equal(a.dims[2], b.dims[2]) && planner.proves_equal(a.tile[2], b.tile[2]) && planner.proves_equal(a.grid[2], b.grid[2]);
+}
+
+/// Tile c of the consumer needs tile c of the producer.
+AxisWindow row_tile_window(const LoweredOp& producer) {
+  AxisWindow w;
+  w.producer_axis = w.consumer_axis = 2;
+  w.step = w.length = w.block = 1;
+  w.offset = 0;
+  w.extent = producer.grid[2];
+  return w;
+}
+
+/// Between row tiles of experts only whole rows of the grid: events that no tile is there for are credited one by one.
+std::vector<AxisWindow> candidate_windows(const Planner& planner, const Touch& from, const Touch& to) {
+  const LoweredOp& producer = planner.ops[from.op];
+  const LoweredOperand &p = *from.operand, &c = *to.operand;
   std::vector<AxisWindow> windows;
   for (const auto& [i, j] : pair_dims(planner, p.tensor, c.tensor).pairs) {
     const AccessDim& pd = p.access[i];
+    if (pd.routed && c.access[j].routed && pd.view_step == c.access[j].view_step && planner.proves_equal(pd.first, c.access[j].first) &&
+        planner.proves_equal(pd.end, c.access[j].end) && same_row_tiles(planner, from.op, to.op))
+      return {row_tile_window(producer)};
     if (pd.axis < 0 || needs_all(planner, pd, c.access[j])) continue;
     windows.push_back(window_between(planner, producer, pd, c.access[j]));
   }
@@ -168,8 +198,7 @@ Edge make_edge(const Planner& planner, const Touch& producer, const Touch& consu
   e.kind = kind;
   // A reading tile may have touched nothing at all (padding), so nobody need have waited for it.
   e.covers = producer.operand->write && covers(planner, *consumer.operand, *producer.operand);
-  choose_windows(planner, e,
-                 candidate_windows(planner, planner.ops[producer.op], *producer.operand, *consumer.operand));
+  choose_windows(planner, e, candidate_windows(planner, producer, consumer));
   return e;
 }
 

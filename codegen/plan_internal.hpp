@@ -25,6 +25,9 @@ struct Window {
   int axis = -1;
   Expr step, offset, length;
   bool gapless = true;  // over all tiles, every index of the dim is touched
+  /// Routed rows (expert_matmul): the whole dim as far as anybody can say early, but at run time each tile coordinate on grid axis 2 has indices
+  /// of its own, which counts and tile alone decide. Axis is -1.
+  bool routed = false;
 };
 
 /// The same in coordinates of the tensor the view is on.
@@ -34,6 +37,7 @@ struct AccessDim {
   Expr first, end;             // indices that the whole op touches lie in [first, end)
   std::int64_t view_step = 1;  // distance between touched indices
   bool gapless = true;
+  bool routed = false;  // as in Window
 };
 
 struct LoweredOperand {

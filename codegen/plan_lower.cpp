@@ -235,6 +235,7 @@ AccessDim compose(const OpLowering& l, const spec::ViewDim& d, const Window& w) 
   a.first = d.offset;
   a.end = d.offset + step * (d.extent - 1) + 1;
   a.gapless = w.gapless;
+  a.routed = w.routed;
   if (w.axis < 0 || l.out.single[static_cast<std::size_t>(w.axis)]) {
     a.offset = a.first;
     a.length = a.end - a.first;
@@ -267,6 +268,7 @@ AccessDim compose_shared(const OpLowering& l, const spec::View& view, std::size_
   if (dims.size() == 1) return a;
   a.gapless = a.gapless && dense && view.dims[dims.back()].step == 1;
   a.view_step = 1;
+  a.routed = false;
   return a;
 }
 

@@ -37,6 +37,10 @@ struct OpLowering {
   const Expr& dim_back(std::size_t operand, std::size_t back) const { return dim(operand, rank(operand) - 1 - back); }
 
   void make_whole(std::size_t operand, std::size_t view_dim) { windows[operand][view_dim] = Window{}; }
+  void make_routed(std::size_t operand, std::size_t view_dim) {
+    make_whole(operand, view_dim);
+    windows[operand][view_dim].routed = true;
+  }
   void make_all_whole(std::size_t operand) { windows[operand].assign(rank(operand), Window{}); }
   /// The tile's own indices along `axis`.
   Window along(int axis) const {

@@ -280,15 +280,16 @@ void conv2d_windows(OpLowering& l, const spec::Conv2dAttrs& a) {
   l.windows[1][0] = l.along(1);
 }
 
-void expert_matmul_windows(OpLowering& l) {
-  // Which rows a row tile holds depends on values: rows are whole everywhere.
+void expert_matmul_windows(OpLowering& l, const spec::ExpertMatmulAttrs& a) {
+  // Which rows a row tile holds depends on values: rows are whole everywhere, to all but products of the same route.
   l.make_all_whole(0);
+  if (!a.gather) l.make_routed(0, l.rank(0) - 2);
   l.make_whole(1, 0);
   l.make_whole(1, 1);
   l.make_all_whole(2);
   l.make_all_whole(3);
   for (std::size_t i = 4; i < l.operand_count(); ++i)
-    if (l.rank(i) >= 2) l.make_whole(i, l.rank(i) - 2);
+    if (l.rank(i) >= 2) l.make_routed(i, l.rank(i) - 2);
 }
 
 struct DescribeWindows {
@@ -322,7 +323,7 @@ struct DescribeWindows {
       l.make_whole(operand, l.rank(operand) - 1);
   }
   void operator()(const spec::Conv2dAttrs& a) { conv2d_windows(l, a); }
-  void operator()(const spec::ExpertMatmulAttrs&) { expert_matmul_windows(l); }
+  void operator()(const spec::ExpertMatmulAttrs& a) { expert_matmul_windows(l, a); }
   void operator()(const spec::CombineAttrs&) {
     l.make_whole(0, l.rank(0) - 2);
     l.make_whole(1, l.rank(1) - 1);

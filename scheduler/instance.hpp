@@ -25,6 +25,7 @@ struct Cut {
   float affinity = 0;       // workers / tiles: which worker holds the neighbourhood of a tile
   float tasks_each = 1;     // tasks that prefer one worker, on average
   bool in_turn = false;     // each to the next worker: tiles beside each other take as long, others may take many times that
+  std::uint32_t begin = 0;  // in turn: share of the first tile. Behind the last of the op before, so that what is left over goes to others
 };
 /// uneven: see in_turn.
 Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers, bool uneven);

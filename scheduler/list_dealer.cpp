@@ -16,6 +16,7 @@ void ListDealer::reserve(const PlanTables& tables) {
 }
 
 void ListDealer::start(const PlanTables& tables) {
+  in_turn_ = in_turn_first_ = 0;
   std::fill(free_at_.begin(), free_at_.end(), 0);
   std::fill_n(finish_.begin(), tables.op_count(), 0);
 }
@@ -24,6 +25,7 @@ void ListDealer::start(const PlanTables& tables) {
 void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op,
                        std::uint32_t stretch) {
   dealt_.clear();
+  in_turn_first_ = (in_turn_first_ + in_turn_) % workers_;  // behind the last of the op before, which has what is left over
   in_turn_ = 0;
   if (ops[op].tiles == 0) return;
   ready_ = 0;
@@ -73,7 +75,7 @@ void ListDealer::place_wide(const OpInstance& info, std::uint32_t op, bool root)
 
 void ListDealer::place_in_turn(const OpInstance& info) {
   in_turn_ = info.tiles;
-  for (std::uint32_t tile = 0; tile < in_turn_; ++tile) run_on(tile % workers_, info.tile_cost);
+  for (std::uint32_t tile = 0; tile < in_turn_; ++tile) run_on((in_turn_first_ + tile) % workers_, info.tile_cost);
 }
 
 std::uint32_t ListDealer::preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile,

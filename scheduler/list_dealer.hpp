@@ -35,7 +35,7 @@ class ListDealer {
     for (const std::uint32_t op : tables.ops_of(tables.stretches[stretch])) {
       place(tables, ops, op, stretch);
       for (const DealtTiles& tiles : dealt_) sink(tiles);
-      for (std::uint32_t tile = 0; tile < in_turn_; ++tile) sink(DealtTiles{op, tile % workers_, tile, 1});
+      for (std::uint32_t tile = 0; tile < in_turn_; ++tile) sink(DealtTiles{op, (in_turn_first_ + tile) % workers_, tile, 1});
     }
   }
 
@@ -56,6 +56,7 @@ class ListDealer {
   std::vector<std::uint16_t> home_;       // per op and tile: worker, for ops of fewer tiles than workers
   std::vector<DealtTiles> dealt_;
   std::uint32_t in_turn_ = 0;             // instead: so many tiles, each to the next worker (Cut::in_turn)
+  std::uint32_t in_turn_first_ = 0;       // the first of them to this one
   std::uint64_t ready_ = 0;               // of the op that is placed: when its producers are through
   std::uint64_t done_ = 0;                // when the last of its tiles is
   std::uint32_t producer_ = 0;            // the first of them, whose neighbourhood it keeps; kNone

@@ -51,12 +51,14 @@ class LookaheadPolicy final : public Policy {
 
 /// Worker that holds the neighbourhood of a tile: equal fractions of all grids go to the same worker. Or whose turn it is.
 inline std::uint32_t tile_worker(const RunSlot& run, const Cut& cut, std::uint32_t tile, std::uint32_t workers) {
-  const auto share = cut.in_turn ? tile % workers : static_cast<std::uint32_t>(static_cast<float>(tile) * cut.affinity);
+  const auto share = cut.in_turn ? (cut.begin + tile) % workers : static_cast<std::uint32_t>(static_cast<float>(tile) * cut.affinity);
   const std::uint32_t worker = run.worker_base + std::min(share, workers - 1);
   return worker >= workers ? worker - workers : worker;
 }
+/// Signals go to a worker each: a message of its own takes one as long as some tiles that it skips.
 inline std::uint32_t preferred_worker(const RunSlot& run, std::uint32_t op, const Piece& piece, std::uint32_t workers) {
-  return piece.kind == Piece::Kind::signal ? run.worker_base : tile_worker(run, run.progress.cut(op), piece.first, workers);
+  if (piece.kind == Piece::Kind::signal) return (run.worker_base + piece.first) % workers;
+  return tile_worker(run, run.progress.cut(op), piece.first, workers);
 }
 
 /// Estimated time of a piece.

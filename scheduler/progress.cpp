@@ -32,6 +32,7 @@ void Progress::start(const PlanTables& tables, const Instance& instance) {
   instance_ = &instance;
   ops_left_ = tables.op_count();
   skipped_tiles_ = 0;
+  turn_ = 0;
   skip_ = false;
   std::fill(seen_.begin(), seen_.end(), kUnknown);
   first_word_ = 0;
@@ -87,13 +88,13 @@ void Progress::take_stretch(std::uint32_t stretch) {
   for (const std::uint32_t next : tables_->outputs_of(taken)) release(next);
 }
 
-// Missing tiles are credited by adding to their events, or by skipped tasks where that takes fewer messages. Not where it takes many
-// fewer: a worker goes over what it skips tile by tile, a microsecond each on a GPU, and everybody waits for it.
+// Missing tiles are credited by adding to their events, or by a skipped task where that takes fewer messages and hardly longer: a worker goes over
+// what it skips tile by tile, a microsecond each on a GPU, and everybody waits for it, while signals go to many workers.
 Piece Progress::credit_piece(std::uint32_t op) const {
   const std::uint32_t missing = instance_->ops()[op].tiles - next_tile_[op];
   const std::uint32_t skips = (missing + wire::kMaxTilesPerTask - 1) / wire::kMaxTilesPerTask;
   const std::uint32_t signals = signals_to_credit(op);
-  if (signals == 0 || (signals > 2 * skips && kSkippedPerSignal * signals > missing && credited_[op] == 0)) {
+  if (signals == 0 || (signals > 2 * skips && missing <= kFewSkipped && credited_[op] == 0)) {
     return {Piece::Kind::skip, next_tile_[op], std::min(missing, wire::kMaxTilesPerTask)};
   }
   return signal_at(op, credited_[op]);
@@ -230,6 +231,10 @@ void Progress::limit_tiles(std::uint32_t op, std::uint32_t report) {
   rows = std::min<std::uint64_t>(rows, static_cast<std::uint64_t>(params.grid[2]));
   existing_[op] = static_cast<std::uint32_t>(rows) * static_cast<std::uint32_t>(params.grid[3]);
   limited_[op] = cut_tiles(existing_[op], tables_->workers, instance_->ops()[op].uneven);
+  if (limited_[op].in_turn) {
+    limited_[op].begin = turn_;
+    turn_ = (turn_ + existing_[op]) % tables_->workers;
+  }
   guess_[op] = existing_[op];
 }
 

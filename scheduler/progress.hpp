@@ -116,6 +116,7 @@ class Progress {
   std::uint32_t open_stretches_ = 0;
   mutable std::size_t first_word_ = 0;    // no op is open in the words of open_ before this
   std::uint32_t ops_left_ = 0;
+  std::uint32_t turn_ = 0;  // Cut::begin of the next op whose tiles are dealt in turn
   std::uint64_t skipped_tiles_ = 0;
   bool skip_ = false;
 };

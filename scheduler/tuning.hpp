@@ -52,9 +52,9 @@ inline constexpr std::uint32_t kOutboxSlots = 256;
 /// share is drafted in one publication or not at all.
 inline constexpr std::uint32_t kBatchDecisions = 160;
 
-/// Tiles that a worker may skip in the time of one signal to an event, which is a message of its own: 252 skipped tiles took one worker of an H200
-/// 270 us while all others waited; twelve signals would have done.
-inline constexpr std::uint32_t kSkippedPerSignal = 4;
+/// Tiles that one worker may skip before it takes much longer than a signal to an event, which is a message of its own: 252 skipped tiles took one
+/// worker of an H200 270 us while all others waited. Signals go to different workers, so that many take as long as one.
+inline constexpr std::uint32_t kFewSkipped = 8;
 
 /// Drafts of one run without a verdict: some ops of a task a worker each.
 inline constexpr std::uint32_t kRunDrafts = 512;

@@ -29,6 +29,10 @@ struct ExpertRows {
 template <class Lanes>
 concept CopyLanes = MatrixLanes<Lanes> && requires(Lanes& lanes) { lanes.commit_copies(); };
 
+/// Lanes of which four warps multiply what lies in scratch together.
+template <class Lanes>
+concept GroupLanes = CopyLanes<Lanes> && requires(Lanes& lanes, float (&sum)[4][4], const u8* rows) { lanes.template multiply_group<Dtype::bf16>(sum, rows, rows); };
+
 /// Of the experts [begin, begin + each) what each has taken; those from `end` on nothing. One that takes less than nothing or more than all rows takes more
 /// than there are, which whoever adds sees.
 template <class C, u32 kEach>
@@ -117,7 +121,9 @@ class ExpertWalk {
  public:
   static constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpsM = kColumns / 16 / kM, kSplit = kWarps / (kWarpsM * kWarpsN);
   static constexpr u32 kRows = kN * 8 * kWarpsN, kStageBytes = (kRows + kColumns) * kExpertRowBytes, kPitch = expert_pitch(kColumns);
-  static constexpr u32 kStages = least(kExpertStagesBytes / kStageBytes, 10u);
+  static constexpr bool kTogether = GroupLanes<Lanes> && kColumns == 128 && kM == 1 && kN >= 4 && kWarpsN == 1;
+  static constexpr u32 kAlign = kTogether ? 1024 : 128;  // of stages; that of scratch is 128
+  static constexpr u32 kStages = least((kExpertStagesBytes - (kAlign - 128)) / kStageBytes, 10u);
   static constexpr u32 kDepth = kExpertRowBytes / 2, kRowsAtOnce = Lanes::kLanes / 8;
   static constexpr u32 kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce, kColumnCopies = kColumns / kRowsAtOnce;
   static_assert(kSplit * kWarpsM * kWarpsN == kWarps && (kSplit == 1 || kSplit == 2) && kStages >= 3);
@@ -126,7 +132,9 @@ class ExpertWalk {
   /// Columns that there are not are the last once more, rows that there are not whatever lies in the stage: nobody keeps their sums.
   CCKS_INLINE ExpertWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w) {
     const u32 line = lanes.lane() / 8, part = lanes.lane() % 8;
-    to_ = line * kExpertRowBytes + half(part / 4, line) + part % 4 * 16;  // kRowsAtOnce is even
+    to_ = line * kExpertRowBytes + (kTogether ? (part ^ line % 8) * 16 : half(part / 4, line) + part % 4 * 16);  // kRowsAtOnce is a multiple of eight
+    const u32 over = static_cast<u32>(reinterpret_cast<u64>(lanes.scratch() + kExpertTableBytes)) % kAlign;
+    first_stage_ = kExpertTableBytes + (over == 0 ? 0 : kAlign - over);
     CCKS_UNROLL
     for (u32 i = 0; i < kColumnCopies; ++i) column_[i] = w.columns + u64{least(line + i * kRowsAtOnce, w.n - 1)} * w.column_bytes + part * 16;
   }
@@ -153,6 +161,10 @@ class ExpertWalk {
     CCKS_NO_UNROLL
     for (u32 step = 0; step < steps; ++step) {
       lanes_.template await_copies<kStages - 2>();
+      if constexpr (kTogether) {
+        lanes_.show_copies();
+        lanes_.await_group(acc_[0]);
+      }
       lanes_.sync();  // what others have copied is there, and all are done with the stage before
       fetch_columns(next, step + kStages - 1, steps);
       fetch_rows(next, step + kStages - 1, steps);
@@ -162,6 +174,7 @@ class ExpertWalk {
       next = next + 1 == kStages ? 0 : next + 1;
     }
     lanes_.template await_copies<0>();
+    if constexpr (kTogether) lanes_.await_group(acc_[0]);
     lanes_.sync();
     put();
     lanes_.sync();
@@ -169,7 +182,7 @@ class ExpertWalk {
   }
 
  private:
-  CCKS_INLINE u8* stages() const { return lanes_.scratch() + kExpertTableBytes; }
+  CCKS_INLINE u8* stages() const { return lanes_.scratch() + first_stage_; }
   /// Where a half of a stage's row lies in it.
   CCKS_INLINE static constexpr u32 half(u32 which, u32 row) { return (which ^ (row & 1)) * 64; }
 
@@ -225,6 +238,13 @@ class ExpertWalk {
   }
 
   CCKS_INLINE void multiply(const u8* stage) {
+    if constexpr (kTogether) {  // begins them, for four warps 64 columns
+      lanes_.template multiply_group<kType>(acc_[0], stage + (kRows + warp() / 4 * 64) * kExpertRowBytes, stage);
+    } else {
+      multiply_alone(stage);
+    }
+  }
+  CCKS_INLINE void multiply_alone(const u8* stage) {
     const u32 lane = lanes_.lane() % Lanes::kWarp, group = lane / 4, part = lane % 4;
     const u8* rows = stage + (first_row() + group) * kExpertRowBytes + part * 16;
     const u8* columns = stage + (kRows + first_column() + group) * kExpertRowBytes + part * 16;
@@ -253,7 +273,7 @@ class ExpertWalk {
 
   CCKS_INLINE void put() const {
     const u32 lane = lanes_.lane() % Lanes::kWarp, group = lane / 4, part = lane % 4;
-    float* sums = reinterpret_cast<float*>(stages()) + (warp() / (kWarpsM * kWarpsN)) * kRows * kPitch;
+    float* sums = reinterpret_cast<float*>(lanes_.scratch() + kExpertTableBytes) + (warp() / (kWarpsM * kWarpsN)) * kRows * kPitch;
     CCKS_UNROLL
     for (u32 m = 0; m < kM; ++m) {
       CCKS_UNROLL
@@ -279,7 +299,7 @@ class ExpertWalk {
   Lanes& lanes_;
   const ExpertWindow& w_;
   const u8 *row_[kCopies], *column_[kColumnCopies];  // of what is fetched next
-  u32 to_;
+  u32 to_, first_stage_;
   float acc_[kM][kN][4];
 };
 
@@ -311,8 +331,13 @@ CCKS_INLINE u32 walk_expert_rows(Lanes& lanes, const ExpertWindow& w, u32 column
   if (w.m <= 8) return walk.template operator()<128, 1, 1, 1>();
   if (w.m <= 16) return walk.template operator()<128, 1, 2, 1>();
   if (w.m <= 32) return walk.template operator()<128, 1, 4, 1>();
-  if (w.m <= 64) return walk.template operator()<128, 2, 4, 2>();
-  return walk.template operator()<128, 2, 8, 2>();
+  if constexpr (GroupLanes<Lanes>) {
+    if (w.m <= 64) return walk.template operator()<128, 1, 8, 1>();
+    return walk.template operator()<128, 1, 16, 1>();
+  } else {
+    if (w.m <= 64) return walk.template operator()<128, 2, 4, 2>();
+    return walk.template operator()<128, 2, 8, 2>();
+  }
 }
 
 template <class A, class B>

@@ -25,6 +25,12 @@
 //   float power_of_two(v), inverse(v)  2 to the v and 1 / v, each in one instruction: good to 22 bits
 //   void copy_sixteen(to, from, there) 16 bytes into scratch, in the background, or zeros; commit_copies() ends a group of them, await_copies<n>() waits
 //                                      for this lane's own but the n youngest groups (CopyLanes)
+// and, where four warps multiply together (GroupLanes): rows of 64 elements of two bytes in scratch, on a multiple of 1,024 bytes, of which packet p
+// of 16 bytes of row r stands at place p ^ r % 8
+//   void show_copies()                 what this lane has copied is there for such products behind a barrier
+//   void multiply_group<D>(sum[n][4], a, b)  begins sum[64 x 8 n] += a[64 x 64] b[8 n x 64] turned: warp w of the four has rows 16 w to 16 w + 15, eight
+//                                      columns at a time, as multiply_wide has them. All four warps call it, the first a multiple of four
+//   void await_group(sum)              waits until they are done
 // and, where weights may come through a ring (StreamLanes, weight_stream.hpp):
 //   bool streams()                     whether those of this tile do: its sums then lie in scratch (product_streamed.hpp)
 //   float inverse_root(v)              1 / sqrt(v), without a call

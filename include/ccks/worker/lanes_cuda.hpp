@@ -10,6 +10,7 @@
 #include "ccks/worker/weight_stream.hpp"
 
 #include "ccks/worker/ptx.hpp"
+#include "ccks/worker/ptx_group.hpp"
 
 // 0: none of a program's weights come through a ring, and its worker is made without: a tenth of the loop's code, and a call of each
 // product of a fixed shape.
@@ -93,6 +94,21 @@ class CudaLanes {
   CCKS_INLINE void await_copies() {
     ptx::copy_wait<static_cast<int>(kLeft)>();
   }
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  CCKS_INLINE void show_copies() { ptx::fence_proxy_async_shared(); }
+  template <Dtype D, u32 kN>
+  CCKS_INLINE void multiply_group(float (&sum)[kN][4], const u8* a, const u8* b) {
+    const u64 rows = ptx::group_operand(a), columns = ptx::group_operand(b);
+    ptx::group_begin();
+    CCKS_UNROLL
+    for (u32 part = 0; part < 4; ++part) ptx::group_multiply<D == Dtype::bf16>(sum, rows + 2 * part, columns + 2 * part);
+    ptx::group_commit();
+  }
+  template <u32 kN>
+  CCKS_INLINE void await_group(float (&sum)[kN][4]) {
+    ptx::group_wait(sum);
+  }
+#endif
   template <class T>
   CCKS_INLINE const T* nearby(const T* p) const {
     const u8* scratch = this->scratch();  // the compiler knows where this lies, and so what is as far from it

@@ -112,6 +112,85 @@ CCKS_INLINE void sort_pairs(Lanes& lanes, const Task& task) {
   if (!Lanes::kSingleLane || !sort_alone(scratch_of(lanes), task)) sort_together(lanes, task);
 }
 
+template <class V, class F, class W, class E>
+struct ChosenTask {
+  View<V> values;
+  View<F> found;
+  View<W> weight;
+  View<E> expert;
+  u32 tokens, experts, k;
+
+  static constexpr u32 kFlight = 8;  // experts of a token that come from the L2 at once
+  CCKS_INLINE float value(i32 t, u32 j) const { return load_float(values.type, values.at(0, 0, t, static_cast<i32>(j)), 0); }
+  CCKS_INLINE i64 index(i32 t, u32 j) const { return load_int(found.type, found.at(0, 0, t, static_cast<i32>(j)), 0); }
+  /// False: there is no such expert.
+  CCKS_INLINE bool put(i32 t, u32 j, float share, i64 chosen) const {
+    store_float(weight.type, weight.at(0, 0, t, static_cast<i32>(j)), 0, share);
+    store_int(expert.type, expert.at(0, 0, t, static_cast<i32>(j)), 0, chosen);
+    return chosen >= 0 && chosen < experts;
+  }
+};
+
+/// A lane a pair, each of which looks at all values of its token: what few tokens take least time by.
+template <class Lanes, class Task>
+CCKS_INLINE bool weigh_pairs(Lanes& lanes, const Task& task) {
+  bool sound = true;
+  for (u32 pair = lanes.lane(); pair < task.tokens * task.k; pair += lanes.lanes()) {
+    const u32 j = pair % task.k;
+    const i32 t = static_cast<i32>(pair / task.k);
+    const i64 chosen = task.index(t, j);
+    const float top = task.value(t, 0), mine = task.value(t, j);
+    float sum = 0;
+    for (u32 j0 = 0; j0 < task.k; j0 += Task::kFlight) {
+      float v[Task::kFlight];
+      CCKS_UNROLL
+      for (u32 i = 0; i < Task::kFlight; ++i) v[i] = task.value(t, least(j0 + i, task.k - 1));
+      CCKS_UNROLL
+      for (u32 i = 0; i < Task::kFlight; ++i) sum += j0 + i < task.k ? f_exp(v[i] - top) : 0.0f;
+    }
+    if (!task.put(t, j, f_exp(mine - top) / sum, chosen)) sound = false;
+  }
+  return sound;
+}
+
+/// A lane a token: of many each value is looked at once, or twice where there are more than a flight.
+template <class Lanes, class Task>
+CCKS_INLINE bool weigh_tokens(Lanes& lanes, const Task& task) {
+  constexpr u32 kFlight = Task::kFlight;
+  bool sound = true;
+  for (u32 token = lanes.lane(); token < task.tokens; token += lanes.lanes()) {
+    const i32 t = static_cast<i32>(token);
+    float v[kFlight], top = 0, sum = 0;
+    i64 chosen[kFlight];
+    const auto load = [&](u32 j0) {
+      CCKS_UNROLL
+      for (u32 i = 0; i < kFlight; ++i) {
+        const u32 j = least(j0 + i, task.k - 1);
+        v[i] = task.value(t, j);
+        chosen[i] = task.index(t, j);
+      }
+      if (j0 == 0) top = v[0];
+      CCKS_UNROLL
+      for (u32 i = 0; i < kFlight; ++i) v[i] = f_exp(v[i] - top);
+    };
+    CCKS_NO_UNROLL
+    for (u32 j0 = 0; j0 < task.k; j0 += kFlight) {
+      load(j0);
+      CCKS_UNROLL
+      for (u32 i = 0; i < kFlight; ++i) sum += j0 + i < task.k ? v[i] : 0.0f;
+    }
+    CCKS_NO_UNROLL
+    for (u32 j0 = 0; j0 < task.k; j0 += kFlight) {
+      if (task.k > kFlight) load(j0);
+      CCKS_UNROLL
+      for (u32 i = 0; i < kFlight; ++i) {
+        if (j0 + i < task.k && !task.put(t, j0 + i, v[i] / sum, chosen[i])) sound = false;
+      }
+    }
+  }
+  return sound;
+}
+
 /// route of what another op has found: values [t, k] that fall, and the experts they belong to. Weights are the softmax of those values.
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode route_chosen(Lanes& lanes, const Call& call, const Types& types) {
@@ -123,26 +202,9 @@ CCKS_INLINE FaultCode route_chosen(Lanes& lanes, const Call& call, const Types& 
   const auto row = view_of<5>(call, types);
   const auto source = view_of<6>(call, types);
   const u32 k = static_cast<u32>(call.op.dims[0]), tokens = static_cast<u32>(weight.dim[2]), experts = static_cast<u32>(count.dim[3]);
-  i32 wrong = 0;
-  for (u32 pair = lanes.lane(); pair < tokens * k; pair += lanes.lanes()) {
-    const i32 t = static_cast<i32>(pair / k), j = static_cast<i32>(pair % k);
-    const i64 chosen = load_int(found.type, found.at(0, 0, t, j), 0);
-    if (chosen < 0 || chosen >= experts) wrong = 1;
-    constexpr u32 kFlight = 8;
-    const float top = load_float(values.type, values.at(0, 0, t, 0), 0), mine = load_float(values.type, values.at(0, 0, t, j), 0);
-    float sum = 0;
-    for (u32 i0 = 0; i0 < k; i0 += kFlight) {
-      float v[kFlight];
-      CCKS_UNROLL
-      for (u32 i = 0; i < kFlight; ++i) v[i] = load_float(values.type, values.at(0, 0, t, static_cast<i32>(least(i0 + i, k - 1))), 0);
-      CCKS_UNROLL
-      for (u32 i = 0; i < kFlight; ++i) sum += i0 + i < k ? f_exp(v[i] - top) : 0.0f;
-    }
-    const float own = f_exp(mine - top);
-    store_float(weight.type, weight.at(0, 0, t, j), 0, own / sum);
-    store_int(expert.type, expert.at(0, 0, t, j), 0, chosen);
-  }
-  if (lanes.max(wrong) != 0) return FaultCode::bad_index;  // a barrier, too: experts are there for all lanes
+  const ChosenTask<decltype(values.type), decltype(found.type), decltype(weight.type), decltype(expert.type)> chosen{values, found, weight, expert, tokens, experts, k};
+  const bool sound = tokens < lanes.lanes() ? weigh_pairs(lanes, chosen) : weigh_tokens(lanes, chosen);
+  if (lanes.max(sound ? 0 : 1) != 0) return FaultCode::bad_index;  // a barrier, too: experts are there for all lanes
   const RouteTask<decltype(values.type), decltype(weight.type), decltype(expert.type), decltype(count.type), decltype(row.type), decltype(source.type)>
       task{values, weight, expert, count, row, source, tokens, experts, k, false, true};
   sort_pairs(lanes, task);

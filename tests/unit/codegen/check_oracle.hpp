@@ -71,6 +71,8 @@ class Oracle {
   Outcome run_plan(const PlanImage& plan);
   bool before(std::size_t a, std::size_t b) const { return reach_[b][a]; }
   std::vector<std::uint32_t> guards_of(const PlanImage& plan, const plan::OpDesc& d, const spec::Op& op) const;
+  std::array<std::int64_t, 2> routed_rows(const plan::OpDesc& d, std::span<const Cells> operands, std::int64_t row_tile) const;
+  bool missing(const PlanImage& plan, const Tile& tile) const;
   Range4 out_range(const plan::OpDesc& d, const spec::Op& op, std::span<const Cells> operands, std::size_t k,
                    const Index4& c) const;
 
@@ -87,7 +89,6 @@ class Oracle {
     std::vector<std::size_t> readers;
   };
   std::array<std::vector<CellState>, 3> cells_;
-  std::set<std::size_t> routed_ops_;
 };
 
 inline std::vector<std::int64_t> Oracle::evaluate(const PlanImage& plan) const {
@@ -309,7 +310,33 @@ inline void Oracle::order_tiles(const PlanImage& plan) {
     const plan::OpDesc& d = plan.ops[tiles_[t].op];
     for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w)
       wait_edges(plan, t, plan.waits.at(w), senders);
+    if (missing(plan, tiles_[t])) reach_[t].assign(tiles_.size(), false);
   }
+}
+
+/// Rows [first, end) of a row tile of experts for one way to route, made of where the counts lie: half of what is left to an expert, or none of it.
+inline std::array<std::int64_t, 2> Oracle::routed_rows(const plan::OpDesc& d, std::span<const Cells> operands, std::int64_t row_tile) const {
+  const std::int64_t rows = operands[d.input_count].dim[2], experts = operands[1].dim[1], height = v_[d.tile[2]];
+  const Hash seed = mix(static_cast<Hash>(operands[3].base), static_cast<Hash>(operands[3].space));
+  std::int64_t first = 0;
+  for (std::int64_t e = 0; e < experts && first < rows; ++e) {
+    const bool last = e + 1 == experts;
+    const std::int64_t taken = last ? rows - first : (mix(seed, static_cast<Hash>(e)) & 3) == 0 ? 0 : (rows - first + 1) / 2;
+    const std::int64_t tiles = (taken + height - 1) / height;
+    if (row_tile < tiles) return {first + row_tile * height, first + std::min(taken, (row_tile + 1) * height)};
+    row_tile -= tiles;
+    first += taken;
+  }
+  return {rows, rows};
+}
+/// A tile that no expert has rows for: whoever counts signals for it, whenever.
+inline bool Oracle::missing(const PlanImage& plan, const Tile& tile) const {
+  const plan::OpDesc& d = plan.ops[tile.op];
+  if (spec_op(d).kind() != spec::OpKind::expert_matmul) return false;
+  std::vector<Cells> operands;
+  for (std::uint32_t k = 0; k < std::uint32_t{d.input_count} + d.output_count; ++k) operands.push_back(cells_of(plan, d.operand_first + k));
+  const auto [first, end] = routed_rows(d, operands, tile.c[2]);
+  return first >= end;
 }
 
 /// Elements of output `k` that tile `c` stores.
@@ -323,16 +350,17 @@ inline Range4 Oracle::out_range(const plan::OpDesc& d, const spec::Op& op, std::
     r.hi[a] = std::min(out.dim[a], (c[a] + 1) * v_[d.tile[a]]);
   }
   if (op.kind() == spec::OpKind::topk) r.lo[3] = 0, r.hi[3] = out.dim[3];
-  if (op.kind() == spec::OpKind::expert_matmul) r.lo[2] = 0, r.hi[2] = out.dim[2];
+  if (op.kind() == spec::OpKind::expert_matmul) {
+    const auto [first, end] = routed_rows(d, operands, c[2]);
+    r.lo[2] = std::min(out.dim[2], first), r.hi[2] = std::min(out.dim[2], end);
+  }
   return r;
 }
 
 inline void Oracle::touch(std::size_t tile, int space, std::int64_t cell, bool write) {
   if (write && space == 1) throw Failure{"a weight is written"};
   CellState& s = cells_[static_cast<std::size_t>(space)].at(static_cast<std::size_t>(cell));
-  // Row tiles of routed rows write rows of their own, whichever these are.
-  const bool routed = s.writer && tiles_[*s.writer].op == tiles_[tile].op && routed_ops_.contains(tiles_[tile].op);
-  if (s.writer && *s.writer != tile && !before(*s.writer, tile) && !routed)
+  if (s.writer && *s.writer != tile && !before(*s.writer, tile))
     throw Failure{"a write that nothing orders against another access"};
   if (!write) {
     if (s.readers.empty() || s.readers.back() != tile) s.readers.push_back(tile);
@@ -447,7 +475,6 @@ inline Oracle::Outcome Oracle::run_plan(const PlanImage& plan) {
 
 /// What bodies rely on beyond reading and writing: rows and heads in one piece, row tiles for every way to route.
 inline void Oracle::check_forms(const PlanImage& plan) {
-  routed_ops_.clear();
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const plan::OpDesc& d = plan.ops[i];
     const spec::Op& op = spec_op(d);
@@ -465,7 +492,6 @@ inline void Oracle::check_forms(const PlanImage& plan) {
     if (const auto* a = std::get_if<spec::RopeAttrs>(&op.attrs)) heads = a->heads;
     if (heads > 0 && grid > 1 && tile % (out.dim[3] / heads) != 0) throw Failure{"a head in pieces"};
     if (kind != K::expert_matmul) continue;
-    routed_ops_.insert(i);
     const std::int64_t rows = out.dim[2], experts = cells_of(plan, d.operand_first + 1).dim[1],
                        height = v_.at(d.tile[2]);
     std::int64_t left = rows, tiles = 0;  // the worst routing: a row to each expert, the rest to one of them

@@ -80,13 +80,15 @@ tensors:
   x: {shape: [t, d], kind: input}
   wr: {shape: [d, e], kind: weight}
   w1: {shape: [e, d, f], kind: weight}
+  w3: {shape: [e, d, f], kind: weight}
   w2: {shape: [e, f, d], kind: weight}
   y: {shape: [t, d], kind: output}
 ops:
   - {op: matmul, a: x, b: wr, out: logits}
   - {op: route, logits: logits, k: k, out: r}
   - {op: expert_matmul, x: x, b: w1, route: r, input: tokens, epilogue: silu(acc), out: h}
-  - {op: expert_matmul, x: h, b: w2, route: r, input: rows, out: o}
+  - {op: expert_matmul, x: x, b: w3, route: r, input: tokens, epilogue: acc * h, out: g}
+  - {op: expert_matmul, x: g, b: w2, route: r, input: rows, out: o}
   - {op: combine, x: o, route: r, out: y}
 )"},
     {"early", R"(ccks: 1

@@ -9,22 +9,25 @@ namespace {
 
 constexpr std::uint32_t kWorkers = 4, kTiles = 10;
 
-// One stretch of one op.
+// One stretch of some ops alike.
 struct OneOp {
-  std::vector<plan::OpDesc> descs{1};
-  std::vector<OpInstance> ops{1};
+  std::vector<plan::OpDesc> descs;
+  std::vector<OpInstance> ops;
   PlanTables tables;
   ListDealer dealer;
 
-  OneOp(bool uneven, std::uint32_t record_capacity) {
+  OneOp(bool uneven, std::uint32_t record_capacity, std::uint32_t count = 1) : descs(count), ops(count) {
     tables.plan.ops = descs;
     tables.workers = kWorkers;
     tables.record_capacity = record_capacity;
-    tables.stretch_of = {0};
-    tables.stretch_ops = {0};
-    tables.stretches.push_back({0, 1, 0, 0, 0, 0, 0});
-    ops[0].tiles = kTiles;
-    static_cast<Cut&>(ops[0]) = cut_tiles(kTiles, kWorkers, uneven);
+    tables.stretch_of.assign(count, 0);
+    for (std::uint32_t op = 0; op < count; ++op) tables.stretch_ops.push_back(op);
+    tables.stretches.push_back({});
+    tables.stretches[0].ops = count;
+    for (OpInstance& op : ops) {
+      op.tiles = kTiles;
+      static_cast<Cut&>(op) = cut_tiles(kTiles, kWorkers, uneven);
+    }
     dealer.reserve(tables);
     dealer.begin();
   }
@@ -51,6 +54,23 @@ TEST(InTurn, ListsOfRecordsGetATileEach) {
     EXPECT_EQ(dealt[tile].count, 1u);
     EXPECT_EQ(dealt[tile].worker, tile % kWorkers);
   }
+}
+
+// Whoever had one more of the first op has one less of the next, as often as that can be.
+TEST(InTurn, TheNextOpBeginsBehindTheLastTile) {
+  OneOp two(true, 1024, 2);
+  for (int again = 0; again < 2; ++again) {
+    std::vector<std::uint32_t> tiles(kWorkers);
+    for (const DealtTiles& dealt : two.dealt()) {
+      EXPECT_EQ(dealt.worker, (dealt.op * kTiles + dealt.first) % kWorkers) << again;
+      ++tiles[dealt.worker];
+    }
+    for (const std::uint32_t count : tiles) EXPECT_EQ(count, 2 * kTiles / kWorkers) << again;
+  }
+  RunSlot run;
+  Cut cut = cut_tiles(kTiles, kWorkers, true);
+  cut.begin = kTiles % kWorkers;
+  for (std::uint32_t tile = 0; tile < kTiles; ++tile) EXPECT_EQ(tile_worker(run, cut, tile, kWorkers), (kTiles + tile) % kWorkers);
 }
 
 TEST(InTurn, ListsOfTasksAndEvenTilesGoByNeighbourhoods) {

@@ -120,8 +120,10 @@ TEST(Progress, ManyMissingTilesAreCreditedByFewSignals) {
   std::uint32_t existing = 0, skipped = 0;
   send_all(OneOp({1, 1, 64, 12}, 3, 1, -1, 0, 12), {3, 0}, existing, &skipped);
   EXPECT_EQ(skipped, 0u) << "twelve signals for all tiles but 36";
-  send_all(OneOp({1, 1, 4, 12}, 3, 1, -1, 0, 12), {3, 0}, existing, &skipped);
-  EXPECT_EQ(skipped, 12u) << "as many signals as tiles";
+  send_all(OneOp({1, 1, 159, 3}, 2, 1, -1, 0, 159), {134, 0}, existing, &skipped);
+  EXPECT_EQ(skipped, 0u) << "25 signals to 25 workers for 75 tiles";
+  send_all(OneOp({1, 1, 4, 8}, 3, 1, -1, 0, 8), {3, 0}, existing, &skipped);
+  EXPECT_EQ(skipped, 8u) << "as many signals as tiles, and few of them";
 }
 
 TEST(Progress, NoMoreTilesThanTheReportSays) {

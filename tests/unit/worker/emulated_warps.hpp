@@ -5,6 +5,7 @@
 #include <ucontext.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -268,6 +269,48 @@ class RoomyWarps : public EmulatedWarps {
   };
   std::vector<std::vector<Copy>> groups_;  // the last has not ended
   wire::u32 copies_ = 0;
+};
+
+/// RoomyWarps of which four multiply together: what they multiply is looked at once they have waited, and must have stayed as it was.
+class GroupWarps : public RoomyWarps {
+ public:
+  using RoomyWarps::RoomyWarps;
+  wire::u32 groups() const { return groups_; }
+  void show_copies() {}
+  template <wire::Dtype D, wire::u32 kN>
+  void multiply_group(float (&)[kN][4], const wire::u8* a, const wire::u8* b) {
+    ++groups_;
+    begun_ = {D, a, b};
+  }
+  template <wire::u32 kN>
+  void await_group(float (&sum)[kN][4]) {
+    if (begun_.a == nullptr) return;
+    begun_.type == wire::Dtype::bf16 ? add<wire::Dtype::bf16>(sum) : add<wire::Dtype::f16>(sum);
+    begun_.a = nullptr;
+  }
+
+ private:
+  struct Begun {
+    wire::Dtype type;
+    const wire::u8 *a, *b;
+  };
+  template <wire::Dtype D>
+  static float element(const wire::u8* rows, wire::u32 row, wire::u32 k) {
+    wire::u16 bits;
+    std::memcpy(&bits, rows + row * 128 + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2, 2);
+    return to_float<D>(__builtin_bit_cast(Storage<D>, bits));
+  }
+  template <wire::Dtype D, wire::u32 kN>
+  void add(float (&sum)[kN][4]) const {
+    if ((reinterpret_cast<std::uintptr_t>(begun_.a) | reinterpret_cast<std::uintptr_t>(begun_.b)) % 1024 != 0) std::abort();  // no operand of theirs
+    const wire::u32 row = lane() / kWarp % 4 * 16 + lane() % kWarp / 4, column = lane() % 4 * 2;
+    for (wire::u32 j = 0; j < kN; ++j)
+      for (wire::u32 q = 0; q < 4; ++q)
+        for (wire::u32 k = 0; k < 64; ++k) sum[j][q] += element<D>(begun_.a, row + q / 2 * 8, k) * element<D>(begun_.b, j * 8 + column + q % 2, k);
+  }
+
+  Begun begun_{wire::Dtype::bf16, nullptr, nullptr};
+  wire::u32 groups_ = 0;
 };
 
 }  // namespace ccks::worker::test

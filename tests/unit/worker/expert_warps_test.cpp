@@ -1,6 +1,8 @@
 // expert_matmul on emulated warps with copies in the background: every number of rows that an expert may have, ragged columns and k.
 #include "ccks/worker/expert_warps.hpp"
 
+#include <algorithm>
+
 #include "ccks/worker/shaped_ops.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
 #include "tests/unit/worker/ops_fixture.hpp"
@@ -18,12 +20,12 @@ template <Dtype D>
 using Gated = TypedOp<OpCode::expert_matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::mul_f, 0, 0, 1, 0>>, D,
                       D, Dtype::i32, Dtype::i32, D, D>;
 
-template <class Op>
-FaultCode run_roomy(const wire::RunFrame& frame, const wire::OpParams& op, u32& copies) {
+template <class Op, class Lanes = RoomyWarps>
+FaultCode run_roomy(const wire::RunFrame& frame, const wire::OpParams& op, u32& copies, u32* groups = nullptr) {
   WarpBlock block;
   FaultCode faults[WarpBlock::kLanes];
   block.run([&](u32 lane) {
-    RoomyWarps lanes(block, lane);
+    Lanes lanes(block, lane);
     faults[lane] = FaultCode::none;
     for (u32 tile = 0; tile < op.tile_count; ++tile) {
       const FaultCode f = Op::run(lanes, frame, op, tile);
@@ -31,6 +33,9 @@ FaultCode run_roomy(const wire::RunFrame& frame, const wire::OpParams& op, u32& 
       lanes.sync();
     }
     if (lane == 0) copies = lanes.copies();
+    if constexpr (GroupLanes<Lanes>) {
+      if (lane == 0 && groups != nullptr) *groups = lanes.groups();
+    }
   });
   for (const FaultCode f : faults) EXPECT_EQ(f, faults[0]) << "lanes disagree about a fault";
   return faults[0];
@@ -72,9 +77,9 @@ struct Experts {
     b.fill(t, -1, 1);
     return t;
   }
-  template <Dtype D>
-  FaultCode run(u32& copies) {
-    return b.run_by(OpCode::expert_matmul, 5, [&](const auto& frame, const auto& op) { return run_roomy<Gated<D>>(frame, op, copies); });
+  template <Dtype D, class Lanes = RoomyWarps>
+  FaultCode run(u32& copies, u32* groups = nullptr) {
+    return b.run_by(OpCode::expert_matmul, 5, [&](const auto& frame, const auto& op) { return run_roomy<Gated<D>, Lanes>(frame, op, copies, groups); });
   }
   double want(int expert, int row, int column) {
     const int from = is.gather ? static_cast<int>(b.get(source, {0, 0, 0, row})) / is.top_k : row;
@@ -84,12 +89,14 @@ struct Experts {
   }
 };
 
-template <Dtype D>
-void check(std::uint32_t seed, const Case& c) {
+template <Dtype D, class Lanes>
+void check_on(std::uint32_t seed, const Case& c) {
   Experts e(seed, D, c);
-  u32 copies = 0;
-  ASSERT_EQ(e.run<D>(copies), FaultCode::none);
+  u32 copies = 0, groups = 0;
+  ASSERT_EQ((e.run<D, Lanes>(copies, &groups)), FaultCode::none);
   EXPECT_GT(copies, 0u) << "another body ran" << e.b.describe();
+  const bool together = GroupLanes<Lanes> && c.tile_columns > 64 && c.n > 64 && *std::max_element(c.counts.begin(), c.counts.end()) > 16;
+  EXPECT_EQ(groups > 0, together) << "another walk" << e.b.describe();
   int row = 0;
   for (std::size_t expert = 0; expert < c.counts.size(); ++expert)
     for (int i = 0; i < c.counts[expert]; ++i, ++row)
@@ -97,6 +104,12 @@ void check(std::uint32_t seed, const Case& c) {
         const double want = e.want(static_cast<int>(expert), row, j);
         ASSERT_NEAR(e.b.get(e.out, {0, 0, row, j}), want, 0.008 * std::abs(want) + 1e-3) << "row " << row << " column " << j << e.b.describe();
       }
+}
+
+template <Dtype D>
+void check(std::uint32_t seed, const Case& c) {
+  check_on<D, RoomyWarps>(seed, c);
+  check_on<D, GroupWarps>(seed, c);
 }
 
 TEST(ExpertWarps, FewRows) {

@@ -57,6 +57,8 @@ TEST(RouteFound, SortsPairs) {
   check_found(3, 300, 16, 8);
   check_found(4, 70, 7, 3);
   check_found(5, 513, 1, 1);
+  check_found(7, 40, 64, 11);   // more than a flight
+  check_found(8, 300, 64, 11);  // a lane a token
 }
 TEST(RouteFound, MoreExpertsThanScratchHasRoomFor) { check_found(6, 5, 1500, 2); }
 

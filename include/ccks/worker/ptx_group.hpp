@@ -1,0 +1,63 @@
+// Products of four warps together, in the background, of what lies in shared memory (wgmma). sm_90a has them alone.
+#pragma once
+
+#include "ccks/worker/ptx.hpp"
+
+#if defined(__CUDACC__) && defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+namespace ccks::worker::ptx {
+
+#define CCKS_SUMS_2(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3]), "+f"(d[j + 1][0]), "+f"(d[j + 1][1]), "+f"(d[j + 1][2]), "+f"(d[j + 1][3])
+#define CCKS_SUMS_4(j) CCKS_SUMS_2(j), CCKS_SUMS_2(j + 2)
+#define CCKS_SUMS_8(j) CCKS_SUMS_4(j), CCKS_SUMS_4(j + 4)
+#define CCKS_SUMS_16(j) CCKS_SUMS_8(j), CCKS_SUMS_8(j + 8)
+#define CCKS_WORDS_4 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define CCKS_WORDS_8 CCKS_WORDS_4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define CCKS_WORDS_16 CCKS_WORDS_8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CCKS_GROUP_MULTIPLY(type, columns, n, first, second)                                                                                   \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." #type "." #type " {" CCKS_WORDS_##n \
+               "}, %" #first ", %" #second ", p, 1, 1, 0, 0; }"                                                                                \
+               : CCKS_SUMS_##n(0)                                                                                                              \
+               : "l"(a), "l"(b))
+
+/// Rows of 128 bytes, on a multiple of 1,024: packet p of 16 bytes of row r stands at place p ^ r % 8 (swizzle 128B). Start, and from eight rows to the
+/// next, in units of 16 bytes.
+__device__ __forceinline__ u64 group_operand(const void* rows) {
+  constexpr u64 kSwizzle128 = u64{1} << 62, kEightRows = u64{1024 / 16} << 32, kUnused = u64{1} << 16;
+  return kSwizzle128 | kEightRows | kUnused | (shared_address(rows) >> 4 & 0x3fff);
+}
+/// Before the first product: what this thread has done with the sums is done.
+__device__ __forceinline__ void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// d[64 x 8 kN] += a[64 x 16] times b[8 kN x 16] turned, of 16-bit floats: the operands as group_operand says, 16 elements along k from there on.
+template <bool kBf16, u32 kN>
+__device__ __forceinline__ void group_multiply(float (&d)[kN][4], u64 a, u64 b) {
+  static_assert(kN == 4 || kN == 8 || kN == 16);
+  if constexpr (kN == 4 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 32, 4, 16, 17);
+  if constexpr (kN == 4 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 32, 4, 16, 17);
+  if constexpr (kN == 8 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 64, 8, 32, 33);
+  if constexpr (kN == 8 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 64, 8, 32, 33);
+  if constexpr (kN == 16 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 128, 16, 64, 65);
+  if constexpr (kN == 16 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 128, 16, 64, 65);
+}
+/// All products of these warps are done. With the sums, so that nobody looks at them earlier.
+template <u32 kN>
+__device__ __forceinline__ void group_wait(float (&d)[kN][4]) {
+  if constexpr (kN == 4) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_4(0)::"memory");
+  if constexpr (kN == 8) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_8(0)::"memory");
+  if constexpr (kN == 16) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_16(0)::"memory");
+}
+
+#undef CCKS_GROUP_MULTIPLY
+#undef CCKS_WORDS_16
+#undef CCKS_WORDS_8
+#undef CCKS_WORDS_4
+#undef CCKS_SUMS_16
+#undef CCKS_SUMS_8
+#undef CCKS_SUMS_4
+#undef CCKS_SUMS_2
+
+}  // namespace ccks::worker::ptx
+
+#endif
