@@ -1,5 +1,5 @@
 // The PTX of the CUDA platform: memory accesses named for order and scope, and the special registers. The one header
-// with inline assembly for the GPU. Addresses are of global memory where the name does not
+// with inline assembly for the GPU, but for products of groups of warps (ptx_group.hpp). Addresses are of global memory where the name does not
 // say otherwise.
 #pragma once
 
