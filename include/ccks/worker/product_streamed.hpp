@@ -14,8 +14,6 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-inline constexpr u32 kStreamedRows = 8;
-
 template <class A, class B>
 inline constexpr bool kStreamedTypes = false;
 template <>
@@ -41,7 +39,7 @@ CCKS_INLINE bool walk_streamed(Lanes& lanes, Stream& stream, const StreamedCall&
   stream.leave();
   return true;
 }
-/// What is rare: f16, pieces of k, norms with a weight of another dtype. A function of its own, which takes copies: what the other walk keeps in
+/// What is rare: f16, pieces of k, rows too many for scratch, norms with a weight of another dtype. A function of its own, which takes copies: what the other walk keeps in
 /// registers must have no address.
 template <class Lanes, class Stream, class Inputs>
 CCKS_OUTLINE bool walk_apart(Lanes& lanes, Stream stream, const StreamedCall c, Inputs inputs) {
@@ -59,7 +57,7 @@ CCKS_OUTLINE bool walk_apart(Lanes& lanes, Stream stream, const StreamedCall c, 
 /// so; false: the worker leaves. False: nothing is done, though stages may have been taken.
 template <class Lanes, class Stream, class Inputs>
 CCKS_INLINE bool multiply_streamed(Lanes& lanes, Stream stream, const StreamedCall& c, Inputs inputs) {
-  if (c.half || c.k % kStageDepth != 0 || (c.weight != nullptr && (c.gain == StreamedCall::kNowhere || c.whole_weight)))
+  if (c.half || c.kept == StreamedCall::kNowhere || c.k % kStageDepth != 0 || (c.weight != nullptr && (c.gain == StreamedCall::kNowhere || c.whole_weight)))
     return walk_apart<Lanes, Stream, Inputs>(lanes, stream, c, inputs);
   return walk_streamed<Dtype::bf16, true>(lanes, stream, c, inputs, false);
 }

@@ -1,8 +1,8 @@
 // The walk of a product of few rows over weights that come through a worker's ring (weight_stream.hpp), on matrix units.
 //
 // Between a tile's inputs and its first product no barrier stands: each warp has its slices of k for all columns, and copies into scratch what it
-// needs of the rows of a itself. Two stages of weights it takes into registers before the inputs are there, which is as much more that memory may
-// bring meanwhile.
+// needs of the rows of a itself. A stage of weights it takes into registers before the inputs are there: so much more may memory bring meanwhile. Not two:
+// the registers for it are paid with others in memory, and code (README.md, 2026-11-23).
 // A norm of the rows is linear but for one factor a row: here they are multiplied by its weight alone, their squares are summed beside, on the same
 // units, and who brings the sums together multiplies by the factor (row_factor). Rows of f16 might overflow without it: they are normed in scratch
 // first.
@@ -22,8 +22,10 @@ CCKS_INLINE constexpr u32 streamed_pitch(u32 k) { return k * 2 + 64; }
 /// From one row of a warp's sums to the next.
 CCKS_INLINE constexpr u32 streamed_columns(u32 n) { return (n + kStageColumns - 1) & ~(kStageColumns - 1); }
 
+inline constexpr u32 kStreamedRows = 8;
+
 /// What of a tile that streams is found out before its inputs are there: behind them every instruction counts.
-/// Scratch: [warp][row][streamed_columns(n)] sums; the rows, behind each what warps have of the sum of its squares; the norm's weight.
+/// Scratch: [warp][row][streamed_columns(n)] sums; the rows, RowSquares behind each; the norm's weight.
 struct StreamedCall {
   static constexpr u32 kNowhere = 0xffffffffu;
   const u8* rows;    // of a
@@ -56,23 +58,29 @@ struct StreamedCall {
   CCKS_INLINE bool has_factors() const { return weight != nullptr && !half; }
   /// Rows are normed in scratch.
   CCKS_INLINE bool norms_rows() const { return weight != nullptr && half; }
-
   template <class Lanes>
   static CCKS_INLINE constexpr u32 rows_in_scratch(u32 m, u32 n) {
     return Lanes::kLanes / Lanes::kWarp * m * streamed_columns(n) * 4;
   }
 };
 
+/// Behind each row in scratch, where its sums want a factor: what warps have of the sum of its squares, and what that is multiplied by and added to.
+struct RowSquares {
+  static constexpr u32 kWarps = 8;
+  float of_warp[kWarps], part, eps;  // part: 1 / k
+};
+static_assert(sizeof(RowSquares) <= streamed_pitch(0));
+
 /// For bodies: 1 / sqrt(mean(x^2) + eps) of a row of the tile, where its sums want it (StreamedCall::has_factors); m x n results.
 template <class Lanes>
 CCKS_INLINE float row_factor(Lanes& lanes, const Call& call, u32 m, u32 n, u32 row) {
-  constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
   const u32 k = static_cast<u32>(call.operands[0].dim[3]);
-  const float* squares = reinterpret_cast<const float*>(lanes.scratch() + StreamedCall::rows_in_scratch<Lanes>(m, n) + row * streamed_pitch(k) + k * 2);
-  float all = squares[0];
+  const RowSquares& squares =
+      *reinterpret_cast<const RowSquares*>(lanes.scratch() + StreamedCall::rows_in_scratch<Lanes>(m, n) + row * streamed_pitch(k) + k * 2);
+  float all = squares.of_warp[0];
   CCKS_UNROLL
-  for (u32 w = 1; w < kWarps; ++w) all += squares[w];
-  return lanes.inverse_root(all * lanes.inverse(static_cast<float>(k)) + call.op.scalars[0]);
+  for (u32 w = 1; w < RowSquares::kWarps; ++w) all += squares.of_warp[w];
+  return lanes.inverse_root(all * squares.part + squares.eps);
 }
 
 /// Of a body that begins once its inputs are there.
@@ -81,53 +89,55 @@ struct InputsThere {
   CCKS_INLINE bool await() const { return true; }
 };
 
-/// kWhole: k is a multiple of kStageDepth, and a norm's weight has the rows' dtype and lies in scratch.
+/// kWhole: k is a multiple of kStageDepth, the rows fit into scratch and so does a norm's weight, which has their dtype.
 template <Dtype kType, bool kWhole, class Lanes, class Stream>
 class StreamedWalk {
-  static constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpBytes = 64, kStep = kWarps * kWarpBytes, kPieceBytes = kStageDepth * 2;
-  static constexpr u32 kSteps = kPieceBytes / kStep, kGroups = Lanes::kWarp / 4;
+  static constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kPieceBytes = kStageDepth * 2, kSlice = kPieceBytes / kWarps, kStep = 64;
+  static constexpr u32 kSteps = kSlice / kStep, kPackets = kSlice / 16;
   static constexpr bool kFactors = kType == Dtype::bf16;
-  static_assert(kSteps * kStep == kPieceBytes && kWarps * sizeof(float) <= 64);  // squares lie between two rows
+  static_assert(kSteps * kStep == kSlice && Lanes::kWarp % kPackets == 0 && kWarps == RowSquares::kWarps && kStreamedRows <= Lanes::kWarp);
 
  public:
   CCKS_INLINE StreamedWalk(Lanes& lanes, Stream& stream, const StreamedCall& c) : lanes_(lanes), stream_(stream), c_(c) {
     const u32 lane = lanes.lane() % Lanes::kWarp, warp = lanes.lane() / Lanes::kWarp;
     group_ = lane / 4;
-    part_ = lane % 4;
-    first_ = warp * kWarpBytes + part_ * 16;
+    first_ = warp * kSlice + lane % 4 * 16;
   }
 
   /// Leaves the sums in scratch; the caller puts a barrier behind. staged: rows lie there already. False: the worker leaves before this tile.
   template <class Inputs>
   CCKS_INLINE bool run(Inputs& inputs, bool staged) {
-    const u32 depth = ceil_div(c_.k, kStageDepth), stages = depth * (streamed_columns(c_.n) / kStageColumns);
-    const u32 second = depth > 1 ? kPieceBytes : 0;
+    u32 left = ceil_div(c_.k, kStageDepth) * (streamed_columns(c_.n) / kStageColumns), untaken = left;
+    Weights held;
+    bool admitted = false, landed = false;
     clear();
     copy_gain();
-    Weights even, odd;
-    u32 held = 0;
     CCKS_NO_UNROLL
-    for (u32 pass = lanes_.any(inputs.are_there()) ? 1 : 0; pass < 2; ++pass) {
-      if (pass == 1) {
-        const bool runs = inputs.await();
-        if (runs && !staged) copy_rows();
+    for (u32 turn = 0;; ++turn) {  // in the first a stage is only taken
+      const bool multiplies = turn >= 1;
+      if (!admitted && (multiplies || !may_take(inputs, untaken != 0))) {
+        admitted = inputs.await();
+        if (admitted && !staged) copy_rows();
         lanes_.commit_copies();
-        if (!runs) return lanes_.template await_copies<0>(), false;
+        if (!admitted) return lanes_.template await_copies<0>(), false;
       }
-      if (held == 0 && may_take(inputs, pass == 1)) take(even, 0), held = 1;
-      if (held == 1 && stages > 1 && may_take(inputs, pass == 1)) take(odd, second), held = 2;
+      Sixteen x[kSteps] = {};
+      if (multiplies) {
+        if (!landed) {
+          lanes_.template await_copies<0>();
+          lanes_.sync_warp();
+          landed = true;
+        }
+        load_row(x);
+        if (kFactors && column_ == 0 && c_.weight != nullptr) scale(x);
+      }
+      step(held, x, multiplies, untaken != 0);
+      untaken -= untaken != 0 ? 1 : 0;
+      if (!multiplies) continue;
+      at_ += kPieceBytes;
+      if (at_ >= c_.k * 2) put();
+      if (--left == 0) return true;
     }
-    next_ = depth > 2 ? 2 * kPieceBytes : 0;
-    lanes_.template await_copies<0>();
-    lanes_.sync_warp();
-    CCKS_NO_UNROLL
-    for (u32 left = stages;;) {
-      multiply(even, left);
-      if (--left == 0) break;
-      multiply(odd, left);
-      if (--left == 0) break;
-    }
-    return true;
   }
 
  private:
@@ -137,75 +147,85 @@ class StreamedWalk {
   };
 
   CCKS_INLINE bool is_within(u32 at, u32 s) const { return kWhole || at + s * kStep + first_ < c_.k * 2; }
+  CCKS_INLINE RowSquares& squares_behind(u32 row) const {
+    return *reinterpret_cast<RowSquares*>(lanes_.scratch() + c_.kept + row * streamed_pitch(c_.k) + c_.k * 2);
+  }
   CCKS_INLINE u8* kept_row() const { return lanes_.scratch() + c_.kept + group_ * streamed_pitch(c_.k) + first_; }
 
+  /// Of the warp's slices, packets side by side: a lane copies the one at this byte of k, and at each kPacketStep from there.
+  CCKS_INLINE u32 first_packet() const {
+    const u32 lane = lanes_.lane() % Lanes::kWarp;
+    return lane / kPackets * kPieceBytes + lanes_.lane() / Lanes::kWarp * kSlice + lane % kPackets * 16;
+  }
+  static constexpr u32 kPacketStep = Lanes::kWarp / kPackets * kPieceBytes;
   /// Copies on their way into scratch: the warp's slices of the norm's weight.
   CCKS_INLINE void copy_gain() {
-    if (!kFactors || c_.gain == StreamedCall::kNowhere) return;
+    if (!kFactors || c_.weight == nullptr) return;
+    if (lanes_.lane() < c_.m) {
+      squares_behind(lanes_.lane()).part = 1.0f / static_cast<float>(c_.k);
+      squares_behind(lanes_.lane()).eps = c_.eps;
+    }
+    if (!kWhole && c_.gain == StreamedCall::kNowhere) return;
     const u32 parts = !kWhole && c_.whole_weight ? 2 : 1;  // of as many elements as a packet of a row has
     u8* to = lanes_.scratch() + c_.gain;
     CCKS_NO_UNROLL
-    for (u32 at = group_ * kStep + first_; at < c_.k * 2; at += kGroups * kStep) {
+    for (u32 at = first_packet(); at < c_.k * 2; at += kPacketStep) {
       lanes_.copy_sixteen(to + parts * at, c_.weight + parts * at, true);
       if (parts != 1) lanes_.copy_sixteen(to + parts * at + 16, c_.weight + parts * at + 16, true);
     }
   }
   /// And of the rows.
   CCKS_INLINE void copy_rows() {
-    if (c_.kept == StreamedCall::kNowhere) return;
+    if (!kWhole && c_.kept == StreamedCall::kNowhere) return;
     CCKS_NO_UNROLL
     for (u32 i = 0; i < c_.m; ++i) {
       u8* to = lanes_.scratch() + c_.kept + i * streamed_pitch(c_.k);
       const u8* from = c_.rows + i * c_.pitch;
       CCKS_NO_UNROLL
-      for (u32 at = group_ * kStep + first_; at < c_.k * 2; at += kGroups * kStep) lanes_.copy_sixteen(to + at, from + at, true);
+      for (u32 at = first_packet(); at < c_.k * 2; at += kPacketStep) lanes_.copy_sixteen(to + at, from + at, true);
     }
   }
 
-  /// False: the next stage is not filled, does not have to be waited for, and the inputs are there. The same on all lanes of a warp.
+  /// Waits for the next stage, if there is one; false: the inputs are there first. The same on all lanes of a warp.
   template <class Inputs>
-  CCKS_INLINE bool may_take(Inputs& inputs, bool surely) {
-    while (!surely && lanes_.any(!stream_.is_filled())) {
+  CCKS_INLINE bool may_take(Inputs& inputs, bool more) {
+    for (;;) {
       if (lanes_.any(inputs.are_there())) return false;
+      if (!more || !lanes_.any(!stream_.is_filled())) return true;
     }
-    return true;
   }
-  /// The next stage, of the piece from byte `at` of k on.
-  CCKS_INLINE void take(Weights& w, u32 at) {
+  /// The next stage.
+  CCKS_INLINE void take(Weights& w) {
     const u8* column = stream_.await() + group_ * kStagePitch + first_;
     CCKS_UNROLL
     for (u32 s = 0; s < kSteps; ++s) {  // beyond k there may be anything, and even zero times that need not be zero
-      w.low[s] = is_within(at, s) ? *reinterpret_cast<const Sixteen*>(column + s * kStep) : Sixteen{};
-      w.high[s] = is_within(at, s) ? *reinterpret_cast<const Sixteen*>(column + 8 * kStagePitch + s * kStep) : Sixteen{};
+      w.low[s] = is_within(next_, s) ? *reinterpret_cast<const Sixteen*>(column + s * kStep) : Sixteen{};
+      w.high[s] = is_within(next_, s) ? *reinterpret_cast<const Sixteen*>(column + 8 * kStagePitch + s * kStep) : Sixteen{};
     }
     stream_.free();
+    next_ += kPieceBytes;
+    if (next_ >= c_.k * 2) next_ = 0;
   }
 
-  /// One stage, of `left` that are left; the next but one takes its place.
-  CCKS_INLINE void multiply(Weights& w, u32 left) {
-    Sixteen x[kSteps];
-    load_row(x);
-    if (kFactors && column_ == 0 && c_.weight != nullptr) scale(x);
+  /// One stage, and the next in its place.
+  CCKS_INLINE void step(Weights& w, const Sixteen (&x)[kSteps], bool multiplies, bool takes) {
+    if (multiplies) multiply(w, x);
+    if (takes) take(w);
+  }
+  CCKS_INLINE void multiply(const Weights& w, const Sixteen (&x)[kSteps]) {
     CCKS_UNROLL
     for (u32 s = 0; s < kSteps; ++s) {
       CCKS_UNROLL
       for (u32 half = 0; half < 2; ++half) {
         const u32 columns[4] = {w.low[s].word[2 * half], w.high[s].word[2 * half], w.low[s].word[2 * half + 1], w.high[s].word[2 * half + 1]};
         const u32 values[2] = {x[s].word[2 * half], x[s].word[2 * half + 1]};
-        lanes_.template multiply_wide<kType>(acc_[s % 2 * 2 + half], columns, values);
+        lanes_.template multiply_wide<kType>(acc_[half], columns, values);
       }
     }
-    if (left > 2) {
-      take(w, next_);
-      next_ += kPieceBytes;
-      if (next_ >= c_.k * 2) next_ = 0;
-    }
-    at_ += kPieceBytes;
-    if (at_ >= c_.k * 2) put();
   }
   /// Of rows beyond the last the results are not kept.
   CCKS_INLINE void load_row(Sixteen (&x)[kSteps]) const {
-    if (c_.kept != StreamedCall::kNowhere) {
+    if (kWhole || c_.kept != StreamedCall::kNowhere) {
       CCKS_UNROLL
       for (u32 s = 0; s < kSteps; ++s)
         x[s] = group_ < c_.m && is_within(at_, s) ? *reinterpret_cast<const Sixteen*>(kept_row() + at_ + s * kStep) : Sixteen{};
@@ -221,7 +241,7 @@ class StreamedWalk {
     for (u32 s = 0; s < kSteps; ++s) {
       CCKS_UNROLL
       for (u32 half = 0; half < 2; ++half) {
-        const u32 low = x[s].word[2 * half], high = x[s].word[2 * half + 1], both[4] = {low, low, high, high}, values[2] = {low, high};
+        const u32 low = x[s].word[2 * half], high = x[s].word[2 * half + 1], both[4] = {low, 0, high, 0}, values[2] = {low, high};
         lanes_.template multiply_wide<kType>(squares_, both, values);
       }
     }
@@ -255,25 +275,25 @@ class StreamedWalk {
 
   /// The sums of 16 columns, and with the first of them the squares.
   CCKS_INLINE void put() {
-    const u32 warp = lanes_.lane() / Lanes::kWarp, columns = streamed_columns(c_.n);
+    const u32 part = lanes_.lane() % 4, warp = lanes_.lane() / Lanes::kWarp, columns = streamed_columns(c_.n);
     float* mine = reinterpret_cast<float*>(lanes_.scratch()) + warp * c_.m * columns + column_ + group_;
     CCKS_UNROLL
     for (u32 i = 0; i < 2; ++i) {
-      const u32 r = 2 * part_ + i;
+      const u32 r = 2 * part + i;
       if (r >= c_.m) break;
-      mine[r * columns] = acc_[0][i] + acc_[1][i] + (acc_[2][i] + acc_[3][i]);
-      mine[r * columns + 8] = acc_[0][2 + i] + acc_[1][2 + i] + (acc_[2][2 + i] + acc_[3][2 + i]);
+      mine[r * columns] = acc_[0][i] + acc_[1][i];
+      mine[r * columns + 8] = acc_[0][2 + i] + acc_[1][2 + i];
     }
     // The product of a row with itself one lane has.
-    if (kFactors && column_ == 0 && c_.weight != nullptr && part_ == group_ / 2 && group_ < c_.m)
-      *reinterpret_cast<float*>(kept_row() - first_ + c_.k * 2 + warp * 4) = group_ % 2 == 0 ? squares_[0] : squares_[1];
+    if (kFactors && column_ == 0 && c_.weight != nullptr && part == group_ / 2 && group_ < c_.m)
+      squares_behind(group_).of_warp[warp] = group_ % 2 == 0 ? squares_[0] : squares_[1];
     clear();
     column_ += kStageColumns;
     at_ = 0;
   }
   CCKS_INLINE void clear() {
     CCKS_UNROLL
-    for (u32 i = 0; i < 4; ++i)
+    for (u32 i = 0; i < 2; ++i)
       for (u32 q = 0; q < 4; ++q) acc_[i][q] = 0;
     CCKS_UNROLL
     for (u32 q = 0; q < 4; ++q) squares_[q] = 0;
@@ -282,10 +302,10 @@ class StreamedWalk {
   Lanes& lanes_;
   Stream& stream_;
   const StreamedCall& c_;
-  u32 group_, part_, first_;  // of the warp's lanes; bytes along k
+  u32 group_, first_;        // of the warp's lanes; bytes along k
   u32 column_ = 0, at_ = 0;   // of the piece that is multiplied next
-  u32 next_ = 0;              // bytes along k of the piece taken next
-  float acc_[4][4];           // few products that wait for one another
+  u32 next_ = 0;              // the same of the stage taken next
+  float acc_[2][4];           // of every other product, so that fewer wait for one another
   float squares_[4];
 };
 
