@@ -82,6 +82,16 @@ class StreamingWarps : public RoomyWarps {
  public:
   StreamingWarps(WarpBlock& block, wire::u32 lane, EmulatedRing& ring) : RoomyWarps(block, lane), block_(block), ring_(ring) {}
   wire::u32 scratch_bytes() const { return kMinScratchBytes; }
+  /// Reads at once, what may not be there yet; it arrives when it is waited for.
+  void copy_sixteen(wire::u8* to, const wire::u8* from, bool) {
+    copies_.push_back({to, *reinterpret_cast<const Sixteen*>(from)});
+    std::memset(to, 0xff, 16);
+  }
+  template <wire::u32 kLeft>
+  void await_copies() {
+    for (const Copy& copy : copies_) std::memcpy(copy.to, &copy.bytes, 16);
+    copies_.clear();
+  }
 
   class Inputs {
    public:
@@ -129,9 +139,15 @@ class StreamingWarps : public RoomyWarps {
   Stream stream() { return Stream(*this); }
 
  private:
+  struct Copy {
+    wire::u8* to;
+    Sixteen bytes;
+  };
+
   WarpBlock& block_;
   EmulatedRing& ring_;
   wire::u32 looks_ = 0;
+  std::vector<Copy> copies_;
 };
 
 /// As a worker runs them; inputs.looks: bodies begin before their inputs.
