@@ -21,7 +21,6 @@
 //   u32 turn(word)                     of an 8 x 8 matrix of elements of two bytes, columns 2c, 2c + 1 of row g a lane: its transpose
 //   const T* nearby(const T* p)        p, which lies in memory that the lanes share
 //   u32 pair<D>(low, high)             two floats as elements of two bytes, to nearest even
-//   u32 product<D>(a, b)               of two pairs of them, element by element, rounded once
 //   u32 low_halves(a, b), high_halves(a, b)  those of two words in one, of a in the low half
 //   float power_of_two(v), inverse(v)  2 to the v and 1 / v, each in one instruction: good to 22 bits
 //   void copy_sixteen(to, from, there) 16 bytes into scratch, in the background, or zeros; commit_copies() ends a group of them, await_copies<n>() waits
@@ -42,7 +41,6 @@
 //   u64 load_tagged(p), store_tagged(p, v)  a word of a tagged copy, whole; publishes nothing
 //   bool any(bool)                     whether it is so of any lane of the warp; all of them call it
 // and, for multiply_streamed, a stream that begins where the tile's stages do:
-//   bool is_filled()                   whether the next stage is filled; lanes of a warp may see it at different times
 //   const u8* await(), free(), leave() waits until the next is filled; by all lanes of a warp once they have read what they want of it; by all
 //                                      behind a barrier behind the last
 #pragma once

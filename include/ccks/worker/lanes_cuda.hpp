@@ -80,10 +80,6 @@ class CudaLanes {
   CCKS_INLINE u32 pair(float low, float high) const {
     return D == Dtype::bf16 ? ptx::cvt_bf16x2(low, high) : ptx::cvt_f16x2(low, high);
   }
-  template <Dtype D>
-  CCKS_INLINE u32 product(u32 a, u32 b) const {
-    return D == Dtype::bf16 ? ptx::mul_bf16x2(a, b) : ptx::mul_f16x2(a, b);
-  }
   CCKS_INLINE u32 low_halves(u32 a, u32 b) const { return __byte_perm(a, b, 0x5410); }
   CCKS_INLINE u32 high_halves(u32 a, u32 b) const { return __byte_perm(a, b, 0x7632); }
   CCKS_INLINE float power_of_two(float v) const { return ptx::ex2(v); }
@@ -142,8 +138,6 @@ class CudaLanes {
       }
       return reinterpret_cast<const u8*>(&ring_ + 1) + at_.stage * kStageBytes;
     }
-    /// Whether the next stage is filled; does not wait.
-    CCKS_INLINE bool is_filled() const { return ptx::mbarrier_has_ended_acquire(&ring_.full[at_.stage], at_.round % 2); }  // [P18] pairs with [P17]
     CCKS_INLINE void free() {
       __syncwarp();
       if (threadIdx.x % kWarp == 0) ptx::mbarrier_arrive_release(&ring_.empty[at_.stage]);  // [P19] pairs with [P20]

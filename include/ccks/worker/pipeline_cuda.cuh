@@ -336,30 +336,19 @@ class CudaPipeline : CudaStage {
     }
   }
 
-  /// What the product of a tile that streams waits for beside its weights.
-  struct Inputs {
-    Memory& memory;
-    u32 body;
-    bool early;
-    __device__ __forceinline__ bool are_there() const {
-      return !early || static_cast<i32>(ptx::ld_acquire_cta_shared(&memory.let) - (body + 1)) >= 0;  // [P22] pairs with [P21]
-    }
-    __device__ __forceinline__ bool await() {
-      if (!early) return true;
-      early = false;
-      ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
-      return word(memory.stays[body % 2]) == 0;
-    }
-  };
   /// The product of a tile that streams, for its body to finish; early: once its inputs are there. False: the worker leaves before it.
   template <class Lanes>
   __device__ __forceinline__ bool multiply(Lanes& lanes, const Memory::Entry& entry, u32 body, bool early) {
     if constexpr (Lanes::kStreams) {
       const StreamedCall call(lanes, *entry.frame, *entry.op, entry.tile);
-      return multiply_streamed(lanes, lanes.stream(*memory_.ring), call, Inputs{memory_, body, early});
-    } else {
-      return true;
+      auto stream = lanes.stream(*memory_.ring);
+      if (early) {
+        ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
+        if (word(memory_.stays[body % 2]) != 0) return false;
+      }
+      multiply_streamed(lanes, stream, call);
     }
+    return true;
   }
 
   __device__ __forceinline__ void leave_bodies(u32 body) {

@@ -6,9 +6,8 @@
 // Roles         full       a stage is filled: post [P17] and the copies -> bodies [P18]
 //   empty       the eight body warps have read a stage: bodies [P19] -> post [P20]
 //   gate_left   the gate lets nothing more through: gate [P13] -> post [P14]
-// Invariants    A body of a tile that streams (CudaStage::streams) takes all stages of its tile, and no other body any; where the worker leaves
-//               before the tile, one at most. Stages are filled and taken in the order of tiles. Every tile that the gate lets through is
-//               served, and who takes a stage before that waits for it only until the gate has spoken (`let`), so no body waits for ever.
+// Invariants    A body of a tile that streams (CudaStage::streams) takes all stages of its tile, and no other body any. Stages are filled
+//               and taken in the order of tiles. Every tile that the gate lets through is served, so no body waits for ever.
 //               What is asked of a tile stands before the tile leaves the pipeline.
 //
 // Copies are of the async proxy. What they read, weights, no worker ever writes. What they write over, bodies have read before they

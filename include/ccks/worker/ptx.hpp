@@ -246,17 +246,6 @@ __device__ __forceinline__ u32 cvt_bf16x2(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
   return word;
 }
-// Of pairs, rounded once: a product and a sum with -0 of which nothing is lost.
-__device__ __forceinline__ u32 mul_bf16x2(u32 a, u32 b) {
-  u32 word;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(word) : "r"(a), "r"(b), "r"(0x80008000u));
-  return word;
-}
-__device__ __forceinline__ u32 mul_f16x2(u32 a, u32 b) {
-  u32 word;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(word) : "r"(a), "r"(b));
-  return word;
-}
 __device__ __forceinline__ u32 cvt_f16x2(float low, float high) {
   u32 word;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));

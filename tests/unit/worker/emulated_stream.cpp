@@ -16,8 +16,8 @@ struct Body {
 }  // namespace
 
 template <>
-FaultCode run_streamed<ProductsByFrame>(const wire::RunFrame& frame, const wire::OpParams& op, EmulatedInputs inputs) {
-  return run_streamed<Body>(frame, op, inputs);
+FaultCode run_streamed<ProductsByFrame>(const wire::RunFrame& frame, const wire::OpParams& op) {
+  return run_streamed<Body>(frame, op);
 }
 
 }  // namespace ccks::worker::test

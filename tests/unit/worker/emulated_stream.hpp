@@ -34,7 +34,6 @@ class EmulatedRing {
     if (number == filled_) fill(at.stage);
     return stages_[at.stage].bytes;
   }
-  bool is_empty(const StreamPlace& at) const { return freed_[at.stage] >= at.round * kWarps; }
   void free(const StreamPlace& at) { ++freed_[at.stage]; }
   /// Whether every stage has been taken by every warp.
   bool is_spent() const {
@@ -60,56 +59,9 @@ class EmulatedRing {
   wire::u32 filled_ = 0;
 };
 
-/// What stands for the gate: when a body hears that its inputs are there, and what was not there before.
-struct EmulatedInputs {
-  wire::u32 looks = 0;  // of lanes, until they are; 0: before the body begins
-  bool leaves = false;  // the worker, before the tile
-  wire::u8* rows = nullptr;
-  std::vector<wire::u8> bytes;  // of them; poison lies in their place
-  wire::u32 asked = 0, waiting = 0;
-
-  void hide(const wire::RunFrame& frame, const wire::OpParams& op) {
-    const OperandParams& a = Call(frame, op).operands[0];
-    rows = operand_base(frame, a);
-    bytes.assign(rows, rows + a.dim[0] * a.dim[1] * a.dim[2] * i64{a.dim[3]} * 2);  // contiguous
-    std::memset(rows, 0xff, bytes.size());
-    asked = waiting = 0;
-  }
-  void show() { std::memcpy(rows, bytes.data(), bytes.size()); }
-};
-
-class StreamingWarps : public RoomyWarps {
+class StreamingWarps : public EmulatedWarps {
  public:
-  StreamingWarps(WarpBlock& block, wire::u32 lane, EmulatedRing& ring) : RoomyWarps(block, lane), block_(block), ring_(ring) {}
-  wire::u32 scratch_bytes() const { return kMinScratchBytes; }
-  /// Reads at once, what may not be there yet; it arrives when it is waited for.
-  void copy_sixteen(wire::u8* to, const wire::u8* from, bool) {
-    copies_.push_back({to, *reinterpret_cast<const Sixteen*>(from)});
-    std::memset(to, 0xff, 16);
-  }
-  template <wire::u32 kLeft>
-  void await_copies() {
-    for (const Copy& copy : copies_) std::memcpy(copy.to, &copy.bytes, 16);
-    copies_.clear();
-  }
-
-  class Inputs {
-   public:
-    Inputs(WarpBlock& block, EmulatedInputs& all) : block_(block), all_(all), early_(all.looks != 0) {}
-    bool are_there() const { return !early_ || ++all_.asked > all_.looks; }
-    bool await() {
-      if (!early_) return true;
-      early_ = false;
-      if (++all_.waiting == WarpBlock::kLanes && !all_.leaves) all_.show();
-      while (all_.waiting < WarpBlock::kLanes) block_.pass();
-      return !all_.leaves;
-    }
-
-   private:
-    WarpBlock& block_;
-    EmulatedInputs& all_;
-    bool early_;
-  };
+  StreamingWarps(WarpBlock& block, wire::u32 lane, EmulatedRing& ring) : EmulatedWarps(block, lane), block_(block), ring_(ring) {}
 
   bool streams() const { return true; }
   class Stream {
@@ -119,10 +71,6 @@ class StreamingWarps : public RoomyWarps {
       const wire::u8* stage = lanes_.ring_.stage(at_);
       for (; stage == nullptr; stage = lanes_.ring_.stage(at_)) lanes_.block_.pass();
       return stage;
-    }
-    /// Lanes do not see it at the same time.
-    bool is_filled() {
-      return ++lanes_.looks_ % 3 == lanes_.lane() % 2 && lanes_.ring_.is_empty(at_);
     }
     void free() {
       if (lanes_.block_.exchange(lanes_.lane() % kWarp, lanes_.lane()) == 0) lanes_.ring_.free(at_);  // all lanes of the warp have come this far
@@ -139,43 +87,32 @@ class StreamingWarps : public RoomyWarps {
   Stream stream() { return Stream(*this); }
 
  private:
-  struct Copy {
-    wire::u8* to;
-    Sixteen bytes;
-  };
-
   WarpBlock& block_;
   EmulatedRing& ring_;
-  wire::u32 looks_ = 0;
-  std::vector<Copy> copies_;
 };
 
-/// As a worker runs them; inputs.looks: bodies begin before their inputs.
+/// As a worker runs them.
 template <class Op>
-wire::FaultCode run_streamed(const wire::RunFrame& frame, const wire::OpParams& op, EmulatedInputs inputs = {}) {
+wire::FaultCode run_streamed(const wire::RunFrame& frame, const wire::OpParams& op) {
   WarpBlock block;
   EmulatedRing ring(frame, op);
   wire::FaultCode fault = wire::FaultCode::none;
   block.run([&](wire::u32 lane) {
     StreamingWarps lanes(block, lane, ring);
     for (wire::u32 tile = 0; tile < op.tile_count; ++tile) {
-      if (inputs.looks != 0 && lane == 0) inputs.hide(frame, op);
-      lanes.sync();
-      const bool runs = multiply_streamed(lanes, lanes.stream(), StreamedCall(lanes, frame, op, tile), StreamingWarps::Inputs(block, inputs));
-      EXPECT_EQ(runs, !inputs.leaves);
-      if (!runs) return inputs.show();
+      multiply_streamed(lanes, lanes.stream(), StreamedCall(lanes, frame, op, tile));
       const wire::FaultCode f = Op::run(lanes, frame, op, tile);
       if (f != wire::FaultCode::none) fault = f;
       lanes.sync();
     }
   });
-  EXPECT_EQ(ring.is_spent(), !inputs.leaves);
+  EXPECT_TRUE(ring.is_spent());
   return fault;
 }
 
 /// The body of products that reads dtypes and code from the frame. It is large, so it is compiled once, in emulated_stream.cpp.
 struct ProductsByFrame;
 template <>
-wire::FaultCode run_streamed<ProductsByFrame>(const wire::RunFrame& frame, const wire::OpParams& op, EmulatedInputs inputs);
+wire::FaultCode run_streamed<ProductsByFrame>(const wire::RunFrame& frame, const wire::OpParams& op);
 
 }  // namespace ccks::worker::test

@@ -168,14 +168,6 @@ class EmulatedWarps {
   wire::u32 pair(float low, float high) {
     return from_float<D>(low) | static_cast<wire::u32>(from_float<D>(high)) << 16;
   }
-  template <wire::Dtype D>
-  wire::u32 product(wire::u32 a, wire::u32 b) {
-    return pair<D>(value<D>(a) * value<D>(b), value<D>(a >> 16) * value<D>(b >> 16));
-  }
-  bool any(bool here) {
-    for (wire::u32 step = 1; step < kWarp; step *= 2) here = static_cast<int>(here) + shuffle_xor(static_cast<int>(here), step) != 0;
-    return here;
-  }
   wire::u32 low_halves(wire::u32 a, wire::u32 b) { return (a & 0xffffu) | b << 16; }
   wire::u32 high_halves(wire::u32 a, wire::u32 b) { return a >> 16 | (b & 0xffff0000u); }
   float power_of_two(float v) { return std::exp2(v); }
