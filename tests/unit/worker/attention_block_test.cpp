@@ -159,8 +159,8 @@ constexpr std::initializer_list<Where> kEverywhere = {Where::host, Where::portab
 
 TEST(AttentionBlock, ManyRowsWithoutLimits) {
   constexpr Shape kShapes[] = {
-      {1, 1, 64, 65, 65},  {2, 1, 64, 70, 140, 1, true}, {1, 1, 128, 128, 33},          {1, 3, 64, 30, 64, 2, true},
-      {1, 1, 64, 150, 129}, {1, 2, 128, 70, 70, 1, true},  {1, 1, 64, 200, 50, 1, false, Dtype::f16}, {1, 1, 128, 80, 97, 1, true, Dtype::f16, 66},
+      {1, 1, 64, 65, 65},  {1, 1, 64, 50, 140, 1, true}, {1, 1, 128, 40, 33}, {1, 3, 64, 30, 34, 2, true},
+      {1, 1, 64, 150, 20}, {1, 1, 64, 70, 30, 1, false, Dtype::f16}, {1, 1, 128, 40, 67, 1, true, Dtype::f16, 36},
   };
   std::uint32_t seed = 1;
   for (const Shape& shape : kShapes) {
@@ -183,12 +183,12 @@ TEST(AttentionBlock, SequencesOfAnyLengthKeepToThemselves) {
   };
   const Batch kBatches[] = {
       {{5, 1, 0, 30, 17, 3}, 1, {1, 1, 64, 0, 0}},
-      {{43, 20, 128, 1, 9, 66}, 1, {2, 1, 64, 0, 0}},
-      {{43, 20, 0, 128, 9}, 16, {1, 2, 64, 0, 0}},
-      {{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 70}, 1, {1, 1, 128, 0, 0}},
+      {{43, 20, 70, 1, 9}, 1, {1, 1, 64, 0, 0}},
+      {{20, 0, 68, 9}, 16, {1, 2, 64, 0, 0}},
+      {{1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 40}, 1, {1, 1, 128, 0, 0}},
       {{31, 64, 7}, 8, {1, 1, 64, 0, 0, 1, true}},
-      {{31, 100}, 1, {1, 1, 128, 0, 0, 1, true, Dtype::f16}},
-      {{40, 3, 80}, 1, {1, 1, 64, 0, 0, 1, false, Dtype::bf16, 32}},
+      {{31, 50}, 1, {1, 1, 128, 0, 0, 1, true, Dtype::f16}},
+      {{40, 3, 40}, 1, {1, 1, 64, 0, 0, 1, false, Dtype::bf16, 32}},
       {{40, 3, 20}, 4, {1, 1, 64, 0, 0, 1, false, Dtype::f32}},
   };
   std::uint32_t seed = 50;
@@ -215,10 +215,10 @@ TEST(AttentionBlock, SequencesOfAnyLengthKeepToThemselves) {
 }
 
 TEST(AttentionBlock, LimitsOfEachRowMayBeAnything) {
-  for (std::uint32_t seed = 0; seed < 6; ++seed) {
+  for (std::uint32_t seed = 0; seed < 4; ++seed) {
     std::mt19937 rng(seed);
     const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(rng); };
-    Shape shape{pick(1, 2), pick(1, 2), seed % 3 == 0 ? 128 : 64, pick(1, 90), pick(1, 150)};
+    Shape shape{pick(1, 2), pick(1, 2), seed % 3 == 0 ? 128 : 64, pick(1, 50), pick(1, 100)};
     shape.causal = shape.n <= shape.context && pick(0, 1) == 1;
     shape.tile_rows = pick(0, 1) == 1 ? 16 : 200;
     std::vector<std::int32_t> reach;
