@@ -168,6 +168,21 @@ Result<std::vector<std::int32_t>> read_integers(const std::string& text) {
   return out;
 }
 
+// Whatever fills tables by them relies on it: as many as there are sequences, each within its range, all within the dim.
+Status check_lengths(const spec::Program& program, std::span<const std::int64_t> dims, const Lengths& lengths) {
+  for (const auto& [name, values] : lengths) {
+    const spec::RaggedDim& r = *find_ragged(program, name);
+    if (const auto count = r.count.evaluate(dims); count != static_cast<std::int64_t>(values.size()))
+      return at_fault(fmt::format("--lengths: {} for {} sequences of '{}'", values.size(), count.value_or(0), name));
+    for (const std::int32_t length : values)
+      if (length < r.length.lo || length > r.length.hi)
+        return {ErrorCode::out_of_range, fmt::format("--lengths: {} is outside {}'s {} to {}", length, name, r.length.lo, r.length.hi)};
+    const std::int64_t rows = RaggedRows{values, r.pad, r.round}.rows();
+    if (dims[r.rows] < rows) return {ErrorCode::out_of_range, fmt::format("{} = {} is too few for sequences of {} rows", name, dims[r.rows], rows)};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Lengths> read_lengths(const spec::Program& program, const Options& options) {
@@ -205,25 +220,18 @@ Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const 
   return dims;
 }
 
-bool RunData::follows(spec::TensorId id) const {
-  return std::any_of(program_->ragged.begin(), program_->ragged.end(), [&](const spec::RaggedDim& r) {
-    return lengths_.contains(program_->symbols[r.rows].name) && std::find(r.tables.begin(), r.tables.end(), id) != r.tables.end();
-  });
+const std::vector<std::int32_t>* RunData::lengths_of(spec::TensorId id) const {
+  for (const auto& [name, values] : lengths_) {
+    const auto& tables = find_ragged(*program_, name)->tables;
+    if (std::find(tables.begin(), tables.end(), id) != tables.end()) return &values;
+  }
+  return nullptr;
 }
 
 Result<RunData> RunData::open(const spec::Program& program, std::vector<std::int64_t> dims, Lengths lengths, const Options& options) {
+  CCKS_RETURN_IF_ERROR(check_lengths(program, dims, lengths));
   RunData data;
   data.lengths_ = std::move(lengths);
-  for (const spec::RaggedDim& r : program.ragged) {
-    const auto own = data.lengths_.find(program.symbols[r.rows].name);
-    const auto count = r.count.evaluate(dims);
-    if (own != data.lengths_.end() && count != static_cast<std::int64_t>(own->second.size()))
-      return at_fault(fmt::format("--lengths: {} for {} sequences of '{}'", own->second.size(), count.value_or(0), own->first));
-    if (own == data.lengths_.end()) continue;
-    for (const std::int32_t length : own->second)
-      if (length < r.length.lo || length > r.length.hi)
-        return {ErrorCode::out_of_range, fmt::format("--lengths: {} is outside {}'s {} to {}", length, own->first, r.length.lo, r.length.hi)};
-  }
   data.program_ = &program;
   data.dims_ = std::move(dims);
   data.seed_ = options.seed;
@@ -302,13 +310,11 @@ Result<std::vector<std::byte>> RunData::bytes(spec::TensorId id) const {
     CCKS_RETURN_IF_ERROR(check(id, {input->second.dtype, input->second.shape, input->second.bytes}, "--input"));
     return input->second.bytes;
   }
-  if (follows(id)) {
+  if (const std::vector<std::int32_t>* lengths = lengths_of(id)) {
     std::size_t elements = 1;
     for (const std::int64_t extent : shape(id)) elements *= static_cast<std::size_t>(extent);
     std::vector<std::int32_t> table(elements);
-    for (const spec::RaggedDim& r : program_->ragged)
-      if (const auto own = lengths_.find(program_->symbols[r.rows].name); own != lengths_.end() && std::find(r.tables.begin(), r.tables.end(), id) != r.tables.end())
-        spec::fill_ragged(*program_, id, own->second, table);
+    spec::fill_ragged(*program_, id, *lengths, table);
     const auto* bytes = reinterpret_cast<const std::byte*>(table.data());
     return std::vector<std::byte>(bytes, bytes + table.size() * sizeof(std::int32_t));
   }

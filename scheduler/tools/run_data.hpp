@@ -25,7 +25,7 @@ Result<std::vector<std::int64_t>> bind_dims(const spec::Program& program, const 
 /// RunData holds the files and knows where each tensor comes from.
 class RunData {
  public:
-  /// Opens the weight files and reads the inputs; complains about names that the program does not have.
+  /// Opens the weight files and reads the inputs; complains about names that the program does not have, and about lengths that do not fit `dims`.
   static Result<RunData> open(const spec::Program& program, std::vector<std::int64_t> dims, Lengths lengths, const Options& options);
 
   /// The bytes of tensor `id`, contiguous, in its dtype.
@@ -35,8 +35,8 @@ class RunData {
   /// Tensors of the checkpoints that no weight of the program is.
   std::vector<std::string> unused_weights() const;
   const Lengths& lengths() const { return lengths_; }
-  /// Whether `id` is a table that follows from given lengths.
-  bool follows(spec::TensorId id) const;
+  /// The given lengths that table `id` follows from; null where it is no such table.
+  const std::vector<std::int32_t>* lengths_of(spec::TensorId id) const;
   bool given(const std::string& name) const { return inputs_.contains(name); }
   std::vector<std::int64_t> shape(spec::TensorId id) const;
   const std::vector<std::int64_t>& dims() const { return dims_; }

@@ -99,7 +99,7 @@ class Session {
       const spec::Tensor& tensor = spec_.tensor(id);
       const bool state = tensor.kind == spec::TensorKind::state && data_->given(tensor.name);
       if (tensor.kind == spec::TensorKind::output) outputs_[tensor.name] = {};
-      if ((tensor.kind != spec::TensorKind::input && !state) || data_->follows(id)) continue;
+      if ((tensor.kind != spec::TensorKind::input && !state) || data_->lengths_of(id) != nullptr) continue;
       Result<std::vector<std::byte>> bytes = data_->bytes(id);
       if (!bytes.ok()) return input_fault(bytes.status());
       (state ? states_ : inputs_)[tensor.name] = std::move(*bytes);

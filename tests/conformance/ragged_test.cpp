@@ -56,25 +56,41 @@ INSTANTIATE_TEST_SUITE_P(All, Ragged,
                            return std::string(std::get<0>(p.param)) + "_" + std::get<1>(p.param) + "_" + std::get<2>(p.param);
                          });
 
-TEST(RaggedRuns, ToolsSayWhatIsWrongWithLengths) {
-  run::Options options;
-  options.spec = kEncoder;
-  options.device = "host";
-  options.dims = {{"d", 32}, {"heads", 2}, {"ffn", 64}, {"sequences", 2}};
-  const std::pair<const char*, const char*> kCases[] = {{"5,6,7", "3 for 2 sequences"}, {"5,513", "outside"}, {"5,x", "x"}, {"5,", "numbers"}};
-  for (const auto& [lengths, message] : kCases) {
-    options.lengths = {{"rows", lengths}};
+class RaggedTools : public testing::TestWithParam<const char*> {
+ protected:
+  run::Failure failure_of(const char* dim, const char* lengths) {
+    options_.lengths = {{dim, lengths}};
     run::Outcome outcome;
     const std::atomic<bool> interrupted{false};
-    const run::Failure failure = run_session(options, interrupted, false, outcome);
+    return run_session(options_, interrupted, false, outcome);
+  }
+  void refused(const char* dim, const char* lengths, const char* message) {
+    const run::Failure failure = failure_of(dim, lengths);
     EXPECT_EQ(failure.exit_code, run::kInputAtFault) << lengths;
     EXPECT_NE(failure.message.find(message), std::string::npos) << failure.message;
   }
-  options.lengths = {{"d", "5,6"}};
-  run::Outcome outcome;
-  const std::atomic<bool> interrupted{false};
-  EXPECT_NE(run_session(options, interrupted, false, outcome).message.find("no ragged dim 'd'"), std::string::npos);
+
+  run::Options options_;
+};
+
+TEST_P(RaggedTools, SayWhatIsWrongWithLengths) {
+  options_.spec = kEncoder;
+  options_.device = GetParam();
+  options_.verify = true;  // the reference takes tables from the tools
+  options_.dims = {{"d", 32}, {"heads", 2}, {"ffn", 64}, {"sequences", 2}};
+  refused("rows", "5,6,7", "3 for 2 sequences");
+  refused("rows", "5,513", "outside");
+  refused("rows", "5,x", "x");
+  refused("rows", "5,", "numbers");
+  refused("d", "5,6", "no ragged dim 'd'");
+  options_.dims.emplace_back("rows", 10);
+  refused("rows", "5,6", "rows = 10 is too few for sequences of 11 rows");
+  options_.dims.back().second = 11;
+  const run::Failure enough = failure_of("rows", "5,6");
+  EXPECT_EQ(enough.exit_code, run::kDone) << enough.message;
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, RaggedTools, testing::Values("host", "sim"), [](const auto& device) { return std::string(device.param); });
 
 // ---- the library ------------------------------------------------------------------------------------------------------
 
