@@ -33,6 +33,7 @@ class EngineCore final : public RunEvents {
   // ---- clients -----------------------------------------------------------------------------------------------------
   Status bind_weight(std::string_view name, std::span<const std::byte> bytes);
   Status start();
+  /// Takes on_done from `request`, and adds to its dims those that follow from its lengths.
   Result<RunSlot*> submit(RunRequest& request);
   /// The slot of a handle of this engine; null for others.
   const RunSlot* slot_of(const Run& run) const;
@@ -97,7 +98,8 @@ class EngineCore final : public RunEvents {
   void sort_fences(const std::vector<Submission>& waiting);
   void refill_queues(const std::vector<Submission>& waiting, const Lost& lost);
   void report_lost(const Lost& lost);
-  Status check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims, std::vector<GivenLengths>& lengths) const;
+  Status check_request(const RunRequest& request, std::span<const GivenLengths> lengths, std::span<std::int64_t> symbols,
+                       std::span<std::int64_t> dims) const;
   Result<RunSlot*> acquire_slot();
   Status check_feeds(const RunRequest& request, std::span<const std::int64_t> dims) const;
   Status write_frame(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,

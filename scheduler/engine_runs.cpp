@@ -24,16 +24,12 @@ Status EngineCore::ready_to_run() const {
   return {};
 }
 
-Status EngineCore::check_request(const RunRequest& request, std::span<std::int64_t> symbols, std::span<std::int64_t> dims,
-                                 std::vector<GivenLengths>& lengths) const {
+Status EngineCore::check_request(const RunRequest& request, std::span<const GivenLengths> lengths, std::span<std::int64_t> symbols,
+                                 std::span<std::int64_t> dims) const {
   if (request.state >= options_.states) {
     return {ErrorCode::out_of_range, fmt::format("state {} of {}", request.state, options_.states)};
   }
-  DimValues given = request.dims;
-  Result<std::vector<GivenLengths>> bound = bind_lengths(tables_.plan, request.lengths, given);
-  if (!bound.ok()) return bound.status();
-  lengths = std::move(*bound);
-  CCKS_RETURN_IF_ERROR(bind_symbols(tables_.plan, given, symbols));
+  CCKS_RETURN_IF_ERROR(bind_symbols(tables_.plan, request.dims, symbols));
   CCKS_RETURN_IF_ERROR(evaluate_plan(tables_.plan, symbols, dims));
   CCKS_RETURN_IF_ERROR(check_lengths(tables_.plan, lengths, dims));
   for (const RunRequest::Input& input : request.inputs) {
@@ -210,14 +206,15 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   CCKS_RETURN_IF_ERROR(ready_to_run());
   std::vector<std::int64_t> symbols(tables_.plan.symbols.size());
   std::vector<std::int64_t> dims(tables_.plan.dims.size());
-  std::vector<GivenLengths> lengths;
-  CCKS_RETURN_IF_ERROR(check_request(request, symbols, dims, lengths));
+  Result<std::vector<GivenLengths>> lengths = bind_lengths(tables_.plan, request.lengths, request.dims);
+  if (!lengths.ok()) return lengths.status();
+  CCKS_RETURN_IF_ERROR(check_request(request, *lengths, symbols, dims));
   CCKS_RETURN_IF_ERROR(check_feeds(request, dims));
   CCKS_RETURN_IF_ERROR(check_unless(request));
   Result<RunSlot*> slot = acquire_slot();
   if (!slot.ok()) return slot.status();
   RunSlot& run = **slot;
-  if (const Status status = prepare_slot(run, request, symbols, dims, lengths); !status.ok()) {
+  if (const Status status = prepare_slot(run, request, symbols, dims, *lengths); !status.ok()) {
     {
       const std::shared_lock lock(gate_);
       let_go_of_feeds(run);
