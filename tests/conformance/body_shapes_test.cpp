@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "scheduler/tools/run_session.hpp"
+#include "tests/support/no_gpu.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace ccks::test {
@@ -131,9 +132,7 @@ void check_body_shapes(const Param& param, std::int64_t rows) {
   run::Outcome outcome;
   const std::atomic<bool> interrupted{false};
   const run::Failure failure = run_session(options, interrupted, false, outcome);
-  const bool no_gpu = options.device == "cuda" && failure.exit_code == run::kDeviceError &&
-                      failure.message.starts_with("unavailable");
-  if (no_gpu) GTEST_SKIP() << failure.message;
+  if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
   ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
   ASSERT_TRUE(outcome.verified);
   EXPECT_TRUE(outcome.verification.passed) << outcome.verification.worst;

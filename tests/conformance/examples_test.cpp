@@ -7,6 +7,7 @@
 #include "spec/parse.hpp"
 #include "tests/paths.hpp"
 #include "tests/support/examples.hpp"
+#include "tests/support/no_gpu.hpp"
 #include "tests/support/ways.hpp"
 
 namespace ccks::test {
@@ -38,9 +39,7 @@ TEST_P(Examples, MatchTheReference) {
     options.seed = seed;
     run::Outcome outcome;
     const run::Failure failure = run_session(options, interrupted, false, outcome);
-    const bool no_gpu = options.device == "cuda" && failure.exit_code == run::kDeviceError &&
-                        failure.message.starts_with("unavailable");
-    if (no_gpu) GTEST_SKIP() << failure.message;
+    if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
     if (failure.message.starts_with("unsupported")) {
       ASSERT_TRUE(options.device == "host" && std::string_view(way).starts_with("graph")) << failure.message;
       return;  // said so before anything ran

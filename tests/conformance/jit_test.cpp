@@ -9,6 +9,7 @@
 #include "scheduler/tools/run_session.hpp"
 #include "tests/paths.hpp"
 #include "tests/support/examples.hpp"
+#include "tests/support/no_gpu.hpp"
 
 namespace ccks::test {
 namespace {
@@ -70,8 +71,7 @@ TEST_P(JitExamples, MatchTheReferenceOnAGpu) {
     options.code = code;
     run::Outcome outcome;
     const run::Failure failure = run_with(options, outcome);
-    if (failure.exit_code == run::kDeviceError && failure.message.starts_with("unavailable"))
-      GTEST_SKIP() << failure.message;
+    if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
     ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
     EXPECT_EQ(outcome.code.kind, code);
     EXPECT_TRUE(outcome.verified && outcome.verification.passed) << code << ": " << outcome.verification.worst;

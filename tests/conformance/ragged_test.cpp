@@ -12,6 +12,7 @@
 #include "scheduler/tools/run_session.hpp"
 #include "spec/parse.hpp"
 #include "tests/paths.hpp"
+#include "tests/support/no_gpu.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace ccks::test {
@@ -40,8 +41,7 @@ TEST_P(Ragged, EveryBatchMatchesTheReference) {
     run::Outcome outcome;
     const std::atomic<bool> interrupted{false};
     const run::Failure failure = run_session(options, interrupted, false, outcome);
-    const bool no_gpu = options.device == "cuda" && failure.exit_code == run::kDeviceError && failure.message.starts_with("unavailable");
-    if (no_gpu) GTEST_SKIP() << failure.message;
+    if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
     ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
     ASSERT_TRUE(outcome.verified);
     EXPECT_TRUE(outcome.verification.passed) << lengths << ": " << outcome.verification.worst;

@@ -9,6 +9,7 @@
 
 #include "ccks/engine.hpp"
 #include "scheduler/tools/run_session.hpp"
+#include "tests/support/no_gpu.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/ways.hpp"
 
@@ -67,8 +68,7 @@ TEST_P(WeightStream, MatchesTheReference) {
     run::Outcome outcome;
     const std::atomic<bool> interrupted{false};
     const run::Failure failure = run_session(options, interrupted, false, outcome);
-    const bool no_gpu = options.device == "cuda" && failure.exit_code == run::kDeviceError && failure.message.starts_with("unavailable");
-    if (no_gpu) GTEST_SKIP() << failure.message;
+    if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
     ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
     ASSERT_TRUE(outcome.verified);
     EXPECT_TRUE(outcome.verification.passed) << "n = " << n << ": " << outcome.verification.worst;

@@ -1,9 +1,6 @@
 // Products of experts on one route: whose row tiles wait for their own only, and whose for all.
 #include <gtest/gtest.h>
 
-#include "codegen/check_plan.hpp"
-#include "codegen/plan_image.hpp"
-#include "spec/parse.hpp"
 #include "tests/unit/codegen/plan_fixture.hpp"
 
 namespace ccks::codegen {
@@ -27,12 +24,12 @@ std::string with(std::string text, const std::string& from, const std::string& t
   return text.replace(at, from.size(), to);
 }
 
-class PlanExperts : public testing::TestWithParam<const char*> {
+class PlanExperts : public test::PlanOfText {
  protected:
   static constexpr std::int64_t kTokens = 300;  // several row tiles an expert, on either device
 
   void make(const std::string& ops) {
-    const std::string text = R"(ccks: 1
+    plan_text(R"(ccks: 1
 program: p
 dtype: bf16
 dims: {t: {range: [1, 400]}, d: 256, e: 8, f: 256}
@@ -44,15 +41,7 @@ tensors:
   w2: {shape: [e, f, d], kind: weight}
   w3: {shape: [e, d, f], kind: weight}
   y: {shape: [t, d], kind: output}
-ops:)" + ops;
-    const spec::ParseResult parsed = spec::parse_text(text, "p.yaml");
-    ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
-    program_ = parsed.program;
-    PlanOptions options;
-    options.device = GetParam();
-    auto image = make_plan(program_, options);
-    ASSERT_TRUE(image.ok()) << image.status().to_string();
-    image_ = **image;
+ops:)" + ops);
   }
   PlanAt at() const { return PlanAt(image_.view(), {kTokens}); }
   /// Row tiles of `producer` that row tile 1, column tile 0 of `consumer` waits for.
@@ -66,10 +55,6 @@ ops:)" + ops;
     return rows;
   }
   std::int64_t row_tiles(std::uint32_t index) const { return at().value(image_.ops[index].grid[2]); }
-  Status check() const { return check_plan(program_, image_.view()).status(); }
-
-  spec::Program program_;
-  PlanImage image_;
 };
 
 TEST_P(PlanExperts, RowTilesWaitForTheirOwn) {

@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "ccks/plan_eval.hpp"
+#include "codegen/check_plan.hpp"
 #include "codegen/plan_image.hpp"
+#include "spec/parse.hpp"
 #include "tests/support/program_builder.hpp"
 
 namespace ccks::test {
@@ -138,6 +140,25 @@ struct PlanFixture {
     view = image->view();
   }
   PlanAt at(std::vector<std::int64_t> symbols) const { return PlanAt(view, std::move(symbols)); }
+};
+
+/// A program from text and its plan for the device that is the parameter: the test may change the plan and ask the checker.
+class PlanOfText : public testing::TestWithParam<const char*> {
+ protected:
+  void plan_text(const std::string& text) {
+    spec::ParseResult parsed = spec::parse_text(text, "p.yaml");
+    ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
+    program_ = std::move(parsed.program);
+    codegen::PlanOptions options;
+    options.device = GetParam();
+    const auto image = codegen::make_plan(program_, options);
+    ASSERT_TRUE(image.ok()) << image.status().to_string();
+    image_ = **image;
+  }
+  Status check() const { return codegen::check_plan(program_, image_.view()).status(); }
+
+  spec::Program program_;
+  codegen::PlanImage image_;
 };
 
 }  // namespace ccks::test

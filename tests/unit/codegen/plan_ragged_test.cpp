@@ -5,8 +5,6 @@
 
 #include "ccks/worker/tile_hints.hpp"
 #include "codegen/check_plan.hpp"
-#include "codegen/plan_image.hpp"
-#include "spec/parse.hpp"
 #include "tests/unit/codegen/plan_fixture.hpp"
 
 namespace ccks::codegen {
@@ -29,20 +27,9 @@ ops:
   - {op: map, expr: s + x, out: y}
 )";
 
-class PlanRagged : public testing::TestWithParam<const char*> {
+class PlanRagged : public test::PlanOfText {
  protected:
-  void SetUp() override {
-    const spec::ParseResult parsed = spec::parse_text(kSpec, "p.yaml");
-    ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
-    program_ = parsed.program;
-    PlanOptions options;
-    options.device = GetParam();
-    auto image = make_plan(program_, options);
-    ASSERT_TRUE(image.ok()) << image.status().to_string();
-    image_ = **image;
-  }
-  spec::Program program_;
-  PlanImage image_;
+  void SetUp() override { plan_text(kSpec); }
 };
 
 TEST_P(PlanRagged, TellsWhatTheEngineWants) {
@@ -78,7 +65,9 @@ TEST_P(PlanRagged, AttentionWaitsForAllKeysAndReadsItsOwnLimits) {
 TEST_P(PlanRagged, ProductsOfManyRowsHaveRoomOnAGpu) {
   const bool cuda = std::string(GetParam()) == "cuda";
   EXPECT_EQ(image_.scratch_bytes, cuda ? worker::kCudaExpertScratchBytes : worker::kHostScratchBytes);
-  if (cuda) EXPECT_EQ(test::PlanAt(image_.view(), {32, 3200}).value(image_.ops[0].tile[2]), 128);
+  if (cuda) {
+    EXPECT_EQ(test::PlanAt(image_.view(), {32, 3200}).value(image_.ops[0].tile[2]), 128);
+  }
 }
 
 TEST_P(PlanRagged, TheCheckerKnows) {
@@ -87,7 +76,7 @@ TEST_P(PlanRagged, TheCheckerKnows) {
     change(changed.ragged[0]);
     return check_plan(program_, changed.view()).status().to_string();
   };
-  EXPECT_TRUE(check_plan(program_, image_.view()).status().ok()) << check_plan(program_, image_.view()).status().to_string();
+  EXPECT_TRUE(check().ok()) << check().to_string();
   const std::function<void(plan::RaggedDesc&)> kChanges[] = {
       [](auto& r) { r.symbol = 0; },     [](auto& r) { r.count = 1u << 30; }, [](auto& r) { r.length_hi = 501; },
       [](auto& r) { r.pad = 1; },        [](auto& r) { r.round = 8; },        [](auto& r) { std::swap(r.tables[0], r.tables[1]); },
