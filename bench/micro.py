@@ -81,8 +81,9 @@ def as_graph(torch, function):
     return replay
 
 
-def measure(torch, function, runs):
-    for _ in range(10):
+def measure(torch, function, runs, warm=10):
+    """Microseconds of each call, between two events around it and by the host's clock; `warm` calls in front of them are not counted."""
+    for _ in range(warm):
         function()
     torch.cuda.synchronize()
     between, wall = [], []

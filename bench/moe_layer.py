@@ -10,17 +10,16 @@ averaged over the workers, and the longest body. Exits 77 without PyTorch or a G
 usage: bench/moe_layer.py [--tokens N[,N]] [--arms A[,A]] [--torch grouped,graph] [--iters N] [--trace] [-- ccks-run options]
 """
 import argparse
-import collections
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from micro import as_graph, percentile  # noqa: E402
+from micro import as_graph  # noqa: E402
 
 try:
+    import layers
     import numpy
     import torch
     from safetensors.torch import save_file
@@ -87,11 +86,6 @@ def truth(args, x, weights):
     return y, sure, chosen.flatten().bincount(minlength=args.experts)
 
 
-def difference(y, want, sure):
-    """The largest one, against the largest of its row."""
-    return ((y.float() - want).abs().amax(-1) / want.abs().amax(-1))[sure].max().item()
-
-
 def grouped(args, weights):
     """What a PyTorch user writes: pairs sorted by expert, two grouped products, no wait for the host."""
     both = torch.cat([weights["w_gate"], weights["w_up"]], 1).transpose(-1, -2)
@@ -114,17 +108,7 @@ def torch_line(how, run, x, want, sure, runs):
     def once():
         return run(x)
     function = as_graph(torch, once) if how == "graph" else once
-    wrong = difference(function(), want, sure)
-    times = []
-    for _ in range(runs + 5):
-        begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
-        begin.record()
-        function()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    times = times[5:]
-    return {"arm": f"torch {how}", "torch": torch.__version__, "us": {"p50": percentile(times, 0.5), "p99": percentile(times, 0.99), "max": max(times)}, "error": wrong}
+    return layers.torch_line(how, function, runs, layers.difference(function(), want, sure))
 
 
 def command_of(args, arm, tokens, work):
@@ -134,40 +118,9 @@ def command_of(args, arm, tokens, work):
 
 
 def our_line(args, arm, tokens, work, want, sure, tolerance):
-    out = f"{work}/y.npy"
-    command = command_of(args, arm, tokens, work) + ["--iters", str(args.iters), "--output", f"y={out}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
-    if done.returncode != 0:
-        return {"arm": arm, "failed": done.stderr.strip()[-300:]}
-    result = json.loads(done.stdout)
-    bits = torch.from_numpy(numpy.load(out).view(numpy.int16).copy())
-    wrong = difference(bits.view(torch.bfloat16).reshape(tokens, args.d).cuda(), want, sure)
-    if not wrong <= tolerance:
-        return {"arm": arm, "failed": f"off by {wrong}, allowed {tolerance}"}
-    return {"arm": arm, "code": result["code"]["kind"], "us": result["us"], "error": wrong, "scheduler": result["scheduler"]}
-
-
-def op_lines(command, label, work, timeout):
-    """Of one run in the middle: per op, microseconds of bodies and of waiting averaged over the workers, and when it began and ended."""
-    done = subprocess.run(command + ["--iters", "12", "--trace", f"{work}/trace.json"], capture_output=True, text=True, timeout=timeout)
-    if done.returncode != 0:
-        return [f"no table: {done.stderr.strip()[-300:]}"]
-    workers = json.loads(done.stdout)["workers"]
-    with open(f"{work}/trace.json") as file:
-        events = [e for e in json.load(file)["traceEvents"] if e.get("cat") == "task"]
-    runs = sorted({e["args"]["run"] for e in events})
-    of_run = [e for e in events if e["args"]["run"] == runs[-3]]
-    start, kinds = min(e["ts"] for e in of_run), collections.defaultdict(lambda: [0, 0.0, 0.0, 0.0, 1e30, 0.0])
-    for event in of_run:
-        kind, body = kinds[event["name"]], event["dur"] - event["args"]["wait_us"]
-        kind[0] += 1
-        kind[1] += body / workers
-        kind[2] += event["args"]["wait_us"] / workers
-        kind[3] = max(kind[3], body)
-        kind[4] = min(kind[4], event["ts"] + event["args"]["wait_us"] - start)
-        kind[5] = max(kind[5], event["ts"] + event["dur"] - start)
-    lines = [f"{'op, ' + label:<32}{'tasks':>8}{'bodies us':>11}{'waiting us':>12}{'longest us':>12}{'first us':>10}{'end us':>10}"]
-    return lines + [f"{name:<32}{k[0]:>8}{k[1]:>11.1f}{k[2]:>12.1f}{k[3]:>12.1f}{k[4]:>10.1f}{k[5]:>10.1f}" for name, k in sorted(kinds.items(), key=lambda i: i[1][4])]
+    def error_of(y):
+        return layers.difference(y.reshape(tokens, args.d).cuda(), want, sure)
+    return layers.our_line(args, arm, command_of(args, arm, tokens, work), work, error_of, tolerance)
 
 
 def measure(args, weights, tokens, work, lines):
@@ -178,7 +131,7 @@ def measure(args, weights, tokens, work, lines):
     floor = max(used * 3 * args.d * args.ffn * 2 / BYTES_PER_US, tokens * args.top * 6 * args.d * args.ffn / OPERATIONS_PER_US)
     line = {"bench": f"moe_layer/T{tokens}", "tokens": tokens, "experts": args.experts, "top": args.top, "d": args.d, "ffn": args.ffn, "experts_used": used,
             "most_pairs": int(counts.max()), "floor_us": floor, "goal_us": GOALS.get(tokens), "tokens_close": int((~sure).sum())}
-    tolerance = 2 * difference(grouped(args, weights)(x), want, sure)
+    tolerance = 2 * layers.difference(grouped(args, weights)(x), want, sure)
     found = [(torch_line, (how, grouped(args, weights), x, want, sure, args.iters)) for how in args.torch]
     found += [(our_line, (args, arm, tokens, work, want, sure, tolerance)) for arm in args.arms]
     for make, arguments in found:
@@ -188,7 +141,7 @@ def measure(args, weights, tokens, work, lines):
             lines.append({**line, "arm": str(arguments[0 if make is torch_line else 1]), "failed": str(error)[:300]})
         print(json.dumps(lines[-1]), flush=True)
     if args.trace:
-        print("\n".join(op_lines(command_of(args, "copilot", tokens, work), f"{tokens} tokens", work, args.timeout)), flush=True)
+        print("\n".join(layers.op_lines(command_of(args, "copilot", tokens, work), f"{tokens} tokens", work, args.timeout)), flush=True)
 
 
 def summary(lines):

@@ -15,19 +15,18 @@ import math
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from micro import as_graph, percentile  # noqa: E402
+from micro import as_graph  # noqa: E402
 
 try:
+    import layers
     import numpy
     import torch
     import torch.nn.functional as F
     from safetensors.torch import save_file
-    from moe_layer import difference, op_lines
 except ImportError as error:
     print(f"ragged_encoder: nothing to compare with: {error}", file=sys.stderr)
     sys.exit(77)
@@ -111,17 +110,7 @@ def torch_line(args, how, weights, x, lengths, want):
     function = {"graph": lambda: as_graph(torch, run), "compile": lambda: torch.compile(run, mode="reduce-overhead")}.get(how, lambda: run)()
     for _ in range(3):
         y = function()
-    wrong = difference(rows_of(y), want, slice(None))
-    times = []
-    for _ in range(args.iters + 5):
-        begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
-        begin.record()
-        function()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e3)
-    times = times[5:]
-    return {"arm": f"torch {how}", "torch": torch.__version__, "us": {"p50": percentile(times, 0.5), "p99": percentile(times, 0.99), "max": max(times)}, "error": wrong}
+    return layers.torch_line(how, function, args.iters, layers.difference(rows_of(y), want))
 
 
 def command_of(args, arm, lengths, work):
@@ -130,17 +119,10 @@ def command_of(args, arm, lengths, work):
             "--weights", f"{work}/weights.safetensors", "--input", f"x={work}/x.npy", "--keep-inputs", "--json", *args.options]
 
 
-def our_line(args, arm, lengths, work, dtype, want, tolerance):
-    out = f"{work}/y.npy"
-    done = subprocess.run(command_of(args, arm, lengths, work) + ["--iters", str(args.iters), "--output", f"y={out}"], capture_output=True, text=True, timeout=args.timeout)
-    if done.returncode != 0:
-        return {"arm": arm, "failed": done.stderr.strip()[-300:]}
-    result, y = json.loads(done.stdout), numpy.load(out)
-    y = torch.from_numpy(y) if dtype == "f32" else torch.from_numpy(y.view(numpy.int16).copy()).view(torch.bfloat16)
-    wrong = difference(y.reshape(-1, args.d)[:sum(lengths)].cuda(), want, slice(None))
-    if not wrong <= tolerance:
-        return {"arm": arm, "failed": f"off by {wrong}, allowed {tolerance}"}
-    return {"arm": arm, "code": result["code"]["kind"], "us": result["us"], "error": wrong, "scheduler": result["scheduler"]}
+def our_line(args, arm, lengths, work, want, tolerance):
+    def error_of(y):
+        return layers.difference(y.reshape(-1, args.d)[:sum(lengths)].cuda(), want)
+    return layers.our_line(args, arm, command_of(args, arm, lengths, work), work, error_of, tolerance)
 
 
 def measure(args, dtype, weights, profile, batch, work, lines):
@@ -154,9 +136,9 @@ def measure(args, dtype, weights, profile, batch, work, lines):
     line = {"bench": f"ragged_encoder/{dtype}_{profile}_B{batch}", "dtype": dtype, "profile": profile, "batch": batch, "rows": sum(lengths),
             "padded_rows": batch * max(lengths), "operations": operations}
     run, rows_of = padded(args, weights, x, lengths)
-    tolerance = 2 * difference(rows_of(run()), want, slice(None)) if dtype == "bf16" else 1e-3
+    tolerance = 2 * layers.difference(rows_of(run()), want) if dtype == "bf16" else 1e-3
     found = [(torch_line, (args, how, weights, x, lengths, want)) for how in args.torch]
-    found += [(our_line, (args, arm, lengths, work, dtype, want, tolerance)) for arm in args.arms]
+    found += [(our_line, (args, arm, lengths, work, want, tolerance)) for arm in args.arms]
     for make, arguments in found:
         try:
             lines.append({**line, **make(*arguments)})
@@ -164,7 +146,7 @@ def measure(args, dtype, weights, profile, batch, work, lines):
             lines.append({**line, "arm": arguments[1] if make is our_line else f"torch {arguments[1]}", "failed": str(error)[:300]})
         print(json.dumps(lines[-1]), flush=True)
     if args.trace:
-        print("\n".join(op_lines(command_of(args, "copilot", lengths, work), f"{line['bench']}", work, args.timeout)), flush=True)
+        print("\n".join(layers.op_lines(command_of(args, "copilot", lengths, work), f"{line['bench']}", work, args.timeout)), flush=True)
 
 
 def summary(lines):
