@@ -2,9 +2,9 @@
 #include "spec/ragged.hpp"
 
 #include <algorithm>
-#include <cassert>
 
 #include "ccks/ragged.hpp"
+#include "spec/reference.hpp"
 
 namespace ccks::spec {
 namespace {
@@ -28,9 +28,11 @@ const RaggedDim* ragged_of(const Program& program, std::string_view name) {
 
 std::optional<View> ragged_table(Builder& b, const std::string& name) {
   const std::size_t dot = name.find('.');
-  const RaggedDim* found = dot == std::string::npos ? nullptr : ragged_of(b.program, name);
-  const auto which = std::find(std::begin(kTableNames), std::end(kTableNames), std::string_view(name).substr(std::min(dot, name.size() - 1) + 1));
-  if (found == nullptr || which == std::end(kTableNames)) return std::nullopt;
+  if (dot == std::string::npos) return std::nullopt;
+  const RaggedDim* found = ragged_of(b.program, name);
+  if (found == nullptr) return std::nullopt;
+  const auto which = std::find(std::begin(kTableNames), std::end(kTableNames), std::string_view(name).substr(dot + 1));
+  if (which == std::end(kTableNames)) return std::nullopt;
   const auto table = static_cast<std::size_t>(which - std::begin(kTableNames));
   RaggedDim& r = b.program.ragged[static_cast<std::size_t>(found - b.program.ragged.data())];
   if (r.tables[table] == kNone) {

@@ -1,14 +1,11 @@
-// Ragged dims (RaggedDim): tables of the parser, and lengths for who gives none.
+// Ragged dims (RaggedDim): their tables, made where a program names them.
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "spec/builder.hpp"
-#include "spec/reference.hpp"
 
 namespace ccks::spec {
 
