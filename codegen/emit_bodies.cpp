@@ -111,6 +111,7 @@ class BodyList {
 
 Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline, BodyShapes shapes) {
   BodyList all;
+  all.bodies.scratch_bytes = image.scratch_bytes;
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
     const auto* custom = std::get_if<spec::CustomAttrs>(&program.ops[image.spec_ops[i]].attrs);

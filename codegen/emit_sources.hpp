@@ -36,6 +36,7 @@ struct Bodies {
     std::string custom;  // that struct
   };
   std::vector<Body> list;  // the same, one by one
+  std::uint32_t scratch_bytes = 0;  // of a worker
   std::size_t count = 0;
 };
 /// Files in the order of their names; the manifest lists the others.
@@ -45,6 +46,8 @@ Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, co
 /// body, and the switch between them. Only the switch belongs to this program; the others are the same wherever they occur. `queues`: the
 /// loop can take part in ready queues, which arm gpu_queue needs and no other.
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool queues = true);
+/// Whether weights of one of them may come through a ring (wire::kOpStreams): those of a product, in 16 bits, where scratch leaves room for one.
+bool may_stream(const Bodies& bodies);
 /// Every file name that any version of emit_sources may return.
 std::vector<std::string> generated_names();
 /// Version of the generator, "0.1.0".

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "ccks/wire/task.hpp"
+#include "ccks/worker/tile_hints.hpp"
 #include "codegen/emit_sources.hpp"
 #include "codegen/emit_text.hpp"
 
@@ -19,11 +20,11 @@ Result<std::string> filled(const char* name, const std::map<std::string, std::st
 /// Named by what it is, so that equal bodies of different programs are equal to the byte.
 std::string body_name(const Bodies::Body& body) { return "ccks_body_" + content_hash(body.type + "\n" + body.custom); }
 
-Result<GeneratedFile> body_unit(const Bodies::Body& body) {
+Result<GeneratedFile> body_unit(const Bodies::Body& body, const std::string& streams) {
   const std::string name = body_name(body);
   std::string custom;
   if (!body.custom.empty()) custom = std::string(template_text("custom_support.in")) + body.custom + "\n";
-  auto text = filled("unit_body.cu.in", {{"CUSTOM", custom}, {"TYPE", body.type}, {"NAME", name}});
+  auto text = filled("unit_body.cu.in", {{"CUSTOM", custom}, {"TYPE", body.type}, {"NAME", name}, {"STREAMS", streams}});
   if (!text) return text.status();
   return GeneratedFile{name + ".cu", std::move(*text)};
 }
@@ -37,12 +38,33 @@ bool inlines(const Bodies& bodies) {
          std::all_of(bodies.list.begin(), bodies.list.end(), [](const Bodies::Body& body) { return body.type.starts_with("ShapedOp<"); });
 }
 
-/// Whether weights of one of them may come through a ring (wire::kOpStreams): those of a product, in 16 bits.
+}  // namespace
+
 bool may_stream(const Bodies& bodies) {
+  if (bodies.scratch_bytes >= worker::kCudaGroupedScratchBytes) return false;
   return std::any_of(bodies.list.begin(), bodies.list.end(), [](const Bodies::Body& body) {
     const bool halves = body.type.find("Dtype::bf16") != std::string::npos || body.type.find("Dtype::f16") != std::string::npos;
     return halves && body.type.find("<OpCode::matmul,") != std::string::npos;
   });
+}
+
+namespace {
+
+/// Walks that bodies call (ccks/worker/linked_walks.hpp), for each dtype of those that may.
+Status add_walks(const Bodies& bodies, std::vector<GeneratedFile>& units) {
+  constexpr std::pair<const char*, const char*> kWalks[] = {{"products", "<OpCode::matmul,"}, {"attention", "<OpCode::attention,"}};
+  for (const auto& [name, kind] : kWalks) {
+    for (const std::string type : {"bf16", "f16"}) {
+      const bool wanted = std::any_of(bodies.list.begin(), bodies.list.end(), [&](const Bodies::Body& body) {
+        return body.type.find(kind) != std::string::npos && body.type.find("Dtype::" + type) != std::string::npos;
+      });
+      if (!wanted) continue;
+      auto unit = filled(fmt::format("unit_{}.cu.in", name).c_str(), {{"TYPE", type}});
+      if (!unit) return unit.status();
+      units.push_back({fmt::format("{}_{}.cu", name, type), std::move(*unit)});
+    }
+  }
+  return {};
 }
 
 Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const std::map<std::string, std::string>& loop) {
@@ -66,18 +88,19 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
   auto prefetch = filled("unit_prefetch.cu.in", {});
   if (!prefetch) return prefetch.status();
   std::vector<GeneratedFile> units = {{"worker.cu", std::move(*worker)}, {"prefetch.cu", std::move(*prefetch)}};
+  if (!may_stream(bodies)) CCKS_RETURN_IF_ERROR(add_walks(bodies, units));
   std::string declarations, cases;
   for (std::size_t i = 0; i < bodies.list.size(); ++i) {
     const std::string name = body_name(bodies.list[i]);
     declarations +=
-        fmt::format("extern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", name);
+        fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", name);
     cases += fmt::format("    case {}: return {}(lanes, frame, op, tile);\n", i, name);
-    auto unit = body_unit(bodies.list[i]);
+    auto unit = body_unit(bodies.list[i], loop.at("STREAMS"));
     if (!unit) return unit.status();
     units.push_back(std::move(*unit));
   }
   auto text = filled("unit_switch.cu.in", {{"DECLARATIONS", declarations},
-                                           {"CASES", cases},
+                                           {"CASES", cases}, {"STREAMS", loop.at("STREAMS")},
                                            {"BAD_OP", fmt::format("{}u", static_cast<unsigned>(wire::FaultCode::bad_op))}});
   if (!text) return text.status();
   units.push_back({"switch.cu", std::move(*text)});

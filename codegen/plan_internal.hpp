@@ -107,7 +107,7 @@ struct Planner {
   const spec::Program& program;
   PlanOptions options;
   std::vector<std::int64_t> typical = {};  // per symbol: its preset, else its upper bound
-  bool roomy = false;  // workers have scratch for stages of expert_matmul (worker/tile_hints.hpp)
+  std::uint32_t scratch_bytes = 0;  // of a worker
   std::vector<LoweredOp> ops = {};
   MemoryPlan memory = {};
   std::vector<Edge> edges = {};  // ascending by consumer

@@ -93,7 +93,7 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   const bool cuda = l.planner.options.device == "cuda";
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
-  q.roomy = l.planner.roomy;
+  q.roomy = l.planner.scratch_bytes >= worker::kCudaExpertScratchBytes;
   q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
   if (has_twin(l.op)) return twins_hint(q);
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
@@ -347,22 +347,25 @@ Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   return {};
 }
 
-/// Products of 16-bit floats that want more scratch than a block has anyway. Those of many rows only where the typical run has as many: a ring of
+/// Of a worker. Products of 16-bit floats want more than a block has anyway; those of many rows only where the typical run has as many: a ring of
 /// weights is that much smaller for it.
-bool wants_room(const Planner& planner) {
-  if (planner.options.device != "cuda") return false;
-  return std::any_of(planner.program.ops.begin(), planner.program.ops.end(), [&](const spec::Op& op) {
-    if (op.inputs.empty() || wire::dtype_bytes(planner.program.tensor(op.inputs[0].tensor).dtype) != 2) return false;
-    if (op.kind() == spec::OpKind::expert_matmul) return true;
+std::uint32_t wanted_scratch(const Planner& planner) {
+  if (planner.options.device != "cuda") return worker::kHostScratchBytes;
+  std::uint32_t bytes = worker::kCudaScratchBytes;
+  for (const spec::Op& op : planner.program.ops) {
+    if (op.inputs.empty() || wire::dtype_bytes(planner.program.tensor(op.inputs[0].tensor).dtype) != 2) continue;
+    if (op.kind() == spec::OpKind::expert_matmul) bytes = std::max(bytes, worker::kCudaExpertScratchBytes);
     const auto& dims = op.outputs[0].dims;
-    return op.kind() == spec::OpKind::matmul && planner.typical_value(dims[dims.size() - 2].extent) >= worker::kRoomyRows;
-  });
+    if (op.kind() == spec::OpKind::matmul && planner.typical_value(dims[dims.size() - 2].extent) >= worker::kRoomyRows)
+      bytes = std::max(bytes, worker::kCudaGroupedScratchBytes);
+  }
+  return bytes;
 }
 
 }  // namespace
 
 Status lower_ops(Planner& planner) {
-  planner.roomy = wants_room(planner);
+  planner.scratch_bytes = wanted_scratch(planner);
   if (planner.program.ops.size() >= wire::kMaxOps)
     return {ErrorCode::unsupported, fmt::format("the program has {} ops; at most {} are possible",
                                                 planner.program.ops.size(), wire::kMaxOps - 1)};

@@ -354,15 +354,21 @@ struct Operations {
     for (const spec::ViewDim& d : l.view(0).dims) n = n * d.extent;
     return n;
   }
+  /// That a row attends to, at most: of a ragged dim those of a sequence.
+  Expr positions(const spec::AttentionAttrs& a) const {
+    if (a.reach) {
+      for (const spec::RaggedDim& r : l.planner.program.ragged)
+        if (r.tables[spec::RaggedDim::reach] == l.op.inputs[3].tensor) return Expr(r.length.hi);
+    }
+    return l.dim_back(1, 1);
+  }
   Expr operator()(const spec::MapAttrs&) const { return code(0); }
   Expr operator()(const spec::ReduceAttrs&) const { return input(); }
   Expr operator()(const spec::SoftmaxAttrs&) const { return input() * 5; }
   Expr operator()(const spec::RmsnormAttrs&) const { return input() * 4; }
   Expr operator()(const spec::LayernormAttrs&) const { return input() * 7; }
   Expr operator()(const spec::MatmulAttrs& a) const { return code(l.dim_back(0, 0) * (a.twin ? 4 : 2)); }
-  Expr operator()(const spec::AttentionAttrs&) const {
-    return l.out.extent[1] * l.out.extent[2] * l.out.extent[3] * l.dim_back(1, 1) * 4;
-  }
+  Expr operator()(const spec::AttentionAttrs& a) const { return l.out.extent[1] * l.out.extent[2] * l.out.extent[3] * positions(a) * 4; }
   Expr operator()(const spec::RopeAttrs&) const { return outputs() * 3; }
   Expr operator()(const spec::Conv2dAttrs&) const { return code(l.dim(1, 1) * l.dim(1, 2) * l.dim(1, 3) * 2); }
   Expr operator()(const spec::ExpertMatmulAttrs&) const { return code(l.dim(1, 1) * 2); }

@@ -267,9 +267,7 @@ Status TableWriter::write_totals() {
   image_.unplanned_arena_bytes = m.unplanned_arena_bytes;
   image_.weight_bytes = m.weight_bytes;
   image_.state_bytes = m.state_bytes;
-  image_.scratch_bytes = planner_.options.device != "cuda" ? worker::kHostScratchBytes
-                         : planner_.roomy                  ? worker::kCudaExpertScratchBytes
-                                                           : worker::kCudaScratchBytes;
+  image_.scratch_bytes = planner_.scratch_bytes;
   std::uint64_t tasks = 0;
   for (const LoweredOp& op : planner_.ops) {
     std::uint64_t tiles = 1;

@@ -1,7 +1,7 @@
 // What can be said of an op once, where its frame is made, so that no worker has to find it out tile by tile: a body on a GPU
 // takes some five cycles for each instruction before its first load.
 //
-// mark_shape   sets kOpFlat, kOpVectors and kOpStreams, and the dims that go with them
+// mark_shape   sets kOpFlat, kOpVectors, kOpStreams and kOpGroups, and the dims that go with them
 #pragma once
 
 #include "ccks/wire/frame.hpp"
@@ -13,6 +13,9 @@ inline constexpr i32 kMarkedLanes = 256;  // of the workers that look at marks
 inline constexpr u32 kCoordinateDim = 6;  // of a kOpVectors op: where a tile's coordinates stand in its number
 inline constexpr i32 kStreamedDepth = 512;     // k of a kOpStreams op, at least: a copy is a run along k, and short runs cost as much
 inline constexpr i32 kStreamedResults = 1024;  // of a tile of one, at most: eight warps keep sums of each in 32 KiB
+
+// Of a tile of a kOpGroups matmul: rows and columns at most, and of both at least.
+inline constexpr i32 kGroupedTile = 128, kGroupedColumns = 256, kGroupedLeast = 65;
 
 /// Bodies of a kOpVectors matmul, dims[0].
 enum class ProductBody : i32 {
@@ -30,6 +33,8 @@ enum class ProductBody : i32 {
 inline constexpr u32 kRowDim = 6;  // of a rope with a table, and of an argmax that tiles share out
 /// Queries of a kv head that a body for a decode step takes at a time.
 inline constexpr u32 kStepQueries = 8;
+/// Queries of a kv head up to which other bodies take a tile of attention whose rows have no limits (worker/tile_hints.hpp).
+inline constexpr i32 kFewQueries = 32;
 /// Of a context whose positions tiles share out (worker/attention_split.hpp): a part has at least kLeastPart, where there are more, since
 /// bringing parts together takes as long as a few hundred; parts begin at multiples of kPartStep.
 inline constexpr u32 kLeastPart = 128, kPartStep = 32;
@@ -192,6 +197,28 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   return true;
 }
 
+/// Whether 16-bit floats lie along `axis` in packets of 16 bytes that begin at multiples of 16, and lines less than 2^24 bytes from one another.
+CCKS_HD constexpr bool in_lines(const OperandParams& o, int axis) {
+  for (int i = 0; i < 4; ++i) {
+    if (o.dim[i] <= 0 || o.stride[i] < 0) return false;
+    if (i == axis ? o.stride[i] != 1 : o.dim[i] > 1 && o.stride[i] % 8 != 0) return false;
+  }
+  return o.offset % 16 == 0 && o.stride[axis == 3 ? 2 : 3] < (i64{1} << 23);
+}
+CCKS_HD constexpr bool product_in_groups(const OpParams& op, const OperandParams* operands) {
+  const OperandParams &a = operands[0], &b = operands[1], &out = operands[op.input_count];
+  const bool halves = a.dtype == static_cast<u8>(Dtype::bf16) || a.dtype == static_cast<u8>(Dtype::f16);
+  if (!halves || a.dtype != b.dtype || op.dims[kNormDim] != 0 || op.dims[kRopeDim] != 0 || op.dims[kTwinDim] != 0) return false;
+  if (least(op.tile[0], out.dim[0]) != 1 || least(op.tile[1], out.dim[1]) != 1) return false;
+  for (int i = 2; i < 4; ++i) {
+    if (op.tile[i] > (i == 2 ? kGroupedTile : kGroupedColumns) || least(op.tile[i], out.dim[i]) < kGroupedLeast) return false;
+  }
+  for (u32 i = 2; i < op.input_count; ++i) {
+    if (!in_vectors_or_still(operands[i])) return false;
+  }
+  return a.dim[3] % 8 == 0 && in_lines(a, 3) && in_lines(b, 2) && out.dim[3] % 4 == 0 && op.tile[3] % 4 == 0 && in_vectors(out, 3);
+}
+
 /// Where the coordinates of a tile stand in its number: a byte for each of the axes 3, 2, 1 says how many bits are its. The
 /// outermost axis that is cut takes all that are left. -1: an axis within it is not a power of two.
 CCKS_HD constexpr i32 coordinate_bits(const OpParams& op) {
@@ -263,6 +290,23 @@ CCKS_HD constexpr void mark_attention(OpParams& op, const OperandParams* operand
   op.dims[7] = inverse_of(count);
 }
 
+/// kOpGroups: heads of 64 or 128 dims, and tiles of whole heads, of one batch.
+CCKS_HD constexpr bool attention_in_groups(const OpParams& op, const OperandParams* operands) {
+  const OperandParams &q = operands[0], &k = operands[1], &v = operands[2], &out = operands[op.input_count];
+  const i32 heads = op.dims[0], kv_heads = op.dims[1];
+  if (op.output_count != 1 || op.dims[3] > 1 || heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || q.dim[3] % heads != 0) return false;
+  const i32 head_dim = q.dim[3] / heads;
+  const bool halves = q.dtype == static_cast<u8>(Dtype::bf16) || q.dtype == static_cast<u8>(Dtype::f16);
+  if (!halves || (head_dim != 64 && head_dim != 128) || op.tile[3] % head_dim != 0) return false;
+  if (k.dtype != q.dtype || v.dtype != q.dtype || out.dtype != q.dtype) return false;
+  if (!in_lines(q, 3) || !in_lines(k, 3) || !in_lines(v, 3) || !in_lines(out, 3)) return false;
+  if (out.dim[0] != 1 || least(op.tile[1], out.dim[1]) != 1) return false;
+  if (op.input_count == 3) return least(op.tile[2], out.dim[2]) * (heads / kv_heads) > kFewQueries;
+  const OperandParams& limits = operands[3];
+  return limits.dtype == static_cast<u8>(Dtype::i32) && limits.dim[2] == q.dim[2] && limits.stride[2] >= 0 && limits.stride[2] < (1 << 16) &&
+         limits.stride[3] >= 0 && limits.stride[3] < (1 << 16) && limits.dim[0] == 1 && limits.dim[1] == 1;
+}
+
 CCKS_HD constexpr bool is_row(const OperandParams& o) {
   return o.dim[0] == 1 && o.dim[1] == 1 && o.dim[2] == 1 && o.dim[3] > 0 && (o.stride[3] == 1 || o.dim[3] == 1) && o.dim[3] < (1 << 28);
 }
@@ -286,11 +330,13 @@ CCKS_HD constexpr void mark_argmax(OpParams& op, const OperandParams* operands) 
 CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   const OpCode kind = static_cast<OpCode>(op.kind);
   if (kind == OpCode::attention && op.input_count == 3) detail::mark_attention(op, operands);
+  if (kind == OpCode::attention && detail::attention_in_groups(op, operands)) op.flags |= kOpGroups;
   if (kind == OpCode::rope && op.dims[2] == 2) detail::mark_rope(op, operands);
   if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) detail::mark_argmax(op, operands);
   const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||
                      kind == OpCode::layernorm;
   if (!known || op.output_count != 1 || op.input_count == 0) return;
+  if (kind == OpCode::matmul && detail::product_in_groups(op, operands)) op.flags |= kOpGroups;
   if (kind == OpCode::map) detail::mark_flat(op, operands);
   detail::mark_vectors(op, operands);
 }

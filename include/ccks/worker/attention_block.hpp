@@ -12,12 +12,25 @@
 #pragma once
 
 #include "ccks/worker/expert_warps.hpp"
+#include "ccks/worker/linked_walks.hpp"
 #include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-template <u32 kDims, Dtype D, class Lanes, class Task>
+/// Up to sixteen rows a warp, and heads [head, head_end) of them. q and out: of the first row, k and v: of the first position, all of head 0. Rows attend to positions
+/// below `reach`, row i to i * reach_step more, or, where there are limits, to those of [begin, end) that are.
+struct AttentionRows {
+  const u8 *q, *k, *v;
+  u8* out;
+  const u8* limits;  // null: none
+  u32 q_row, k_row, v_row, out_row, limits_row, limits_column;  // bytes from one to the next
+  u32 rows = 0, context = 0, head = 0, head_end = 0, group = 1;
+  i32 reach = 0, reach_step = 0;
+  float scale = 1;
+};
+
+template <u32 kDims, Dtype D, class Lanes>
 class BlockAttention {
  public:
   static constexpr u32 kWarp = Lanes::kWarp, kWarps = Lanes::kLanes / kWarp, kRows = 16 * kWarps;
@@ -26,25 +39,16 @@ class BlockAttention {
   static constexpr u32 kHalfBytes = kBlock * kRowBytes;                // keys, then values
   static constexpr u32 kStages = 2, kTableBytes = kRows * 8;           // [begin, end) of each row
   static constexpr u32 kSteps = kDims / 16, kGroups = kBlock / 8, kHalves = kDims / 64;
-  static constexpr i32 kHead = static_cast<i32>(kDims);
   static constexpr float kLog2E = 1.44269504088896340736f;
   static_assert(kTableBytes + kStages * 2 * kHalfBytes <= kMinScratchBytes && Lanes::kLanes % kPackets == 0);
 
-  CCKS_INLINE BlockAttention(Lanes& lanes, const Task& task)
-      : lanes_(lanes), t_(task), key_row_(static_cast<u32>(task.k.stride[2]) * 2), value_row_(static_cast<u32>(task.v.stride[2]) * 2),
-        scale_(task.scale * kLog2E), warp_(lanes.lane() / kWarp), g_(lanes.lane() % kWarp / 4), c_(lanes.lane() % 4) {}
+  CCKS_INLINE BlockAttention(Lanes& lanes, const AttentionRows& of)
+      : lanes_(lanes), t_(of), scale_(of.scale * kLog2E), warp_(lanes.lane() / kWarp), g_(lanes.lane() % kWarp / 4), c_(lanes.lane() % 4) {}
 
   CCKS_INLINE void run() {
-    const i32 first = t_.box.lo[3] / kHead, end = first + t_.box.size[3] / kHead;
+    find_limits();
     CCKS_NO_UNROLL
-    for (i32 row = 0; row < t_.box.size[2]; row += static_cast<i32>(kRows)) {
-      find_limits(row);
-      CCKS_NO_UNROLL
-      for (i32 c1 = t_.box.lo[1]; c1 < t_.box.lo[1] + t_.box.size[1]; ++c1) {
-        CCKS_NO_UNROLL
-        for (i32 head = first; head < end; ++head) attend(c1, row, head);
-      }
-    }
+    for (u32 head = t_.head; head < t_.head_end; ++head) attend(head);
   }
 
  private:
@@ -60,25 +64,32 @@ class BlockAttention {
   CCKS_INLINE static constexpr u32 key_place(u32 position, u32 packet) { return position * kRowBytes + (packet ^ ((position & 1) * 4)) * 16; }
   CCKS_INLINE static constexpr u32 value_place(u32 position, u32 packet) { return position * kRowBytes + (packet ^ ((position >> 1 & 3) * 2)) * 16; }
 
-  /// Of the rows from `row` of the tile on, in scratch, and of all of them together.
-  CCKS_INLINE void find_limits(i32 row) {
-    lanes_.sync();  // scratch is read to the end
+  /// Of each row, in scratch, and of all of them together.
+  CCKS_INLINE void find_limits() {
     u32 begin = 0xffffffffu, end = 0;
     if (lanes_.lane() < kRows) {
-      const i32 at = row + static_cast<i32>(lanes_.lane());
-      const bool there = at < t_.box.size[2];
-      const u32 from = there ? t_.first(t_.box.lo[2] + at) : 0, to = there ? t_.seen(t_.box.lo[2] + at) : 0;
-      table()[lanes_.lane()] = {from, most(from, to)};
+      const u32 row = lanes_.lane();
+      u32 from = 0, to = 0;
+      if (row < t_.rows) {
+        to = static_cast<u32>(most(0, least(static_cast<i32>(t_.context), t_.reach + static_cast<i32>(row) * t_.reach_step)));
+        if (t_.limits != nullptr) {
+          const u8* own = t_.limits + row * u64{t_.limits_row};
+          from = static_cast<u32>(most(0, *reinterpret_cast<const i32*>(own)));
+          to = least(to, static_cast<u32>(most(0, *reinterpret_cast<const i32*>(own + t_.limits_column))));
+        }
+      }
+      table()[row] = {from, most(from, to)};
       if (from < to) begin = from, end = to;
     }
     begin_ = ~static_cast<u32>(lanes_.max(static_cast<i64>(~begin)));  // barriers, too
     end_ = static_cast<u32>(lanes_.max(static_cast<i64>(end)));
   }
 
-  CCKS_INLINE void attend(i32 c1, i32 row, i32 head) {
-    const i32 column = head * kHead, kv = head / t_.group * kHead;
+  CCKS_INLINE void attend(u32 head) {
+    const u32 column = head * kRowBytes;
+    const u64 kv = u64{head / t_.group} * kRowBytes;
     const u32 blocks = begin_ < end_ ? ceil_div(end_ - begin_, kBlock) : 0;
-    const u8 *keys = t_.k.at(0, c1, 0, kv), *values = t_.v.at(0, c1, 0, kv);
+    const u8 *keys = t_.k + kv, *values = t_.v + kv;
     Sums s;
     CCKS_UNROLL
     for (u32 r = 0; r < 2; ++r) s.top[r] = -f_infinity(), s.sum[r] = 0;
@@ -89,10 +100,10 @@ class BlockAttention {
     u32 query[2][kSteps * 2];
     CCKS_UNROLL
     for (u32 r = 0; r < 2; ++r) {
-      const i32 own = t_.box.lo[2] + least(row + static_cast<i32>(warp_ * 16 + g_ + r * 8), t_.box.size[2] - 1);
+      const u8* own = t_.q + u64{least(warp_ * 16 + g_ + r * 8, t_.rows - 1)} * t_.q_row + column;
       CCKS_UNROLL
       for (u32 p = 0; p < kPackets / 4; ++p) {
-        const Sixteen q = *reinterpret_cast<const Sixteen*>(t_.q.at(0, c1, own, column + static_cast<i32>((p * 4 + c_) * 8)));
+        const Sixteen q = *reinterpret_cast<const Sixteen*>(own + (p * 4 + c_) * 16);
         CCKS_UNROLL
         for (u32 w = 0; w < 4; ++w) query[r][p * 4 + w] = q.word[w];
       }
@@ -108,7 +119,7 @@ class BlockAttention {
       take(s, query, begin_ + i * kBlock, stage(i), front);
     }
     lanes_.template await_copies<0>();
-    put(s, c1, row, column);
+    put(s, column);
   }
 
   /// Block `i` of the positions, zeros behind the last.
@@ -122,8 +133,8 @@ class BlockAttention {
         const u32 position = first + p * kAtOnce, at = from + position;
         const bool there = at < end_;
         const u64 row = there ? at : from;
-        lanes_.copy_sixteen(to + key_place(position, packet), keys + row * key_row_ + packet * 16, there);
-        lanes_.copy_sixteen(to + kHalfBytes + value_place(position, packet), values + row * value_row_ + packet * 16, there);
+        lanes_.copy_sixteen(to + key_place(position, packet), keys + row * t_.k_row + packet * 16, there);
+        lanes_.copy_sixteen(to + kHalfBytes + value_place(position, packet), values + row * t_.v_row + packet * 16, there);
       }
     }
     lanes_.commit_copies();
@@ -264,15 +275,16 @@ class BlockAttention {
   }
 
   /// Dim 8 * (2c + e) + i of a half of row g, and of row g + 8.
-  CCKS_INLINE void put(const Sums& s, i32 c1, i32 row, i32 column) {
+  CCKS_INLINE void put(const Sums& s, u32 column) {
     CCKS_UNROLL
     for (u32 r = 0; r < 2; ++r) {
       float sum = s.sum[r];
       sum += lanes_.shuffle_xor(sum, 1);
       sum += lanes_.shuffle_xor(sum, 2);
       const float inverse = sum == 0 ? 0.0f : 1.0f / sum;
-      const i32 own = row + static_cast<i32>(warp_ * 16 + g_ + r * 8);
-      if (own >= t_.box.size[2]) continue;
+      const u32 own = warp_ * 16 + g_ + r * 8;
+      if (own >= t_.rows) continue;
+      u8* const to = t_.out + u64{own} * t_.out_row + column;
       CCKS_UNROLL
       for (u32 h = 0; h < kHalves; ++h) {
         CCKS_UNROLL
@@ -281,43 +293,82 @@ class BlockAttention {
           CCKS_UNROLL
           for (u32 w = 0; w < 4; ++w)
             packet.word[w] = lanes_.template pair<D>(s.value[h][2 * w][2 * r + e] * inverse, s.value[h][2 * w + 1][2 * r + e] * inverse);
-          *reinterpret_cast<Sixteen*>(t_.out.at(0, c1, t_.box.lo[2] + own, column + static_cast<i32>(h * 64 + (2 * c_ + e) * 8))) = packet;
+          *reinterpret_cast<Sixteen*>(to + (h * 64 + (2 * c_ + e) * 8) * 2) = packet;
         }
       }
     }
   }
 
   Lanes& lanes_;
-  const Task& t_;  // lies in memory: what every block wants of it is kept here
-  u32 key_row_, value_row_;  // bytes
+  const AttentionRows t_;
   float scale_;
   u32 warp_, g_, c_, begin_ = 0, end_ = 0;
 };
 
-template <u32 kDims, Dtype D, class Lanes, class Task>
-CCKS_OUTLINE void run_block_attention(Lanes& lanes, const Task& task) {
-  BlockAttention<kDims, D, Lanes, Task>(lanes, task).run();
+template <u32 kDims, Dtype D, class Lanes>
+CCKS_OUTLINE void walk_attention(Lanes& lanes, const AttentionRows& of) {
+  BlockAttention<kDims, D, Lanes>(lanes, of).run();
 }
-
+template <u32 kDims, Dtype D, class Lanes>
+CCKS_INLINE void run_block_attention(Lanes& lanes, const AttentionRows& of) {
+#if CCKS_LINKED_WALKS
+  constexpr auto kWalk = D == Dtype::bf16 ? (kDims == 64 ? ccks_walk_attention_64_bf16 : ccks_walk_attention_128_bf16)
+                                          : (kDims == 64 ? ccks_walk_attention_64_f16 : ccks_walk_attention_128_f16);
+  kWalk(of.q, of.k, of.v, of.out, of.limits, of.q_row, of.k_row, of.v_row, of.out_row, of.limits_row, of.limits_column, of.rows, of.context, of.head, of.head_end,
+        of.group, of.reach, of.reach_step, of.scale);
+#else
+  walk_attention<kDims, D>(lanes, of);
+#endif
+}
 /// Whether four types are one that is known when the body is compiled, of two bytes.
 template <class Q, class K, class V, class Out>
 inline constexpr bool kBlockTypes = false;
 template <Dtype D>
 inline constexpr bool kBlockTypes<Fixed<D>, Fixed<D>, Fixed<D>, Fixed<D>> = D == Dtype::bf16 || D == Dtype::f16;
 
-/// False: nothing is done.
-template <class Lanes, class Task>
-CCKS_INLINE bool block_attention(Lanes& lanes, const Task& task) {
-  using Q = decltype(task.q.type);
-  if constexpr (CopyLanes<Lanes> && kBlockTypes<Q, decltype(task.k.type), decltype(task.v.type), decltype(task.out.type)>) {
-    constexpr Dtype kType = Q::get();
-    if (task.part.count > 1 || (task.head_dim != 64 && task.head_dim != 128) || task.box.size[0] != 1 || task.out.dim[0] != 1) return false;
-    if (!in_eights(task.q) || !in_eights(task.k) || !in_eights(task.v) || !in_eights(task.out)) return false;
-    if (task.k.stride[2] < 0 || task.v.stride[2] < 0 || (task.k.stride[2] | task.v.stride[2]) >> 30 != 0) return false;  // bytes of a row in 32 bits
-    if (task.head_dim == 64)
-      run_block_attention<64, kType>(lanes, task);
-    else
-      run_block_attention<128, kType>(lanes, task);
+/// A tile of a kOpGroups op; kOut: the operand that is the output, 4 where rows have limits. False: nothing is done.
+template <u32 kOut, class Lanes, class Types>
+CCKS_INLINE bool grouped_attention(Lanes& lanes, const Call& call, u32 tile) {
+  using Q = TypeOf<0, Types>;
+  if constexpr (CopyLanes<Lanes> && kBlockTypes<Q, TypeOf<1, Types>, TypeOf<2, Types>, TypeOf<kOut, Types>>) {
+    const OpParams& op = call.op;
+    if ((op.flags & wire::kOpGroups) == 0) return false;
+    const OperandParams &q = call.operands[0], &k = call.operands[1], &v = call.operands[2], &out = call.operands[kOut];
+    i32 c[4];
+    tile_coordinates(op, tile, c);
+    const i32 row = c[2] * op.tile[2], column = c[3] * op.tile[3];
+    const auto at = [&](const OperandParams& o, i32 first) { return operand_base(call.frame, o) + (c[1] * o.stride[1] + first * o.stride[2]) * 2; };
+    const auto bytes = [](const OperandParams& o) { return static_cast<u32>(o.stride[2]) * 2; };
+    const u32 heads = static_cast<u32>(op.dims[0]), dims = static_cast<u32>(q.dim[3]) / heads, head = static_cast<u32>(column) / dims;
+    AttentionRows of{at(q, row), at(k, 0), at(v, 0), at(out, row), nullptr, bytes(q), bytes(k), bytes(v), bytes(out), 0, 0};
+    of.context = static_cast<u32>(k.dim[2]);
+    of.head = head;
+    of.head_end = head + static_cast<u32>(least(op.tile[3], out.dim[3] - column)) / dims;
+    of.group = heads / static_cast<u32>(op.dims[1]);
+    of.reach = op.dims[2] != 0 ? row + 1 + k.dim[2] - q.dim[2] : k.dim[2];
+    of.reach_step = op.dims[2] != 0 ? 1 : 0;
+    of.scale = op.scalars[0];
+    if constexpr (kOut == 4) {
+      const OperandParams& limits = call.operands[3];
+      of.limits = operand_base(call.frame, limits) + row * limits.stride[2] * static_cast<i64>(sizeof(i32));
+      of.limits_row = static_cast<u32>(limits.stride[2]) * static_cast<u32>(sizeof(i32));
+      of.limits_column = static_cast<u32>(limits.stride[3]) * static_cast<u32>(sizeof(i32));
+    }
+    constexpr u32 kRows = Lanes::kLanes / Lanes::kWarp * 16;
+    CCKS_NO_UNROLL
+    for (u32 left = static_cast<u32>(least(op.tile[2], out.dim[2] - row));;) {
+      of.rows = least(left, kRows);
+      if (dims == 64)
+        run_block_attention<64, Q::kDtype>(lanes, of);
+      else
+        run_block_attention<128, Q::kDtype>(lanes, of);
+      left -= of.rows;
+      if (left == 0) break;
+      of.q += u64{kRows} * of.q_row;
+      of.out += u64{kRows} * of.out_row;
+      if (of.limits != nullptr) of.limits += u64{kRows} * of.limits_row;
+      of.reach += static_cast<i32>(kRows) * of.reach_step;
+    }
     return true;
   }
   return false;

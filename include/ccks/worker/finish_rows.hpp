@@ -1,6 +1,6 @@
-// The end of a product whose sums lie in scratch: a lane has four columns of every so many rows. Where an operand of the epilogue lies is found out once for
-// all of them, and those of the next row are on their way while this one is finished: a row at a time, each with its addresses from the frame and a wait for
-// memory, took longer than the product.
+// The end of a product whose sums lie in scratch: a lane has four columns of every so many rows, four of them at a time. Where an operand of the epilogue lies is
+// found out once for all rows, and those of the next four are on their way while these are finished: a row at a time, each with its addresses from the frame and a wait
+// for memory, took longer than the product.
 #pragma once
 
 #include "ccks/worker/typed_expr.hpp"
@@ -15,10 +15,52 @@ inline constexpr u32 kEpilogueFirst = 0;
 template <u32 kFirst, class... Is>
 inline constexpr u32 kEpilogueFirst<BoundCode<kFirst, Is...>> = kFirst;
 
+/// Rows that a lane finishes side by side.
+inline constexpr u32 kRowsAtOnce = 4;
+
+/// Four elements of an operand in each of some rows, as they lie in memory: what is loaded is not looked at before its rows' turn.
+template <u32 kIndex, class Types>
+struct RowsOf {
+  using Type = TypeOf<kIndex, Types>;
+  RawFour<Type> row[kRowsAtOnce];
+
+  /// four: else one for all.
+  CCKS_INLINE void load(u32 i, const u8* from, bool four) {
+    using Stored = Storage<Type::kDtype>;
+    if (four) return row[i].load(Type{}, from);
+    const Stored one = *reinterpret_cast<const Stored*>(from);
+    if constexpr (sizeof(Stored) == 8) {
+      const u64 bits = bit_cast<u64>(one);
+      row[i].raw.word[0] = static_cast<u32>(bits), row[i].raw.word[1] = static_cast<u32>(bits >> 32);
+    } else if constexpr (sizeof(Stored) == 4) {
+      row[i].raw.word[0] = bit_cast<u32>(one);
+    } else if constexpr (sizeof(Stored) == 2) {
+      row[i].raw.word[0] = bit_cast<u16>(one);
+    } else {
+      row[i].raw.word[0] = bit_cast<u8>(one);
+    }
+  }
+  CCKS_INLINE void unpack(u32 i, bool four, float (&to)[kVector]) const {
+    row[i].unpack(to);
+    if (four) return;
+    CCKS_UNROLL
+    for (u32 q = 1; q < kVector; ++q) to[q] = to[0];
+  }
+};
+template <u32 kFirst, class Types, u32 kLeft>
+struct RowsOfAll {};
+template <u32 kFirst, class Types, u32 kLeft>
+  requires(kLeft > 0)
+struct RowsOfAll<kFirst, Types, kLeft> {
+  RowsOf<kFirst, Types> own;
+  RowsOfAll<kFirst + 1, Types, kLeft - 1> others;
+};
+
 template <u32 kFirst, class Types>
 class RowOperands {
  public:
   static constexpr u32 kCount = kFirst == 0 || kTwins<Types> || Types::kCount <= kFirst + 1 ? 0 : Types::kCount - kFirst - 1;
+  using Rows = RowsOfAll<kFirst, Types, kCount>;
   struct Values {
     float v[kCount == 0 ? 1 : kCount][kVector] = {};
   };
@@ -27,9 +69,11 @@ class RowOperands {
   CCKS_INLINE RowOperands(const Call& call, const Types& types, const i32 (&c)[4]) { find<0>(call, types, c); }
   /// Whether all lie in vectors, or are the same for all columns.
   CCKS_INLINE bool fits() const { return fits_; }
-  CCKS_INLINE Values load(const Types& types, u32 row) const {
+  /// Asks for rows row, row + step, ... below m, if `first` also for what all rows have alike.
+  CCKS_INLINE void load(Rows& rows, u32 row, u32 step, u32 m, bool first) const { load_each<0>(rows, row, step, m, first); }
+  CCKS_INLINE Values values(const Rows& rows, u32 i) const {
     Values values;
-    load_each<0>(types, row, values);
+    values_of<0>(rows, i, values);
     return values;
   }
 
@@ -55,19 +99,22 @@ class RowOperands {
       find<kIndex + 1>(call, types, c);
     }
   }
-  template <u32 kIndex>
-  CCKS_INLINE void load_each(const Types& types, u32 row, Values& values) const {
+  template <u32 kIndex, class Own>
+  CCKS_INLINE void load_each(Own& rows, u32 row, u32 step, u32 m, bool first) const {
     if constexpr (kIndex < kCount) {
-      const auto type = types.template type<kFirst + kIndex>();
-      const u8* from = operands_[kIndex].at + row * operands_[kIndex].row_bytes;
-      if (operands_[kIndex].moves) {
-        load_four(type, from, values.v[kIndex]);
-      } else {
-        load_value(type, from, values.v[kIndex]);
+      const Operand& o = operands_[kIndex];
+      if (first || o.row_bytes != 0) {
         CCKS_UNROLL
-        for (u32 i = 1; i < kVector; ++i) values.v[kIndex][i] = values.v[kIndex][0];
+        for (u32 r = 0; r < kRowsAtOnce; ++r) rows.own.load(r, o.at + least(row + r * step, m - 1) * o.row_bytes, o.moves);
       }
-      load_each<kIndex + 1>(types, row, values);
+      load_each<kIndex + 1>(rows.others, row, step, m, first);
+    }
+  }
+  template <u32 kIndex, class Own>
+  CCKS_INLINE void values_of(const Own& rows, u32 i, Values& values) const {
+    if constexpr (kIndex < kCount) {
+      rows.own.unpack(i, operands_[kIndex].moves, values.v[kIndex]);
+      values_of<kIndex + 1>(rows.others, i, values);
     }
   }
 
@@ -94,42 +141,55 @@ struct RowArguments {
   }
 };
 
-/// Finishes rows row, row + step, ... below m of a product, columns [column, column + 4): sums(i, to) gives those of row i. False, and nothing is done,
-/// where code or types are read from the frame, or where those columns do not lie in vectors.
+/// Finishes rows row, row + step, ... below m of a product, four columns from element c of the output on, which lies at `to`: sums(i, acc) gives those of
+/// row i. Columns and operands lie in vectors.
+template <class Types, class Expr, class Out, class Sums>
+CCKS_INLINE void finish_fitting_rows(const RowOperands<kEpilogueFirst<Expr>, Types>& operands, const Arguments<Types>& args, const Expr& expr, Out type, const i32 (&c)[4],
+                                     u8* to, i64 row_bytes, u32 row, u32 step, u32 m, const Sums& sums) {
+  using Operands = RowOperands<kEpilogueFirst<Expr>, Types>;
+  if (row >= m) return;
+  const auto finish = [&](u32 i, bool there, const typename Operands::Values& values) {
+    float acc[kVector];
+    sums(i, acc);
+    u8* const at = to + i * row_bytes;
+    if (expr.identity()) {
+      if (there) store_four(type, at, static_cast<const float*>(acc));
+      return;
+    }
+    const Place place{{c[0], c[1], c[2] + static_cast<i32>(i), c[3]}, kVector};
+    Machine<kVector> machine(kVector);
+    expr.run(machine, RowArguments<Types, typename Operands::Values>{{Arguments<Types>{args.call, args.types, acc, args.first}}, values}, place);
+    if (!there) return;
+    if (expr.result_is_int())
+      store_four(type, at, static_cast<const i64*>(machine.ints(expr.result())));
+    else
+      store_four(type, at, static_cast<const float*>(machine.floats(expr.result())));
+  };
+  typename Operands::Rows next;
+  operands.load(next, row, step, m, true);
+  CCKS_NO_UNROLL
+  for (u32 i = row; i < m; i += kRowsAtOnce * step) {
+    const typename Operands::Rows rows = next;
+    if (i + kRowsAtOnce * step < m) operands.load(next, i + kRowsAtOnce * step, step, m, false);
+    CCKS_UNROLL
+    for (u32 r = 0; r < kRowsAtOnce; ++r) finish(least(i + r * step, m - 1), i + r * step < m, operands.values(rows, r));
+  }
+}
+
+/// The same of a problem, from `column` on. False, and nothing is done, where code or types are read from the frame, or where those columns do not lie in vectors.
 template <class Problem, class Types, class Expr, class Sums>
 CCKS_INLINE bool finish_rows(const Problem& p, const Arguments<Types>& args, const Expr& expr, u32 row, u32 step, u32 m, u32 column, const Sums& sums) {
   constexpr u32 kFirst = kEpilogueFirst<Expr>;
   if constexpr (kFirst == 0 || kTwins<Types> || Types::kCount == 0) {
     return false;
   } else {
-    using Operands = RowOperands<kFirst, Types>;
     const i32 c[4] = {p.c[0], p.c[1], p.c[2], p.c[3] + static_cast<i32>(column)};
-    const Operands operands(args.call, args.types, c);
+    const RowOperands<kFirst, Types> operands(args.call, args.types, c);
     u8* const to = p.out.at(c);
     const u32 bytes = bytes_of(p.out.type);
     const i64 row_bytes = p.out.stride[2] * bytes;
     if (!operands.fits() || p.out.stride[3] != 1 || !vector_aligned(to, bytes) || row_bytes % vector_alignment(bytes) != 0) return false;
-    if (row >= m) return true;
-    typename Operands::Values next = operands.load(args.types, row);
-    CCKS_NO_UNROLL
-    for (u32 i = row; i < m; i += step) {
-      const typename Operands::Values values = next;
-      if (i + step < m) next = operands.load(args.types, i + step);
-      float acc[kVector];
-      sums(i, acc);
-      u8* const at = to + i * row_bytes;
-      if (expr.identity()) {
-        store_four(p.out.type, at, static_cast<const float*>(acc));
-        continue;
-      }
-      const Place place{{c[0], c[1], c[2] + static_cast<i32>(i), c[3]}, kVector};
-      Machine<kVector> machine(kVector);
-      expr.run(machine, RowArguments<Types, typename Operands::Values>{{Arguments<Types>{args.call, args.types, acc, args.first}}, values}, place);
-      if (expr.result_is_int())
-        store_four(p.out.type, at, static_cast<const i64*>(machine.ints(expr.result())));
-      else
-        store_four(p.out.type, at, static_cast<const float*>(machine.floats(expr.result())));
-    }
+    finish_fitting_rows(operands, args, expr, p.out.type, c, to, row_bytes, row, step, m, sums);
     return true;
   }
 }

@@ -18,6 +18,21 @@
 #define CCKS_HOST_BODIES 0  // one-lane bodies use vector extensions that device compilers do not know
 #define CCKS_INLINE __host__ __device__ __forceinline__
 #define CCKS_OUTLINE inline __host__ __device__ __noinline__
+// 0: none of a program's weights come through a ring, and its worker is made without: a tenth of the loop's code, and a call of each
+// product of a fixed shape.
+#if !defined(CCKS_WORKER_STREAMS)
+#define CCKS_WORKER_STREAMS 1
+#endif
+// How many registers a linked function leaves as they were for its caller, in front of it and of its declarations (not of templates: CUDA 13.0 forgets it where
+// such a function is used before it is defined). By the usual convention it is more than eighty: a function of many registers then begins and ends with storing
+// and loading 250 to 700 bytes a lane. Functions that call each other have different numbers, since that is where return addresses go; who has 128 sums in
+// registers beside each other has room for no more than eight.
+#if __CUDACC_VER_MAJOR__ >= 13
+#define CCKS_KEEPS(registers) CCKS_PRAGMA(nv_abi preserve_n_data(registers))
+#define CCKS_PRAGMA(text) _Pragma(#text)
+#else
+#define CCKS_KEEPS(registers)
+#endif
 #define CCKS_IVDEP
 #define CCKS_UNROLL _Pragma("unroll")  // rows of registers need indices known when compiled
 #define CCKS_NO_UNROLL _Pragma("unroll 1")  // long bodies: several turns at once want more registers than there are
@@ -52,6 +67,24 @@ using wire::u16;
 using wire::u32;
 using wire::u64;
 using wire::u8;
+
+#if defined(__CUDACC__)
+/// e^v and 1 / v in two instructions each, good to 21 bits. On the host side of a .cu file they only have to exist.
+CCKS_INLINE float quick_exp(float v) {
+#if defined(__CUDA_ARCH__)
+  return __expf(v);
+#else
+  return v;
+#endif
+}
+CCKS_INLINE float quick_inverse(float v) {
+#if defined(__CUDA_ARCH__)
+  return __fdividef(1.0f, v);
+#else
+  return 1.0f / v;
+#endif
+}
+#endif
 
 template <class To, class From>
 CCKS_INLINE constexpr To bit_cast(From from) {

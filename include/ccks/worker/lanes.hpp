@@ -30,7 +30,8 @@
 //   void show_copies()                 what this lane has copied is there for such products behind a barrier
 //   void multiply_group<D>(sum[n][4], a, b)  begins sum[64 x 8 n] += a[64 x 64] b[8 n x 64] turned: warp w of the four has rows 16 w to 16 w + 15, eight
 //                                      columns at a time, as multiply_wide has them. All four warps call it, the first a multiple of four
-//   void await_group(sum)              waits until they are done
+//   void await_group(sum)              waits until they are done; await_groups_before<n>() until all but the n begun last are,
+//                                      whose sums nobody looks at yet
 // and, where weights may come through a ring (StreamLanes, weight_stream.hpp):
 //   bool streams()                     whether those of this tile do: its sums then lie in scratch (product_streamed.hpp)
 //   float inverse_root(v)              1 / sqrt(v), without a call

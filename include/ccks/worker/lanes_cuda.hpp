@@ -12,12 +12,6 @@
 #include "ccks/worker/ptx.hpp"
 #include "ccks/worker/ptx_group.hpp"
 
-// 0: none of a program's weights come through a ring, and its worker is made without: a tenth of the loop's code, and a call of each
-// product of a fixed shape.
-#if !defined(CCKS_WORKER_STREAMS)
-#define CCKS_WORKER_STREAMS 1
-#endif
-
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
@@ -107,6 +101,10 @@ class CudaLanes {
   template <u32 kN>
   CCKS_INLINE void await_group(float (&sum)[kN][4]) {
     ptx::group_wait(sum);
+  }
+  template <u32 kLeft>
+  CCKS_INLINE void await_groups_before() {
+    ptx::group_wait_for_those_before<static_cast<int>(kLeft)>();
   }
 #endif
   template <class T>

@@ -5,15 +5,19 @@
 //   one unit          CCKS_CUDA_LINKED_PREFETCH()                   the same for all bodies, as large as many
 //   one for each body CCKS_CUDA_LINKED_BODY(name, TypedOp<...>)     extern "C" function `name`
 //   one unit          ccks_linked_body(...)                         the switch from body numbers to names
+//   a unit or none    CCKS_CUDA_LINKED_PRODUCTS(type), CCKS_CUDA_LINKED_ATTENTION(type)   walks that bodies call (linked_walks.hpp)
 //
 // Bodies obey the register limit of the kernel they are linked to: CCKS_WORKER_REGISTERS, which the JIT defines and gives to
 // the compiler, since the linker refuses any that does not.
 #pragma once
 
+#define CCKS_LINKED_UNIT
+#include "ccks/worker/linked_walks.hpp"
 #include "ccks/worker/platform_cuda.hpp"
 #include "ccks/worker/shaped_ops.hpp"
 
 /// Runs body `body` on a tile: a FaultCode. `lanes` is a CudaLanes, `frame` a RunFrame, `op` an OpParams.
+CCKS_SWITCH_KEEPS
 extern "C" __device__ ccks::wire::u32 ccks_linked_body(ccks::wire::u32 body, void* lanes, const void* frame, const void* op,
                                                        ccks::wire::u32 tile);
 /// GenericOps::prefetch.
@@ -56,8 +60,30 @@ struct LinkedOps {
   }
 
 #define CCKS_CUDA_LINKED_BODY(name, Op)                                                                          \
+  CCKS_BODY_KEEPS                                                                                                \
   extern "C" __device__ ccks::wire::u32 name(void* lanes, const void* frame, const void* op, ccks::wire::u32 tile) { \
     return static_cast<ccks::wire::u32>(ccks::worker::run_linked<Op>(*static_cast<ccks::worker::CudaLanes*>(lanes), \
                                                 *static_cast<const ccks::wire::RunFrame*>(frame),                \
                                                 *static_cast<const ccks::wire::OpParams*>(op), tile));           \
   }
+
+#define CCKS_CUDA_LINKED_PRODUCT(most, type)                                                                               \
+  CCKS_WALK_GROUPED(most, type) {                                                                                          \
+    ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
+    const ccks::worker::GroupedWindow window{rows, columns, row_bytes, column_bytes, m, n, k};                             \
+    ccks::worker::GroupedWalk<ccks::wire::Dtype::type, ccks::wire::kGroupedTile, most, ccks::worker::CudaLanes>(lanes, window).run(); \
+  }
+#define CCKS_CUDA_LINKED_PRODUCTS(type) \
+  CCKS_CUDA_LINKED_PRODUCT(128, type)   \
+  CCKS_CUDA_LINKED_PRODUCT(256, type)
+
+#define CCKS_CUDA_LINKED_ATTENTION_OF(dims, type)                                                                          \
+  CCKS_WALK_ATTENTION(dims, type) {                                                                                        \
+    ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
+    const ccks::worker::AttentionRows of{q, k, v, out, limits, q_row, k_row, v_row, out_row, limits_row, limits_column, rows, context, head, head_end, group, \
+                                         reach, reach_step, scale};                                                        \
+    ccks::worker::BlockAttention<dims, ccks::wire::Dtype::type, ccks::worker::CudaLanes>(lanes, of).run();                 \
+  }
+#define CCKS_CUDA_LINKED_ATTENTION(type)  \
+  CCKS_CUDA_LINKED_ATTENTION_OF(64, type) \
+  CCKS_CUDA_LINKED_ATTENTION_OF(128, type)

@@ -157,7 +157,7 @@ CCKS_INLINE FaultCode attend(Lanes& lanes, const Task& task) {
   }
 #endif
   if constexpr (WarpLanes<Lanes>) {
-    if (thin_attention(lanes, task) || block_attention(lanes, task) || warp_attention(lanes, task)) return FaultCode::none;
+    if (thin_attention(lanes, task) || warp_attention(lanes, task)) return FaultCode::none;
   }
   PortableAttention portable(lanes, task);
   if (!portable.fits()) return FaultCode::op_fault;
@@ -231,7 +231,14 @@ CCKS_OUTLINE FaultCode run_any_attention(Lanes& lanes, const Call& call, u32 til
 
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
-  if (step_attention(lanes, call, tile, types)) return FaultCode::none;
+  if constexpr (Types::kCount == 5) {  // rows with limits: no decode step
+    if (grouped_attention<4, Lanes, Types>(lanes, call, tile)) return FaultCode::none;
+  } else {
+    if (step_attention(lanes, call, tile, types)) return FaultCode::none;
+    if constexpr (Types::kCount == 4) {
+      if (grouped_attention<3, Lanes, Types>(lanes, call, tile)) return FaultCode::none;
+    }
+  }
   return run_any_attention<Lanes, Types>(lanes, call, tile);
 }
 

@@ -6,6 +6,7 @@
 #include "ccks/wire/base.hpp"
 #include "ccks/wire/dtype.hpp"
 #include "ccks/wire/op_layout.hpp"
+#include "ccks/wire/op_shape.hpp"
 
 namespace ccks::worker {
 
@@ -16,9 +17,10 @@ enum class DeviceClass : wire::u32 { host = 0, cuda = 1 };
 inline constexpr wire::u32 kHostScratchBytes = 512 * 1024;
 /// Scratch the portable bodies want on a GPU: what every block gets without opt-in.
 inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
-/// What expert_matmul of 16-bit floats, and a matmul of many rows of them, want there: stages of rows and weights on their way (expert_warps.hpp). With
-/// less other bodies run.
+/// What expert_matmul of 16-bit floats wants there: stages of rows and weights on their way (expert_warps.hpp). With less other bodies run.
 inline constexpr wire::u32 kCudaExpertScratchBytes = 100 * 1024;
+/// The same of a matmul of many rows of them (product_group.hpp); with less it does as expert_matmul.
+inline constexpr wire::u32 kCudaGroupedScratchBytes = 161 * 1024;
 
 /// One op as the hints see it. `extent` is its tile space (wire/op_layout.hpp), best at the sizes that matter most.
 struct TileQuestion {
@@ -39,10 +41,10 @@ struct TileHint {
   wire::i32 tile[4] = {1, 1, 1, 1};
 };
 
-/// Rows of a matmul of 16-bit floats from which its plan gives workers kCudaExpertScratchBytes: a ring of weights has less room then.
+/// Rows of a matmul of 16-bit floats from which its plan gives workers kCudaGroupedScratchBytes: a ring of weights has less room then.
 inline constexpr wire::i64 kRoomyRows = 64;
 /// Queries of one kv head that attention_thin.hpp takes, eight at a time; those of more rows share what they read (attention_block.hpp).
-inline constexpr wire::i64 kThinQueries = 32;
+inline constexpr wire::i64 kThinQueries = wire::kFewQueries;
 
 namespace hints {
 
@@ -162,11 +164,14 @@ CCKS_HD constexpr TileHint block_matmul(const TileQuestion& q, i64 rows_wanted) 
   }
 }
 
-/// Rows and columns of the blocks that matrix units take at a time, fewer where workers would have none.
+inline constexpr i64 kWideTiles = 4;  // of a worker: with fewer, half as large ones come out more even
+/// Rows and columns of the blocks that matrix units take at a time (product_group.hpp), fewer where workers would have none, or one that is half done when all others are
+/// through.
 CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
   TileHint t;
   t.tile[2] = fit(q.extent[2], 128);
-  t.tile[3] = fit(q.extent[3], 128);
+  t.tile[3] = fit(q.extent[3], 256);
+  if (tiles_of(q, t) < kWideTiles * static_cast<i64>(q.workers)) t.tile[3] = fit(q.extent[3], 128);
   while (t.tile[3] > 64 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[3] /= 2;
   while (t.tile[2] > 32 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[2] /= 2;
   return t;

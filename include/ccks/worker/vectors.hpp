@@ -135,6 +135,36 @@ CCKS_INLINE bool in_eights(const V& view) {
   return view.stride[3] == 1 && (steps * bytes) % 16 == 0 && reinterpret_cast<u64>(view.data) % 16 == 0 && bytes >= 2;
 }
 
+/// Four neighbouring elements in registers: as they lie in memory, where their dtype is known. Nobody waits for them before unpack.
+template <class T>
+struct RawFour {
+  float v[kVector] = {};
+  CCKS_INLINE void load(T type, const u8* from) { load_four(type, from, v); }
+  CCKS_INLINE void unpack(float (&to)[kVector]) const {
+    CCKS_UNROLL
+    for (u32 i = 0; i < kVector; ++i) to[i] = v[i];
+  }
+};
+template <Dtype D>
+struct RawFour<Fixed<D>> {
+  static constexpr u32 kBytes = sizeof(Storage<D>);
+  struct alignas(vector_alignment(kBytes)) Words {
+    u32 word[kBytes * kVector / sizeof(u32)];
+  };
+  Words raw = {};
+  CCKS_INLINE void load(Fixed<D>, const u8* from) { raw = *reinterpret_cast<const Words*>(from); }
+  CCKS_INLINE void unpack(float (&to)[kVector]) const {
+    if constexpr (D == Dtype::bf16) {  // an instruction each
+      CCKS_UNROLL
+      for (u32 i = 0; i < kVector; ++i) to[i] = bit_cast<float>(i % 2 == 0 ? raw.word[i / 2] << 16 : raw.word[i / 2] & 0xffff0000u);
+    } else {
+      const Four<Storage<D>> all = bit_cast<Four<Storage<D>>>(raw);
+      CCKS_UNROLL
+      for (u32 i = 0; i < kVector; ++i) to[i] = to_float<D>(all.v[i]);
+    }
+  }
+};
+
 /// One element.
 template <class T>
 CCKS_INLINE void load_value(T type, const u8* from, float* to) {

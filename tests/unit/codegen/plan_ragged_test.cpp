@@ -64,7 +64,7 @@ TEST_P(PlanRagged, AttentionWaitsForAllKeysAndReadsItsOwnLimits) {
 
 TEST_P(PlanRagged, ProductsOfManyRowsHaveRoomOnAGpu) {
   const bool cuda = std::string(GetParam()) == "cuda";
-  EXPECT_EQ(image_.scratch_bytes, cuda ? worker::kCudaExpertScratchBytes : worker::kHostScratchBytes);
+  EXPECT_EQ(image_.scratch_bytes, cuda ? worker::kCudaGroupedScratchBytes : worker::kHostScratchBytes);
   if (cuda) {
     EXPECT_EQ(test::PlanAt(image_.view(), {32, 3200}).value(image_.ops[0].tile[2]), 128);
   }

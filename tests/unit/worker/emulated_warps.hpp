@@ -14,13 +14,14 @@
 #include "ccks/wire/op_shape.hpp"
 #include "ccks/worker/element.hpp"
 #include "ccks/worker/lanes.hpp"
+#include "ccks/worker/tile_hints.hpp"
 
 namespace ccks::worker::test {
 
 class WarpBlock {
  public:
   static constexpr wire::u32 kLanes = wire::kMarkedLanes, kWarp = 32;
-  static constexpr wire::u32 kRoomyScratchBytes = 128 * 1024;  // what RoomyWarps have
+  static constexpr wire::u32 kRoomyScratchBytes = kCudaGroupedScratchBytes;  // what RoomyWarps have
 
   WarpBlock() : scratch_(new Scratch) { std::memset(scratch_->bytes, 0xff, sizeof scratch_->bytes); }
 
@@ -278,22 +279,39 @@ class GroupWarps : public RoomyWarps {
   wire::u32 groups() const { return groups_; }
   void show_copies() {}
   template <wire::Dtype D, wire::u32 kN>
-  void multiply_group(float (&)[kN][4], const wire::u8* a, const wire::u8* b) {
+  void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b) {
     ++groups_;
-    begun_ = {D, a, b};
+    begun_.push_back({D, a, b, &sum[0][0], kN});
   }
   template <wire::u32 kN>
   void await_group(float (&sum)[kN][4]) {
-    if (begun_.a == nullptr) return;
-    begun_.type == wire::Dtype::bf16 ? add<wire::Dtype::bf16>(sum) : add<wire::Dtype::f16>(sum);
-    begun_.a = nullptr;
+    finish<kN>(&sum[0][0], 0);
+  }
+  template <wire::u32 kLeft>
+  void await_groups_before() {
+    if (begun_.empty()) return;
+    switch (begun_.front().columns) {
+      case 4: return finish<4>(begun_.front().sum, kLeft);
+      case 8: return finish<8>(begun_.front().sum, kLeft);
+      case 16: return finish<16>(begun_.front().sum, kLeft);
+      default: return finish<32>(begun_.front().sum, kLeft);
+    }
   }
 
  private:
   struct Begun {
     wire::Dtype type;
     const wire::u8 *a, *b;
+    float* sum;
+    wire::u32 columns;  // in eights
   };
+  template <wire::u32 kN>
+  void finish(float* sum, std::size_t left) {
+    for (; begun_.size() > left; begun_.erase(begun_.begin())) {
+      if (begun_.front().sum != sum) std::abort();  // sums of another product
+      begun_.front().type == wire::Dtype::bf16 ? add<wire::Dtype::bf16, kN>(begun_.front()) : add<wire::Dtype::f16, kN>(begun_.front());
+    }
+  }
   template <wire::Dtype D>
   static float element(const wire::u8* rows, wire::u32 row, wire::u32 k) {
     wire::u16 bits;
@@ -301,15 +319,15 @@ class GroupWarps : public RoomyWarps {
     return to_float<D>(__builtin_bit_cast(Storage<D>, bits));
   }
   template <wire::Dtype D, wire::u32 kN>
-  void add(float (&sum)[kN][4]) const {
-    if ((reinterpret_cast<std::uintptr_t>(begun_.a) | reinterpret_cast<std::uintptr_t>(begun_.b)) % 1024 != 0) std::abort();  // no operand of theirs
+  void add(const Begun& begun) const {
+    if ((reinterpret_cast<std::uintptr_t>(begun.a) | reinterpret_cast<std::uintptr_t>(begun.b)) % 1024 != 0) std::abort();  // no operand of theirs
     const wire::u32 row = lane() / kWarp % 4 * 16 + lane() % kWarp / 4, column = lane() % 4 * 2;
     for (wire::u32 j = 0; j < kN; ++j)
       for (wire::u32 q = 0; q < 4; ++q)
-        for (wire::u32 k = 0; k < 64; ++k) sum[j][q] += element<D>(begun_.a, row + q / 2 * 8, k) * element<D>(begun_.b, j * 8 + column + q % 2, k);
+        for (wire::u32 k = 0; k < 64; ++k) begun.sum[j * 4 + q] += element<D>(begun.a, row + q / 2 * 8, k) * element<D>(begun.b, j * 8 + column + q % 2, k);
   }
 
-  Begun begun_{wire::Dtype::bf16, nullptr, nullptr};
+  std::vector<Begun> begun_;
   wire::u32 groups_ = 0;
 };
 

@@ -32,6 +32,18 @@ TEST(TileHints, IdleWorkersShareTheRowsOfAProduct) {
   EXPECT_EQ(tile_hint(product(DeviceClass::host, 4, 256)).tile[2], 4);
 }
 
+TEST(TileHints, ProductsOfManyRowsAreAsWideAsLeavesEveryWorkerFour) {
+  const auto tile = [](wire::i64 m, wire::i64 n) {
+    TileQuestion q = product(DeviceClass::cuda, m, n, wire::Dtype::bf16);
+    q.roomy = true;
+    const TileHint t = tile_hint(q);
+    return std::pair(t.tile[2], t.tile[3]);
+  };
+  EXPECT_EQ(tile(44'055, 1'536), std::pair(128, 256));
+  EXPECT_EQ(tile(5'364, 1'536), std::pair(128, 128)) << "252 tiles of 256 columns";
+  EXPECT_EQ(tile(1'446, 512), std::pair(64, 64)) << "48 tiles of 128 x 128";
+}
+
 TEST(TileHints, UpToSixteenRowsOfDeepProductsAreTwoTilesOfEight) {
   const auto tile = [](wire::i64 m, wire::i64 n, wire::i64 depth, wire::Dtype dtype = wire::Dtype::bf16) {
     TileQuestion q = product(DeviceClass::cuda, m, n, dtype);

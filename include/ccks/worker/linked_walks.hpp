@@ -1,0 +1,43 @@
+// Functions of linked workers (linked_ops.cuh), and how many registers they leave as they were. Where nothing streams: who looks after a ring keeps so much in
+// registers over a body that the usual convention costs less.
+//
+// Walks of bodies are functions of many registers, each in an image once. Bodies of other units call them by these names; everywhere else they are templates.
+#pragma once
+
+#include "ccks/worker/isa.hpp"
+
+#if defined(CCKS_LINKED_UNIT) && !CCKS_WORKER_STREAMS
+#define CCKS_LINKED_WALKS 1
+#define CCKS_SWITCH_KEEPS CCKS_KEEPS(16)
+#define CCKS_BODY_KEEPS CCKS_KEEPS(18)
+#else
+#define CCKS_LINKED_WALKS 0
+#define CCKS_SWITCH_KEEPS
+#define CCKS_BODY_KEEPS
+#endif
+
+#if CCKS_LINKED_WALKS
+
+// product_group.hpp
+#define CCKS_WALK_GROUPED(columns_, type)                                                                                                         \
+  CCKS_KEEPS(8)                                                                                                                         \
+  extern "C" __device__ void ccks_walk_grouped_##columns_##_##type(const ccks::wire::u8* rows, const ccks::wire::u8* columns, ccks::wire::u32 row_bytes, \
+                                                      ccks::wire::u32 column_bytes, ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k)
+CCKS_WALK_GROUPED(128, bf16);
+CCKS_WALK_GROUPED(256, bf16);
+CCKS_WALK_GROUPED(128, f16);
+CCKS_WALK_GROUPED(256, f16);
+// attention_block.hpp: AttentionRows, field by field
+#define CCKS_WALK_ATTENTION(dims, type)                                                                                                          \
+  CCKS_KEEPS(8)                                                                                                                                  \
+  extern "C" __device__ void ccks_walk_attention_##dims##_##type(                                                                                \
+      const ccks::wire::u8* q, const ccks::wire::u8* k, const ccks::wire::u8* v, ccks::wire::u8* out, const ccks::wire::u8* limits, ccks::wire::u32 q_row, \
+      ccks::wire::u32 k_row, ccks::wire::u32 v_row, ccks::wire::u32 out_row, ccks::wire::u32 limits_row, ccks::wire::u32 limits_column, ccks::wire::u32 rows, \
+      ccks::wire::u32 context, ccks::wire::u32 head, ccks::wire::u32 head_end, ccks::wire::u32 group, ccks::wire::i32 reach, ccks::wire::i32 reach_step,  \
+      float scale)
+CCKS_WALK_ATTENTION(64, bf16);
+CCKS_WALK_ATTENTION(128, bf16);
+CCKS_WALK_ATTENTION(64, f16);
+CCKS_WALK_ATTENTION(128, f16);
+
+#endif

@@ -1,0 +1,200 @@
+// Products of many rows, 16-bit floats that lie along k in both operands, by groups of four warps (GroupLanes): a block of up to 128 rows by 128 or 256 columns.
+//
+// Stages have 64 elements along k of all rows and columns. Of five, three are on their way, one is multiplied, and one may still be by warps that are behind; of three, for
+// which 256 columns leave room, two are on their way, and warps wait for their products before they meet. The sums are left in scratch, for finish_sums. Nothing is called meanwhile: ptxas waits for each product in a function that calls another.
+#pragma once
+
+#include "ccks/worker/expert_warps.hpp"
+#include "ccks/worker/linked_walks.hpp"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+// Where weights come through a ring there is no room for stages, and no code for them.
+#if defined(CCKS_WORKER_STREAMS) && CCKS_WORKER_STREAMS
+inline constexpr bool kHasGroups = false;
+#else
+inline constexpr bool kHasGroups = true;
+#endif
+
+/// m rows and n columns of k elements, and from one to the next.
+struct GroupedWindow {
+  const u8 *rows, *columns;
+  u32 row_bytes, column_bytes, m, n, k;
+};
+
+/// Where sums begin in scratch, and stages before that.
+template <class Lanes>
+CCKS_INLINE u8* grouped_scratch(Lanes& lanes) {
+  constexpr u32 kAlign = 1024;
+  u8* scratch = lanes.scratch();
+  const u32 over = static_cast<u32>(reinterpret_cast<u64>(scratch)) % kAlign;
+  return scratch + (over == 0 ? 0 : kAlign - over);
+}
+
+/// From one row of sums to the next, in floats: lanes of half a warp store pairs to different banks.
+CCKS_INLINE constexpr u32 grouped_pitch(u32 columns) { return columns + 8; }
+/// Columns of a block for a tile of n.
+CCKS_INLINE constexpr u32 grouped_columns(u32 n) { return n <= 128 ? 128 : 256; }
+
+struct alignas(8) TwoSums {
+  float v[2];
+};
+
+/// Groups of four warps have 64 rows each, or, of 64 rows, half of the columns.
+template <Dtype kType, u32 kRows, u32 kColumns, class Lanes>
+class GroupedWalk {
+ public:
+  static constexpr u32 kStages = kColumns == 128 ? 5 : 3;
+  static constexpr bool kOverlap = kStages > 3;  // products of two stages are under way at a time
+  static constexpr u32 kAhead = kStages - (kOverlap ? 2 : 1), kPitch = grouped_pitch(kColumns);
+  static constexpr u32 kLineBytes = 128, kDepth = kLineBytes / 2, kStageBytes = (kRows + kColumns) * kLineBytes;
+  static constexpr u32 kGroups = Lanes::kLanes / (4 * Lanes::kWarp), kRowGroups = kRows / 64, kOwnColumns = kColumns * kRowGroups / kGroups;
+  static constexpr u32 kLinesAtOnce = Lanes::kLanes / 8, kRowCopies = kRows / kLinesAtOnce, kColumnCopies = kColumns / kLinesAtOnce;
+  static_assert(kOwnColumns * kGroups == kColumns * kRowGroups && kRowGroups <= kGroups);
+  static_assert(kStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes && kRows * kPitch * sizeof(float) <= kStages * kStageBytes);
+
+  /// Rows and columns that there are not are zero.
+  CCKS_INLINE GroupedWalk(Lanes& lanes, const GroupedWindow& w) : lanes_(lanes), m_(w.m), n_(w.n), k_(w.k) {
+    const u32 line = lanes.lane() / 8, part = lanes.lane() % 8;
+    stages_ = grouped_scratch(lanes);
+    rows_ = w.rows + u64{line} * w.row_bytes + part * 16;
+    columns_ = w.columns + u64{line} * w.column_bytes + part * 16;
+    row_step_ = w.row_bytes * kLinesAtOnce;
+    column_step_ = w.column_bytes * kLinesAtOnce;
+    depth_ = 0;
+  }
+
+  /// Sums [row][kPitch] at grouped_scratch, there for all lanes.
+  CCKS_INLINE void run() {
+    const u32 steps = ceil_div(k_, kDepth);
+    CCKS_NO_UNROLL
+    for (u32 s = 0; s < kAhead; ++s) fetch(s);
+    CCKS_UNROLL
+    for (u32 j = 0; j < kOwnColumns / 8; ++j)
+      for (u32 q = 0; q < 4; ++q) sum_[j][q] = 0;
+    const u32 group = lanes_.lane() / (4 * Lanes::kWarp), row = group % kRowGroups * 64, column = group / kRowGroups * kOwnColumns;
+    u32 stage = 0, next = kAhead;
+    CCKS_NO_UNROLL
+    for (u32 step = 0; step < steps; ++step) {
+      lanes_.template await_copies<kAhead - 1>();
+      lanes_.show_copies();
+      if constexpr (!kOverlap) lanes_.template await_groups_before<0>();
+      lanes_.sync();  // what others have copied is there, and all are done with the stage that is fetched next
+      const u8* at = stages_ + stage * kStageBytes;
+      lanes_.template multiply_group<kType>(sum_, at + row * kLineBytes, at + (kRows + column) * kLineBytes);
+      fetch(next);
+      if constexpr (kOverlap) lanes_.template await_groups_before<1>();
+      stage = stage + 1 == kStages ? 0 : stage + 1;
+      next = next + 1 == kStages ? 0 : next + 1;
+    }
+    lanes_.await_group(sum_);
+    lanes_.template await_copies<0>();
+    lanes_.sync();
+    put(row, column);
+    lanes_.sync();
+  }
+
+ private:
+  /// The next step's rows and columns. Behind k there is zero.
+  CCKS_INLINE void fetch(u32 stage) {
+    if (depth_ < k_) {
+      const u32 line = lanes_.lane() / 8, part = lanes_.lane() % 8;
+      u8* to = stages_ + stage * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;  // kLinesAtOnce is a multiple of eight
+      const bool there = depth_ + part * 8 < k_;
+      copy<kRowCopies>(to, rows_, row_step_, there ? m_ : 0, line);
+      copy<kColumnCopies>(to + kRows * kLineBytes, columns_, column_step_, there ? n_ : 0, line);
+      rows_ += kLineBytes;
+      columns_ += kLineBytes;
+      depth_ += kDepth;
+    }
+    lanes_.commit_copies();
+  }
+  /// Of the lines from `line` on, those below `lines`.
+  template <u32 kTimes>
+  CCKS_INLINE void copy(u8* to, const u8* from, u32 step, u32 lines, u32 line) {
+    CCKS_UNROLL
+    for (u32 i = 0; i < kTimes; ++i) {
+      lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, from, line + i * kLinesAtOnce < lines);
+      from += step;
+    }
+  }
+  CCKS_INLINE void put(u32 row, u32 column) const {
+    const u32 lane = lanes_.lane() % Lanes::kWarp, warp = lanes_.lane() / Lanes::kWarp % 4;
+    float* to = reinterpret_cast<float*>(stages_) + (row + warp * 16 + lane / 4) * kPitch + column + lane % 4 * 2;
+    CCKS_UNROLL
+    for (u32 j = 0; j < kOwnColumns / 8; ++j) {
+      CCKS_UNROLL
+      for (u32 half = 0; half < 2; ++half)
+        *reinterpret_cast<TwoSums*>(to + half * 8 * kPitch + j * 8) = {{sum_[j][2 * half], sum_[j][2 * half + 1]}};
+    }
+  }
+
+  Lanes& lanes_;
+  const u8 *rows_, *columns_;  // of this lane, of the step that is fetched next
+  u8* stages_;
+  u32 row_step_, column_step_, m_, n_, k_, depth_;
+  float sum_[kOwnColumns / 8][4];
+};
+
+template <Dtype kType, u32 kColumns, class Lanes>
+CCKS_OUTLINE void walk_grouped(Lanes& lanes, const u8* rows, const u8* columns, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k) {
+  GroupedWalk<kType, wire::kGroupedTile, kColumns, Lanes>(lanes, {rows, columns, row_bytes, column_bytes, m, n, k}).run();
+}
+/// Sums of a block of grouped_columns(w.n), from grouped_scratch on.
+template <Dtype kType, class Lanes>
+CCKS_INLINE void multiply_grouped(Lanes& lanes, const GroupedWindow& w) {
+#if CCKS_LINKED_WALKS
+  constexpr bool kBf16 = kType == Dtype::bf16;
+  if (grouped_columns(w.n) == 128)
+    (kBf16 ? ccks_walk_grouped_128_bf16 : ccks_walk_grouped_128_f16)(w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  else
+    (kBf16 ? ccks_walk_grouped_256_bf16 : ccks_walk_grouped_256_f16)(w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+#else
+  if (grouped_columns(w.n) == 128)
+    walk_grouped<kType, 128>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  else
+    walk_grouped<kType, 256>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+#endif
+}
+
+/// A tile of a kOpGroups op. False: nothing is done.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE bool grouped_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  constexpr u32 kFirst = kEpilogueFirst<Expr>;
+  if constexpr (kHasGroups && GroupLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kNormed<Types> && !kRoped<Types> && !kTwins<Types> && kFirst != 0 &&
+                may_have_rows_beyond<Types>(wire::kGroupedLeast - 1)) {
+    const OpParams& op = call.op;
+    if ((op.flags & wire::kOpGroups) == 0 || lanes.scratch_bytes() < kCudaGroupedScratchBytes) return false;
+    const OperandParams &a = call.operands[0], &b = call.operands[1], &out = call.operands[op.input_count];
+    i32 c[4];
+    tile_coordinates(op, tile, c);
+    c[2] *= op.tile[2];
+    c[3] *= op.tile[3];
+    const u32 m = static_cast<u32>(least(op.tile[2], out.dim[2] - c[2])), n = static_cast<u32>(least(op.tile[3], out.dim[3] - c[3]));
+    multiply_grouped<TypeOf<0, Types>::kDtype>(
+        lanes, {operand_base(call.frame, a) + (c[0] * a.stride[0] + c[1] * a.stride[1] + c[2] * a.stride[2]) * 2,
+                operand_base(call.frame, b) + (c[0] * b.stride[0] + c[1] * b.stride[1] + c[3] * b.stride[3]) * 2, static_cast<u32>(a.stride[2]) * 2,
+                static_cast<u32>(b.stride[3]) * 2, m, n, static_cast<u32>(a.dim[3])});
+    const u32 columns = grouped_columns(n), wide = columns / kVector, j = lanes.lane() % wide * kVector;
+    if (j >= n) return true;  // n is a multiple of four
+    c[3] += static_cast<i32>(j);
+    const float* sums = reinterpret_cast<const float*>(grouped_scratch(lanes)) + j;
+    const u32 pitch = grouped_pitch(columns);
+    const auto type = types.last(op.input_count);
+    const i64 at = c[0] * out.stride[0] + c[1] * out.stride[1] + c[2] * out.stride[2] + c[3];
+    const auto four = [&](u32 i, float* to) {
+      const Four<float> all = *reinterpret_cast<const Four<float>*>(sums + i * pitch);
+      CCKS_UNROLL
+      for (u32 q = 0; q < kVector; ++q) to[q] = all.v[q];
+    };
+    const Arguments<Types> args{call, types, nullptr, kFirst};
+    finish_fitting_rows(RowOperands<kFirst, Types>(call, types, c), args, expr, type, c, operand_base(call.frame, out) + at * bytes_of(type),
+                        out.stride[2] * bytes_of(type), lanes.lane() / wide, Lanes::kLanes / wide, m, four);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,107 @@
+// Products of many rows by groups of four warps, on emulated ones: what they multiply is looked at only once they are waited for.
+#include "ccks/worker/product_group.hpp"
+
+#include "ccks/worker/typed_ops.hpp"
+#include "tests/unit/worker/emulated_warps.hpp"
+#include "tests/unit/worker/ops_fixture.hpp"
+
+namespace ccks::worker::test {
+namespace {
+
+template <Dtype D>
+void check(std::uint32_t seed, int rows, int columns, int depth, Index tile) {
+  Bench b(seed);
+  const auto filled = [&](Index dims) {
+    const Tensor t = b.tensor(D, dims, true);
+    b.fill(t, -1, 1);
+    return t;
+  };
+  const Tensor a = filled({1, 2, rows, depth});
+  Tensor w = filled({1, 2, columns, depth}), bias = filled({1, 1, 1, columns});
+  std::swap(w.dim[2], w.dim[3]);
+  std::swap(w.stride[2], w.stride[3]);
+  w.flags = bias.flags = 0;
+  bias.dim = {1, 2, rows, columns};
+  bias.stride[0] = bias.stride[1] = bias.stride[2] = 0;
+  const Tensor out = b.tensor(D, {1, 2, rows, columns}, true);
+  b.operands = {a, w, bias, out};
+  b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
+  b.op.dims[wire::kEpilogueDim] = 2;
+  b.tiles(out.dim, tile);
+  using Op = TypedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, D, D, D, D>;
+  u32 groups = 0;
+  const auto run = [&](const auto& frame, const auto& op) {
+    WarpBlock block;
+    FaultCode fault = FaultCode::none;
+    block.run([&](u32 lane) {
+      GroupWarps lanes(block, lane);
+      for (u32 t = 0; t < op.tile_count; ++t) {
+        if (Op::run(lanes, frame, op, t) != FaultCode::none) fault = FaultCode::op_fault;
+        lanes.sync();
+      }
+      if (lane == 0) groups = lanes.groups();
+    });
+    return fault;
+  };
+  ASSERT_EQ(b.run_by(OpCode::matmul, 3, run), FaultCode::none);
+  EXPECT_NE(b.op.flags & wire::kOpGroups, 0);
+  const u32 steps = ceil_div(static_cast<u32>(depth), 64u);
+  EXPECT_GE(groups, 2 * steps);  // of the first tile of each batch at least
+  Bench::each(out.dim, [&](const Index& c) {
+    double want = b.get(bias, c);
+    for (int i = 0; i < depth; ++i) want += b.get(a, {0, c[1], c[2], i}) * b.get(w, {0, c[1], i, c[3]});
+    ASSERT_NEAR(b.get(out, c), want, 0.008 * std::abs(want) + 2e-3) << "row " << c[2] << ", column " << c[3] << b.describe();
+  });
+}
+
+TEST(ProductGroup, WholeBlocks) { check<Dtype::bf16>(1, 128, 128, 448, {1, 1, 128, 128}); }
+TEST(ProductGroup, DepthsOfFewStepsAndOfAPart) {
+  check<Dtype::bf16>(2, 128, 128, 8, {1, 1, 128, 128});
+  check<Dtype::f16>(3, 128, 128, 72, {1, 1, 128, 128});
+  check<Dtype::bf16>(4, 128, 128, 192, {1, 1, 128, 128});
+}
+TEST(ProductGroup, RowsAndColumnsThatThereAreNot) {
+  check<Dtype::bf16>(5, 65, 72, 136, {1, 1, 128, 128});
+  check<Dtype::f16>(6, 127, 100, 64, {1, 1, 128, 128});
+}
+TEST(ProductGroup, WideBlocks) {
+  check<Dtype::bf16>(8, 128, 256, 200, {1, 1, 128, 256});
+  check<Dtype::f16>(9, 100, 180, 64, {1, 1, 128, 256});
+}
+// The last tiles of either have too few for groups and go another way.
+TEST(ProductGroup, ManyTiles) { check<Dtype::bf16>(7, 200, 296, 80, {1, 1, 128, 128}); }
+
+// What mark_shape says of [rows, depth] times [depth, columns] in bf16, b in columns; `change` makes an op of it that is not for groups.
+template <class Change>
+wire::u8 flags_of(Change change) {
+  Bench b(20);
+  const Tensor a = b.tensor(Dtype::bf16, {1, 1, 256, 64}, true), out = b.tensor(Dtype::bf16, {1, 1, 256, 256}, true);
+  Tensor w = b.tensor(Dtype::bf16, {1, 1, 256, 64}, true);
+  std::swap(w.dim[2], w.dim[3]);
+  std::swap(w.stride[2], w.stride[3]);
+  b.operands = {a, w, out};
+  b.op.dims[wire::kEpilogueDim] = 2;
+  b.tiles(out.dim, {1, 1, 128, 256});
+  change(b);
+  (void)b.run_by(OpCode::matmul, 2, [](const auto&, const auto&) { return FaultCode::none; });
+  return b.op.flags;
+}
+
+TEST(ProductGroup, OnlyWhatLiesInPacketsOfTilesThatFill) {
+  EXPECT_NE(flags_of([](Bench&) {}) & wire::kOpGroups, 0);
+  const auto refused = [](auto change) { return (flags_of(change) & wire::kOpGroups) == 0; };
+  EXPECT_TRUE(refused([](Bench& b) { b.tiles({1, 1, 256, 256}, {1, 1, 64, 256}); }));
+  EXPECT_TRUE(refused([](Bench& b) { b.tiles({1, 1, 256, 256}, {1, 1, 128, 64}); }));
+  EXPECT_TRUE(refused([](Bench& b) { b.tiles({1, 1, 256, 256}, {1, 1, 256, 256}); }));
+  EXPECT_TRUE(refused([](Bench& b) { b.operands[0].stride[2] = 68; }));
+  EXPECT_TRUE(refused([](Bench& b) { b.operands[1].stride[3] = 1 << 23; }));
+  EXPECT_TRUE(refused([](Bench& b) { std::swap(b.operands[1].stride[2], b.operands[1].stride[3]); }));
+  EXPECT_TRUE(refused([](Bench& b) { b.operands[0].dtype = b.operands[1].dtype = Dtype::f32; }));
+  EXPECT_TRUE(refused([](Bench& b) { b.operands[1].dtype = Dtype::f16; }));
+  EXPECT_TRUE(refused([](Bench& b) { b.operands[1].offset += 8; }));
+  EXPECT_TRUE(refused([](Bench& b) { b.operands[2].stride[3] = 2; }));
+  EXPECT_TRUE(refused([](Bench& b) { b.op.dims[wire::kTwinDim] = 1; }));
+}
+
+}  // namespace
+}  // namespace ccks::worker::test
