@@ -95,8 +95,7 @@ CCKS_INLINE float tanh_poly(float x) {
 }
 
 // erfc(a) for a >= 0: e^(-a^2) t P(t), t = 1 / (1 + 0.4 a). P: Chebyshev fit of degree 8 on a in [0, 10], 3.8e-8.
-CCKS_INLINE float erfc_positive(float a) {
-  const float t = 1.0f / (1.0f + 0.4f * a);
+CCKS_INLINE float erfc_tail(float t) {
   float p = 0.0385085090009f;
   p = p * t - 0.127446434881f;
   p = p * t + 0.0584508879864f;
@@ -106,8 +105,9 @@ CCKS_INLINE float erfc_positive(float a) {
   p = p * t + 0.200125254967f;
   p = p * t + 0.226673265194f;
   p = p * t + 0.225621706936f;
-  return exp_poly(-a * a) * (t * p);
+  return t * p;
 }
+CCKS_INLINE float erfc_positive(float a) { return exp_poly(-a * a) * erfc_tail(1.0f / (1.0f + 0.4f * a)); }
 
 // erf: Taylor to x^21 up to 1 (1e-8 there), 1 - erfc beyond.
 CCKS_INLINE float erf_poly(float x) {
@@ -193,7 +193,16 @@ CCKS_INLINE float f_larger(float a, float b) { return a != a || a < b ? b : a; }
 
 CCKS_INLINE float f_sigmoid(float x) { return 1.0f / (1.0f + f_exp(-x)); }
 CCKS_INLINE float f_silu(float x) { return x / (1.0f + f_exp(-x)); }
+#if defined(__CUDACC__)
+/// By erfc_positive without its divisions and branches: a tile of a product has sixty of them a lane.
+CCKS_INLINE float f_gelu(float x) {
+  const float a = ::fabsf(x) * 0.70710678f;
+  const float below = 0.5f * quick_exp(-a * a) * erfc_tail(quick_inverse(1.0f + 0.4f * a));  // of -|x|
+  return x * (x < 0.0f ? below : 1.0f - below);
+}
+#else
 CCKS_INLINE float f_gelu(float x) { return 0.5f * x * f_erfc(x * -0.70710678f); }
+#endif
 // 1 + tanh(y) = 2 sigmoid(2 y), which keeps its precision where tanh is near -1.
 CCKS_INLINE float f_gelu_tanh(float x) { return x * f_sigmoid(1.59576912f * (x + 0.044715f * x * x * x)); }
 // NaN wins, so that a value nobody computed stays visible.

@@ -23,13 +23,31 @@ class RowGroups {
   template <class Body>
   CCKS_INLINE void each_row(Body&& body) const {
     const u32 rows = box_.rows(), step = kLanes >> log2_of(group_);
-    const bool plane = box_.size[0] == 1 && box_.size[1] == 1;
     CCKS_NO_UNROLL
     for (u32 r = 0; r < rows; r += step) {
-      const u32 mine = r + (lanes_.lane() >> log2_of(group_)), row = mine < rows ? mine : 0;
-      i32 c[4] = {box_.lo[0], box_.lo[1], box_.lo[2] + static_cast<i32>(row), 0};
-      if (!plane) box_.row_start(row, c);
-      body(static_cast<u32>(c[0]), static_cast<u32>(c[1]), static_cast<u32>(c[2]), mine < rows);
+      const Row own = row(r);
+      body(own.c0, own.c1, own.c2, own.alive);
+    }
+  }
+  /// The same with the next row's values on their way, from `x`: body(c0, c1, c2, alive, values).
+  template <class X, class Body>
+  CCKS_INLINE void each_row_of(const X& x, Body&& body) const {
+    const u32 rows = box_.rows(), step = kLanes >> log2_of(group_);
+    Row next = row(0);
+    RawFour<decltype(x.type)> ahead[kVectors];
+    ask(x, next, ahead);
+    CCKS_NO_UNROLL
+    for (u32 r = 0; r < rows; r += step) {
+      const Row own = next;
+      float v[kValues];
+      CCKS_UNROLL
+      for (u32 i = 0; i < kValues; ++i) v[i] = 0;
+      each_vector([&](u32, u32 slot) { ahead[slot / kVector].unpack(*reinterpret_cast<float(*)[kVector]>(v + slot)); });
+      if (r + step < rows) {
+        next = row(r + step);
+        ask(x, next, ahead);
+      }
+      body(own.c0, own.c1, own.c2, own.alive, v);
     }
   }
 
@@ -62,6 +80,23 @@ class RowGroups {
   CCKS_INLINE u32 width() const { return width_; }
 
  private:
+  struct Row {
+    u32 c0, c1, c2;
+    bool alive;
+  };
+  /// Of this lane's group, among those from the r'th of the tile on.
+  CCKS_INLINE Row row(u32 r) const {
+    const u32 mine = r + (lanes_.lane() >> log2_of(group_)), row = mine < box_.rows() ? mine : 0;
+    i32 c[4] = {box_.lo[0], box_.lo[1], box_.lo[2] + static_cast<i32>(row), 0};
+    if (box_.size[0] != 1 || box_.size[1] != 1) box_.row_start(row, c);
+    return {static_cast<u32>(c[0]), static_cast<u32>(c[1]), static_cast<u32>(c[2]), mine < box_.rows()};
+  }
+  template <class X>
+  CCKS_INLINE void ask(const X& x, const Row& row, RawFour<decltype(x.type)> (&to)[kVectors]) const {
+    const u8* from = x.at(row.c0, row.c1, row.c2);
+    each_vector([&](u32 column, u32 slot) { to[slot / kVector].load(x.type, from + column * bytes_of(x.type)); });
+  }
+
   Lanes& lanes_;
   const Box& box_;
   u32 width_, group_, column_;
@@ -149,22 +184,21 @@ struct NormRows {
   template <class Rows>
   CCKS_INLINE void operator()(Rows rows) const {
     constexpr u32 kValues = Rows::kValues;
-    const float count = static_cast<float>(rows.width());
+    const float share = 1.0f / static_cast<float>(rows.width());
     float w[kValues];
     rows.load(weight.type, weight.base, w, 0.0f);  // the same for every row
-    rows.each_row([&](u32 c0, u32 c1, u32 c2, bool alive) {
-      float v[kValues], mean = 0, squares = 0;
-      rows.load(x.type, x.at(c0, c1, c2), v, 0.0f);
+    rows.each_row_of(x, [&](u32 c0, u32 c1, u32 c2, bool alive, const float (&v)[kValues]) {
+      float mean = 0, squares = 0;
       if constexpr (kCentred) {
         CCKS_UNROLL
         for (u32 i = 0; i < kValues; ++i) mean += v[i];
-        mean = rows.sum(mean) / count;
+        mean = rows.sum(mean) * share;
       }
       rows.each_vector([&](u32, u32 slot) {
         CCKS_UNROLL
         for (u32 i = 0; i < kVector; ++i) squares += (v[slot + i] - mean) * (v[slot + i] - mean);
       });
-      const float scale = 1.0f / f_sqrt(rows.sum(squares) / count + eps);
+      const float scale = f_rsqrt(rows.sum(squares) * share + eps);
       if (!alive) return;
       u8* to = out.at(c0, c1, c2);
       rows.each_vector([&](u32 column, u32 slot) {
