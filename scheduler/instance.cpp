@@ -13,8 +13,9 @@ namespace {
 
 // A rough time of one tile on one core of either kind of machine: 8 bytes or 16 operations a nanosecond, and what it
 // costs to start. Only ratios matter: the policies balance with it.
-std::uint32_t estimate_tile_cost(std::int64_t bytes, std::int64_t operations, std::uint32_t tiles) {
-  const std::int64_t whole = std::max(bytes / 8, operations / 16);
+// On matrix units an SM of an H200 does some 2,500 operations a ns where it has many rows; in these units that is a quarter (kGpuCostScale).
+std::uint32_t estimate_tile_cost(std::int64_t bytes, std::int64_t operations, std::uint32_t tiles, bool on_units) {
+  const std::int64_t whole = std::max(bytes / 8, operations / (on_units ? 625 : 16));
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(whole / std::max(tiles, 1u), 0, 1 << 24) + 100);
 }
 
@@ -57,18 +58,27 @@ std::uint64_t hash_symbols(std::span<const std::int64_t> symbols) {
 namespace {
 
 // A tile of an expert with few rows takes what its weights do, eight rows what one does; a popular expert's tiles take many times that, all of them.
-// So do rows of long sequences among those of short ones.
-bool is_uneven(const wire::OpParams& op, const wire::OperandParams* operands) {
+// So do rows of long sequences among those of short ones. Tiles of a large product all take as long, but neighbours read the same rows or columns: at the same
+// time they find them in the L2.
+bool goes_in_turn(const wire::OpParams& op, const wire::OperandParams* operands) {
+  if ((op.flags & wire::kOpGroups) != 0) return true;
   if (static_cast<wire::OpCode>(op.kind) == wire::OpCode::attention) return op.input_count == 4;
   return static_cast<wire::OpCode>(op.kind) == wire::OpCode::expert_matmul && operands[op.input_count].dim[2] > kEvenRows * op.dims[2];
 }
 
+// Whether a GPU has the op's products on matrix units.
+bool on_units(const wire::OpParams& op, const wire::OperandParams* operands) {
+  const auto kind = static_cast<wire::OpCode>(op.kind);
+  const bool halves = wire::dtype_is_float(static_cast<wire::Dtype>(operands[0].dtype)) && wire::dtype_bytes(static_cast<wire::Dtype>(operands[0].dtype)) == 2;
+  return halves && (kind == wire::OpCode::matmul || kind == wire::OpCode::attention);
+}
+
 }  // namespace
 
-Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers, bool uneven) {
+Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers, bool in_turn) {
   const std::uint32_t tasks = workers * kTasksPerWorker;
   Cut cut;
-  cut.in_turn = uneven && tiles > workers;
+  cut.in_turn = in_turn && tiles > workers;
   if (cut.in_turn) return cut;
   cut.chunk = std::clamp<std::uint32_t>((tiles + tasks - 1) / tasks, 1, wire::kMaxTilesPerTask);
   cut.affinity = static_cast<float>(workers) / static_cast<float>(std::max(tiles, 1u));
@@ -301,9 +311,10 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;
-  op.uneven = is_uneven(to, table<wire::OperandParams>(head().operands) + to.operand_first);
-  static_cast<Cut&>(op) = cut_tiles(op.tiles, tables.workers, op.uneven);
-  op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles);
+  op.goes_in_turn = goes_in_turn(to, table<wire::OperandParams>(head().operands) + to.operand_first);
+  static_cast<Cut&>(op) = cut_tiles(op.tiles, tables.workers, op.goes_in_turn);
+  op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles,
+                                    tables.record_capacity > 0 && on_units(to, table<wire::OperandParams>(head().operands) + to.operand_first));
   op.stretch = plan::kNone;
   op.reports = from.report != plan::kNone;
   return {};

@@ -24,11 +24,11 @@ struct Cut {
   std::uint32_t chunk = 1;  // tiles of a task
   float affinity = 0;       // workers / tiles: which worker holds the neighbourhood of a tile
   float tasks_each = 1;     // tasks that prefer one worker, on average
-  bool in_turn = false;     // each to the next worker: tiles beside each other take as long, others may take many times that
+  bool in_turn = false;     // each to the next worker: tiles beside each other take as long, others may take many times that, or read the same
   std::uint32_t begin = 0;  // in turn: share of the first tile. Behind the last of the op before, so that what is left over goes to others
 };
-/// uneven: see in_turn.
-Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers, bool uneven);
+/// in_turn: if there are more tiles than workers.
+Cut cut_tiles(std::uint32_t tiles, std::uint32_t workers, bool in_turn);
 
 /// What the scheduler knows of an op at these dims.
 struct OpInstance : Cut {
@@ -36,7 +36,7 @@ struct OpInstance : Cut {
   std::uint32_t tile_cost = 1;  // estimate, about nanoseconds on one worker
   std::uint32_t stretch = plan::kNone;  // whose lists hold its tiles; kNone: they are sent
   bool reports = false;                 // publishes a report
-  bool uneven = false;                  // as in cut_tiles
+  bool goes_in_turn = false;            // cut_tiles' in_turn
 };
 
 /// How a stretch goes out at these dims.

@@ -124,7 +124,7 @@ bool LookaheadPolicy::send_draft(RunSlot& run, Turn& turn) {
   if (op == plan::kNone || progress.skipping()) return false;
   const OpInstance& info = run.instance.ops()[op];
   const std::uint32_t tiles = progress.draft_tiles(op);
-  const Cut cut = tiles == info.tiles ? static_cast<const Cut&>(info) : cut_tiles(tiles, workers_, info.uneven);
+  const Cut cut = tiles == info.tiles ? static_cast<const Cut&>(info) : cut_tiles(tiles, workers_, info.goes_in_turn);
   std::uint32_t shares = 0;
   bool fits = true;
   for_each_share(run, cut, tiles, [&](std::uint32_t worker, std::uint32_t, std::uint32_t, std::uint32_t tasks) {

@@ -230,7 +230,7 @@ void Progress::limit_tiles(std::uint32_t op, std::uint32_t report) {
   }
   rows = std::min<std::uint64_t>(rows, static_cast<std::uint64_t>(params.grid[2]));
   existing_[op] = static_cast<std::uint32_t>(rows) * static_cast<std::uint32_t>(params.grid[3]);
-  limited_[op] = cut_tiles(existing_[op], tables_->workers, instance_->ops()[op].uneven);
+  limited_[op] = cut_tiles(existing_[op], tables_->workers, instance_->ops()[op].goes_in_turn);
   if (limited_[op].in_turn) {
     limited_[op].begin = turn_;
     turn_ = (turn_ + existing_[op]) % tables_->workers;

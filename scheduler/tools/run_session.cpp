@@ -78,6 +78,9 @@ class Session {
     if (!lengths.ok()) return input_fault(lengths.status());
     Result<std::vector<std::int64_t>> dims = bind_dims(spec_, options_, *lengths);
     if (!dims.ok()) return input_fault(dims.status());
+    // The plan is made for the rows that there are, as for a dim that --set gives.
+    for (const spec::RaggedDim& r : spec_.ragged)
+      if (lengths->contains(spec_.symbols[r.rows].name)) spec_.symbols[r.rows].preset = (*dims)[r.rows];
     Result<RunData> data = RunData::open(spec_, std::move(*dims), std::move(*lengths), options_);
     if (!data.ok()) return input_fault(data.status());
     data_.emplace(std::move(*data));
