@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "ccks/worker/tile_hints.hpp"
 #include "codegen/emit_sources.hpp"
 
 namespace ccks::codegen {
@@ -66,6 +67,28 @@ TEST(EmitUnits, FewBodiesOfFixedShapeAreOneUnitWithTheLoop) {
   EXPECT_EQ(one[0].text.find('@'), std::string::npos) << one[0].text;
   EXPECT_GT(emit_worker_units(bodies_of(3, "TypedOp<B>")).value().size(), 1u) << "a body reads shapes";
   EXPECT_GT(emit_worker_units(bodies_of(9, "ShapedOp<B>")).value().size(), 1u) << "one core would compile them all";
+}
+
+TEST(EmitUnits, WalksStandApartWhereThereIsScratchForThem) {
+  Bodies bodies;
+  bodies.list = {typed("TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>"),
+                 typed("TypedOp<OpCode::attention, Code<>, Dtype::f16, Dtype::f16, Dtype::f16, Dtype::f16>")};
+  bodies.count = 2;
+  const auto paths = [&](std::uint32_t scratch_bytes) {
+    bodies.scratch_bytes = scratch_bytes;
+    std::set<std::string> out;
+    const auto units = emit_worker_units(bodies).value();
+    for (const GeneratedFile& unit : units) {
+      const bool streams = unit.text.find("#define CCKS_WORKER_STREAMS 1\n") != std::string::npos;
+      const bool none = unit.text.find("#define CCKS_WORKER_STREAMS 0\n") != std::string::npos;
+      EXPECT_EQ(streams, unit.path != "prefetch.cu" && scratch_bytes < worker::kCudaGroupedScratchBytes) << unit.path;
+      EXPECT_EQ(none, unit.path != "prefetch.cu" && scratch_bytes >= worker::kCudaGroupedScratchBytes) << unit.path;
+      if (!unit.path.starts_with("ccks_body_")) out.insert(unit.path);
+    }
+    return out;
+  };
+  EXPECT_EQ(paths(worker::kCudaExpertScratchBytes), (std::set<std::string>{"worker.cu", "prefetch.cu", "switch.cu"}));
+  EXPECT_EQ(paths(worker::kCudaGroupedScratchBytes), (std::set<std::string>{"worker.cu", "prefetch.cu", "switch.cu", "products_bf16.cu", "attention_f16.cu"}));
 }
 
 TEST(EmitUnits, TheLoopIsMadeWithOrWithoutReadyQueues) {
