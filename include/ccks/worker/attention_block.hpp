@@ -320,6 +320,7 @@ CCKS_INLINE void run_block_attention(Lanes& lanes, const AttentionRows& of) {
   walk_attention<kDims, D>(lanes, of);
 #endif
 }
+
 /// Whether four types are one that is known when the body is compiled, of two bytes.
 template <class Q, class K, class V, class Out>
 inline constexpr bool kBlockTypes = false;

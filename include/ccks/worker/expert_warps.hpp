@@ -370,20 +370,20 @@ struct SlicedSums {
   }
 };
 
-/// What a walk over a block of `columns` left in scratch, from `sums` on, brought together and finished: m rows from i0 on, n columns from j0 on.
+/// What a walk over a block left in scratch, brought together and finished.
 template <class Lanes, class Problem>
-CCKS_INLINE void finish_sums(Lanes& lanes, const Problem& problem, const float* sums, u32 pitch, u32 i0, u32 j0, u32 m, u32 n, u32 columns, u32 slice_rows) {
-  const u32 wide = columns / kVector;
+CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 columns, u32 slice_rows) {
+  const u32 wide = columns / kVector, pitch = expert_pitch(columns);
   const u32 first = lanes.lane() / wide, step = Lanes::kLanes / wide, j = lanes.lane() % wide * kVector;
   if (j >= n) return;
-  const SlicedSums own{sums + j, pitch, slice_rows};
+  const SlicedSums sums{reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes) + j, pitch, slice_rows};
   // Rows of the problem count from the tile's first, sums from the block's.
-  const auto from_block = [&](u32 i, float* to) { own(i - i0, to); };
+  const auto from_block = [&](u32 i, float* to) { sums(i - i0, to); };
   if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, from_block)) return;
   CCKS_NO_UNROLL
   for (u32 i = first; i < m; i += step) {
     float all[kVector];
-    own(i, all);
+    sums(i, all);
     problem.finish_four(i0 + i, j0 + j, least(kVector, n - j), all);
   }
 }
@@ -411,8 +411,7 @@ CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
         slice_rows = walk_expert_rows<decltype(p.left.type)::kDtype>(lanes, window, block);
       }
       if (slice_rows == kUnsound) return false;
-      finish_sums(lanes, tile.problem(), reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes), expert_pitch(block), i0, j0, here, columns, block,
-                  slice_rows);
+      finish_expert(lanes, tile.problem(), i0, j0, here, columns, block, slice_rows);
     }
   }
   return true;

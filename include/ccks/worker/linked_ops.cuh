@@ -71,7 +71,7 @@ struct LinkedOps {
   CCKS_WALK_GROUPED(most, type) {                                                                                          \
     ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
     const ccks::worker::GroupedWindow window{rows, columns, row_bytes, column_bytes, m, n, k};                             \
-    ccks::worker::GroupedWalk<ccks::wire::Dtype::type, ccks::wire::kGroupedTile, most, ccks::worker::CudaLanes>(lanes, window).run(); \
+    ccks::worker::GroupedWalk<ccks::wire::Dtype::type, most, ccks::worker::CudaLanes>(lanes, window).run(); \
   }
 #define CCKS_CUDA_LINKED_PRODUCTS(type) \
   CCKS_CUDA_LINKED_PRODUCT(128, type)   \

@@ -1,7 +1,8 @@
 // Products of many rows, 16-bit floats that lie along k in both operands, by groups of four warps (GroupLanes): a block of up to 128 rows by 128 or 256 columns.
 //
 // Stages have 64 elements along k of all rows and columns. Of five, three are on their way, one is multiplied, and one may still be by warps that are behind; of three, for
-// which 256 columns leave room, two are on their way, and warps wait for their products before they meet. The sums are left in scratch, for finish_sums. Nothing is called meanwhile: ptxas waits for each product in a function that calls another.
+// which 256 columns leave room, two are on their way, and warps wait for their products before they meet. The sums are left in scratch and finished row by row (finish_rows.hpp). The walk calls nothing: ptxas
+// waits for each product in a function that calls another.
 #pragma once
 
 #include "ccks/worker/expert_warps.hpp"
@@ -41,17 +42,17 @@ struct alignas(8) TwoSums {
   float v[2];
 };
 
-/// Groups of four warps have 64 rows each, or, of 64 rows, half of the columns.
-template <Dtype kType, u32 kRows, u32 kColumns, class Lanes>
+/// Groups of four warps have 64 rows each.
+template <Dtype kType, u32 kColumns, class Lanes>
 class GroupedWalk {
  public:
+  static constexpr u32 kRows = wire::kGroupedTile;
   static constexpr u32 kStages = kColumns == 128 ? 5 : 3;
   static constexpr bool kOverlap = kStages > 3;  // products of two stages are under way at a time
   static constexpr u32 kAhead = kStages - (kOverlap ? 2 : 1), kPitch = grouped_pitch(kColumns);
   static constexpr u32 kLineBytes = 128, kDepth = kLineBytes / 2, kStageBytes = (kRows + kColumns) * kLineBytes;
-  static constexpr u32 kGroups = Lanes::kLanes / (4 * Lanes::kWarp), kRowGroups = kRows / 64, kOwnColumns = kColumns * kRowGroups / kGroups;
   static constexpr u32 kLinesAtOnce = Lanes::kLanes / 8, kRowCopies = kRows / kLinesAtOnce, kColumnCopies = kColumns / kLinesAtOnce;
-  static_assert(kOwnColumns * kGroups == kColumns * kRowGroups && kRowGroups <= kGroups);
+  static_assert(Lanes::kLanes / (4 * Lanes::kWarp) * 64 == kRows);
   static_assert(kStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes && kRows * kPitch * sizeof(float) <= kStages * kStageBytes);
 
   /// Rows and columns that there are not are zero.
@@ -71,9 +72,9 @@ class GroupedWalk {
     CCKS_NO_UNROLL
     for (u32 s = 0; s < kAhead; ++s) fetch(s);
     CCKS_UNROLL
-    for (u32 j = 0; j < kOwnColumns / 8; ++j)
+    for (u32 j = 0; j < kColumns / 8; ++j)
       for (u32 q = 0; q < 4; ++q) sum_[j][q] = 0;
-    const u32 group = lanes_.lane() / (4 * Lanes::kWarp), row = group % kRowGroups * 64, column = group / kRowGroups * kOwnColumns;
+    const u32 row = lanes_.lane() / (4 * Lanes::kWarp) * 64;
     u32 stage = 0, next = kAhead;
     CCKS_NO_UNROLL
     for (u32 step = 0; step < steps; ++step) {
@@ -82,7 +83,7 @@ class GroupedWalk {
       if constexpr (!kOverlap) lanes_.template await_groups_before<0>();
       lanes_.sync();  // what others have copied is there, and all are done with the stage that is fetched next
       const u8* at = stages_ + stage * kStageBytes;
-      lanes_.template multiply_group<kType>(sum_, at + row * kLineBytes, at + (kRows + column) * kLineBytes);
+      lanes_.template multiply_group<kType>(sum_, at + row * kLineBytes, at + kRows * kLineBytes);
       fetch(next);
       if constexpr (kOverlap) lanes_.template await_groups_before<1>();
       stage = stage + 1 == kStages ? 0 : stage + 1;
@@ -91,7 +92,7 @@ class GroupedWalk {
     lanes_.await_group(sum_);
     lanes_.template await_copies<0>();
     lanes_.sync();
-    put(row, column);
+    put(row);
     lanes_.sync();
   }
 
@@ -119,11 +120,11 @@ class GroupedWalk {
       from += step;
     }
   }
-  CCKS_INLINE void put(u32 row, u32 column) const {
+  CCKS_INLINE void put(u32 row) const {
     const u32 lane = lanes_.lane() % Lanes::kWarp, warp = lanes_.lane() / Lanes::kWarp % 4;
-    float* to = reinterpret_cast<float*>(stages_) + (row + warp * 16 + lane / 4) * kPitch + column + lane % 4 * 2;
+    float* to = reinterpret_cast<float*>(stages_) + (row + warp * 16 + lane / 4) * kPitch + lane % 4 * 2;
     CCKS_UNROLL
-    for (u32 j = 0; j < kOwnColumns / 8; ++j) {
+    for (u32 j = 0; j < kColumns / 8; ++j) {
       CCKS_UNROLL
       for (u32 half = 0; half < 2; ++half)
         *reinterpret_cast<TwoSums*>(to + half * 8 * kPitch + j * 8) = {{sum_[j][2 * half], sum_[j][2 * half + 1]}};
@@ -134,12 +135,12 @@ class GroupedWalk {
   const u8 *rows_, *columns_;  // of this lane, of the step that is fetched next
   u8* stages_;
   u32 row_step_, column_step_, m_, n_, k_, depth_;
-  float sum_[kOwnColumns / 8][4];
+  float sum_[kColumns / 8][4];
 };
 
 template <Dtype kType, u32 kColumns, class Lanes>
 CCKS_OUTLINE void walk_grouped(Lanes& lanes, const u8* rows, const u8* columns, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k) {
-  GroupedWalk<kType, wire::kGroupedTile, kColumns, Lanes>(lanes, {rows, columns, row_bytes, column_bytes, m, n, k}).run();
+  GroupedWalk<kType, kColumns, Lanes>(lanes, {rows, columns, row_bytes, column_bytes, m, n, k}).run();
 }
 /// Sums of a block of grouped_columns(w.n), from grouped_scratch on.
 template <Dtype kType, class Lanes>
