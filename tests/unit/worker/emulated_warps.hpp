@@ -220,20 +220,25 @@ class EmulatedWarps {
   wire::u32 lane_;
 };
 
-/// Runs tiles 0 to `tiles` of an op by Op, a body for warps, on one block; a fault, or none.
-template <class Op>
-wire::FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tiles) {
+/// Runs tiles 0 to `tiles` of an op by Op, a body for warps, on one block; a fault, or none. seen(lanes): on lane 0, behind the last.
+template <class Op, class Lanes, class Seen>
+wire::FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tiles, const Seen& seen) {
   WarpBlock block;
   wire::FaultCode fault = wire::FaultCode::none;
   block.run([&](wire::u32 lane) {
-    EmulatedWarps lanes(block, lane);
+    Lanes lanes(block, lane);
     for (wire::u32 tile = 0; tile < tiles; ++tile) {
       const wire::FaultCode f = Op::run(lanes, frame, op, tile);
       if (f != wire::FaultCode::none) fault = f;
       lanes.sync();
     }
+    if (lane == 0) seen(lanes);
   });
   return fault;
+}
+template <class Op>
+wire::FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tiles) {
+  return run_on_warps<Op, EmulatedWarps>(frame, op, tiles, [](const EmulatedWarps&) {});
 }
 template <class Op>
 wire::FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op) {

@@ -44,17 +44,9 @@ void check(std::uint32_t seed, int columns, int tile_columns, bool one_factor, b
   b.op.dims[wire::kEpilogueDim] = 2;
   b.tiles(out.dim, {1, 1, 32, tile_columns});
   const auto run = [&](const auto& frame, const auto& op) {
-    WarpBlock block;
-    FaultCode fault = FaultCode::none;
-    block.run([&](u32 lane) {
-      RoomyWarps lanes(block, lane);
-      for (u32 tile = 0; tile < op.tile_count; ++tile) {
-        if (Op::run(lanes, frame, op, tile) != FaultCode::none) fault = FaultCode::op_fault;
-        lanes.sync();
-      }
+    return run_on_warps<Op, RoomyWarps>(frame, op, op.tile_count, [](const RoomyWarps& lanes) {
       EXPECT_GT(lanes.copies(), 0u) << "the body with stages has not taken it";
     });
-    return fault;
   };
   ASSERT_EQ(b.run_by(OpCode::matmul, 6, run), FaultCode::none);
   Bench::each(out.dim, [&](const Index& c) {

@@ -31,17 +31,7 @@ void check(std::uint32_t seed, int rows, int columns, int depth, Index tile) {
   using Op = TypedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, D, D, D, D>;
   u32 groups = 0;
   const auto run = [&](const auto& frame, const auto& op) {
-    WarpBlock block;
-    FaultCode fault = FaultCode::none;
-    block.run([&](u32 lane) {
-      GroupWarps lanes(block, lane);
-      for (u32 t = 0; t < op.tile_count; ++t) {
-        if (Op::run(lanes, frame, op, t) != FaultCode::none) fault = FaultCode::op_fault;
-        lanes.sync();
-      }
-      if (lane == 0) groups = lanes.groups();
-    });
-    return fault;
+    return run_on_warps<Op, GroupWarps>(frame, op, op.tile_count, [&](const GroupWarps& lanes) { groups = lanes.groups(); });
   };
   ASSERT_EQ(b.run_by(OpCode::matmul, 3, run), FaultCode::none);
   EXPECT_NE(b.op.flags & wire::kOpGroups, 0);
