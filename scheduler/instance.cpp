@@ -69,8 +69,7 @@ bool goes_in_turn(const wire::OpParams& op, const wire::OperandParams* operands)
 // Whether a GPU has the op's products on matrix units.
 bool on_units(const wire::OpParams& op, const wire::OperandParams* operands) {
   const auto kind = static_cast<wire::OpCode>(op.kind);
-  const bool halves = wire::dtype_is_float(static_cast<wire::Dtype>(operands[0].dtype)) && wire::dtype_bytes(static_cast<wire::Dtype>(operands[0].dtype)) == 2;
-  return halves && (kind == wire::OpCode::matmul || kind == wire::OpCode::attention);
+  return wire::dtype_is_half(static_cast<wire::Dtype>(operands[0].dtype)) && (kind == wire::OpCode::matmul || kind == wire::OpCode::attention);
 }
 
 }  // namespace

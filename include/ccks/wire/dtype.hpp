@@ -15,6 +15,8 @@ CCKS_HD constexpr u32 dtype_bytes(Dtype t) {
   return t == Dtype::f32 || t == Dtype::i32 ? 4u : t == Dtype::i64 ? 8u : t == Dtype::boolean ? 1u : 2u;
 }
 CCKS_HD constexpr bool dtype_is_float(Dtype t) { return t == Dtype::f32 || t == Dtype::f16 || t == Dtype::bf16; }
+/// Of two bytes.
+CCKS_HD constexpr bool dtype_is_half(Dtype t) { return t == Dtype::f16 || t == Dtype::bf16; }
 
 /// The spelling used in specs, manifests and messages.
 CCKS_HD constexpr const char* dtype_name(Dtype t) {

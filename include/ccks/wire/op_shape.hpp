@@ -163,7 +163,7 @@ CCKS_HD constexpr bool is_twin(const OperandParams& b, const OperandParams& othe
 CCKS_HD constexpr bool may_stream(const OpParams& op, const OperandParams* operands, i32 m, i32 n) {
   const OperandParams &a = operands[0], &b = operands[1];
   const bool weights = b.space == static_cast<u8>(Space::weights) || b.space == static_cast<u8>(Space::absolute);
-  const bool halves = b.dtype == static_cast<u8>(Dtype::bf16) || b.dtype == static_cast<u8>(Dtype::f16);
+  const bool halves = dtype_is_half(static_cast<Dtype>(b.dtype));
   const u32 normed = static_cast<u32>(op.dims[kNormDim]);
   if (normed != 0 && operands[normed].dtype != a.dtype && operands[normed].dtype != static_cast<u8>(Dtype::f32)) return false;
   if (!weights || !halves || a.dtype != b.dtype || (b.flags & kOperandStreamed) == 0 || op.guard_count != 0) return false;
@@ -207,8 +207,7 @@ CCKS_HD constexpr bool in_lines(const OperandParams& o, int axis) {
 }
 CCKS_HD constexpr bool product_in_groups(const OpParams& op, const OperandParams* operands) {
   const OperandParams &a = operands[0], &b = operands[1], &out = operands[op.input_count];
-  const bool halves = a.dtype == static_cast<u8>(Dtype::bf16) || a.dtype == static_cast<u8>(Dtype::f16);
-  if (!halves || a.dtype != b.dtype || op.dims[kNormDim] != 0 || op.dims[kRopeDim] != 0 || op.dims[kTwinDim] != 0) return false;
+  if (!dtype_is_half(static_cast<Dtype>(a.dtype)) || a.dtype != b.dtype || op.dims[kNormDim] != 0 || op.dims[kRopeDim] != 0 || op.dims[kTwinDim] != 0) return false;
   if (least(op.tile[0], out.dim[0]) != 1 || least(op.tile[1], out.dim[1]) != 1) return false;
   for (int i = 2; i < 4; ++i) {
     if (op.tile[i] > (i == 2 ? kGroupedTile : kGroupedColumns) || least(op.tile[i], out.dim[i]) < kGroupedLeast) return false;
@@ -273,8 +272,7 @@ CCKS_HD constexpr void mark_attention(OpParams& op, const OperandParams* operand
   if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || q.dim[3] % heads != 0) return;
   const i32 group = heads / kv_heads, head_dim = q.dim[3] / heads;
   if (group > static_cast<i32>(kStepQueries) || (head_dim != 64 && head_dim != 128) || q.dim[2] != 1 || k.dim[2] <= 0) return;
-  const Dtype dtype = static_cast<Dtype>(q.dtype);
-  if (dtype != Dtype::bf16 && dtype != Dtype::f16) return;
+  if (!dtype_is_half(static_cast<Dtype>(q.dtype))) return;
   if (!in_eights_of(q, q) || !in_eights_of(k, q) || !in_eights_of(v, q) || !in_eights_of(out, q) || out.dim[0] != 1) return;
   const i32 tile[4] = {1, 1, 1, group * head_dim}, grid[4] = {chunks, q.dim[1], 1, kv_heads};
   for (int i = 0; i < 4; ++i) {
@@ -296,8 +294,7 @@ CCKS_HD constexpr bool attention_in_groups(const OpParams& op, const OperandPara
   const i32 heads = op.dims[0], kv_heads = op.dims[1];
   if (op.output_count != 1 || op.dims[3] > 1 || heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || q.dim[3] % heads != 0) return false;
   const i32 head_dim = q.dim[3] / heads;
-  const bool halves = q.dtype == static_cast<u8>(Dtype::bf16) || q.dtype == static_cast<u8>(Dtype::f16);
-  if (!halves || (head_dim != 64 && head_dim != 128) || op.tile[3] % head_dim != 0) return false;
+  if (!dtype_is_half(static_cast<Dtype>(q.dtype)) || (head_dim != 64 && head_dim != 128) || op.tile[3] % head_dim != 0) return false;
   if (k.dtype != q.dtype || v.dtype != q.dtype || out.dtype != q.dtype) return false;
   if (!in_lines(q, 3) || !in_lines(k, 3) || !in_lines(v, 3) || !in_lines(out, 3)) return false;
   if (out.dim[0] != 1 || least(op.tile[1], out.dim[1]) != 1) return false;
