@@ -347,6 +347,18 @@ Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   return {};
 }
 
+bool takes_groups(const Planner& planner, const spec::Op& matmul) {
+  const auto& a = matmul.inputs[0].dims;
+  worker::TileQuestion q;
+  q.roomy = true;
+  q.packets = lies_in_packets(planner, matmul);
+  q.dtype = planner.program.tensor(matmul.outputs[0].tensor).dtype;
+  q.depth = planner.typical_value(a.back().extent);
+  q.extent[2] = planner.typical_value(a[a.size() - 2].extent);
+  if (a.size() > 2) q.extent[1] = planner.typical_value(a[a.size() - 3].extent);
+  return worker::hints::takes_groups(q);
+}
+
 /// Of a worker. Products of 16-bit floats want more than a block has anyway; those of many rows only where the typical run has as many: a ring of
 /// weights is that much smaller for it.
 std::uint32_t wanted_scratch(const Planner& planner) {
@@ -355,14 +367,21 @@ std::uint32_t wanted_scratch(const Planner& planner) {
   for (const spec::Op& op : planner.program.ops) {
     if (op.inputs.empty() || wire::dtype_bytes(planner.program.tensor(op.inputs[0].tensor).dtype) != 2) continue;
     if (op.kind() == spec::OpKind::expert_matmul) bytes = std::max(bytes, worker::kCudaExpertScratchBytes);
-    const auto& dims = op.outputs[0].dims;
-    if (op.kind() == spec::OpKind::matmul && planner.typical_value(dims[dims.size() - 2].extent) >= worker::kRoomyRows)
-      bytes = std::max(bytes, worker::kCudaGroupedScratchBytes);
+    if (op.kind() == spec::OpKind::matmul && takes_groups(planner, op)) bytes = std::max(bytes, worker::kCudaGroupedScratchBytes);
   }
   return bytes;
 }
 
 }  // namespace
+
+bool lies_in_packets(const Planner& planner, const spec::Op& matmul) {
+  const auto lies_along = [&](const spec::View& view, std::size_t back) {
+    const spec::Tensor& tensor = planner.program.tensor(view.tensor);
+    const spec::ViewDim& dim = view.dims[view.dims.size() - back];
+    return wire::dtype_is_half(tensor.dtype) && dim.base_dim + 1 == tensor.shape.size() && dim.step == 1;
+  };
+  return lies_along(matmul.inputs[0], 1) && lies_along(matmul.inputs[1], 2);
+}
 
 Status lower_ops(Planner& planner) {
   planner.scratch_bytes = wanted_scratch(planner);

@@ -49,6 +49,8 @@ struct OpLowering {
   }
 };
 
+/// Whether a matmul's inputs are 16-bit floats that lie along depth.
+bool lies_in_packets(const Planner& planner, const spec::Op& matmul);
 /// Sets tile space, dims, scalars, code and shapes; called before tiles are chosen.
 Status describe_op(OpLowering& lowering);
 /// Sets the windows that differ from "operands move with the output"; called once tiles are chosen.

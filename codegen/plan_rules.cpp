@@ -79,6 +79,7 @@ Status describe_argmax(OpLowering& l) {
 
 Status describe_matmul(OpLowering& l, const spec::MatmulAttrs& a) {
   l.question.depth = l.planner.typical_value(l.dim_back(0, 0));
+  l.question.packets = lies_in_packets(l.planner, l.op);
   if (a.rope) l.out.dims[wire::kRopeDim] = Expr(static_cast<std::int64_t>(table_input(l.op)));
   if (a.norm) {
     l.out.dims[wire::kNormDim] = Expr(static_cast<std::int64_t>(l.op.inputs.size() - 1));

@@ -14,8 +14,8 @@ inline constexpr u32 kCoordinateDim = 6;  // of a kOpVectors op: where a tile's 
 inline constexpr i32 kStreamedDepth = 512;     // k of a kOpStreams op, at least: a copy is a run along k, and short runs cost as much
 inline constexpr i32 kStreamedResults = 1024;  // of a tile of one, at most: eight warps keep sums of each in 32 KiB
 
-// Of a tile of a kOpGroups matmul: rows and columns at most, and of both at least.
-inline constexpr i32 kGroupedTile = 128, kGroupedColumns = 256, kGroupedLeast = 65;
+// Of a tile of a kOpGroups matmul: rows and columns at most, and at least.
+inline constexpr i32 kGroupedTile = 128, kGroupedColumns = 256, kGroupedLeastRows = 9, kGroupedLeastColumns = 33;
 
 /// Bodies of a kOpVectors matmul, dims[0].
 enum class ProductBody : i32 {
@@ -210,7 +210,8 @@ CCKS_HD constexpr bool product_in_groups(const OpParams& op, const OperandParams
   if (!dtype_is_half(static_cast<Dtype>(a.dtype)) || a.dtype != b.dtype || op.dims[kNormDim] != 0 || op.dims[kRopeDim] != 0 || op.dims[kTwinDim] != 0) return false;
   if (least(op.tile[0], out.dim[0]) != 1 || least(op.tile[1], out.dim[1]) != 1) return false;
   for (int i = 2; i < 4; ++i) {
-    if (op.tile[i] > (i == 2 ? kGroupedTile : kGroupedColumns) || least(op.tile[i], out.dim[i]) < kGroupedLeast) return false;
+    const i32 size = least(op.tile[i], out.dim[i]);
+    if (op.tile[i] > (i == 2 ? kGroupedTile : kGroupedColumns) || size < (i == 2 ? kGroupedLeastRows : kGroupedLeastColumns)) return false;
   }
   for (u32 i = 2; i < op.input_count; ++i) {
     if (!in_vectors_or_still(operands[i])) return false;

@@ -73,9 +73,18 @@ struct LinkedOps {
     const ccks::worker::GroupedWindow window{rows, columns, row_bytes, column_bytes, m, n, k};                             \
     ccks::worker::GroupedWalk<ccks::wire::Dtype::type, most, ccks::worker::CudaLanes>(lanes, window).run(); \
   }
+#define CCKS_CUDA_LINKED_NARROW(most, type)                                                                                \
+  CCKS_WALK_NARROW(most, type) {                                                                                           \
+    ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
+    const ccks::worker::ExpertWindow window{rows,  columns,      source,  row_bytes, column_bytes, m, n, k,                \
+                                            first, source_bytes, divisor, limit,     wide};                                \
+    return ccks::worker::NarrowWalk<ccks::wire::Dtype::type, most, ccks::worker::CudaLanes>(lanes, window).run();          \
+  }
 #define CCKS_CUDA_LINKED_PRODUCTS(type) \
   CCKS_CUDA_LINKED_PRODUCT(128, type)   \
-  CCKS_CUDA_LINKED_PRODUCT(256, type)
+  CCKS_CUDA_LINKED_PRODUCT(256, type)   \
+  CCKS_CUDA_LINKED_NARROW(64, type)     \
+  CCKS_CUDA_LINKED_NARROW(128, type)
 
 #define CCKS_CUDA_LINKED_ATTENTION_OF(dims, type)                                                                          \
   CCKS_WALK_ATTENTION(dims, type) {                                                                                        \

@@ -27,6 +27,17 @@ CCKS_WALK_GROUPED(128, bf16);
 CCKS_WALK_GROUPED(256, bf16);
 CCKS_WALK_GROUPED(128, f16);
 CCKS_WALK_GROUPED(256, f16);
+// product_narrow.hpp: ExpertWindow, field by field
+#define CCKS_WALK_NARROW(columns_, type)                                                                                                             \
+  CCKS_KEEPS(8)                                                                                                                                      \
+  extern "C" __device__ bool ccks_walk_narrow_##columns_##_##type(                                                                                   \
+      const ccks::wire::u8* rows, const ccks::wire::u8* columns, const ccks::wire::u8* source, ccks::wire::u32 row_bytes, ccks::wire::u32 column_bytes, \
+      ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k, ccks::wire::u32 first, ccks::wire::u32 source_bytes, ccks::wire::u32 divisor,           \
+      ccks::wire::i64 limit, bool wide)
+CCKS_WALK_NARROW(64, bf16);
+CCKS_WALK_NARROW(128, bf16);
+CCKS_WALK_NARROW(64, f16);
+CCKS_WALK_NARROW(128, f16);
 // attention_block.hpp: AttentionRows, field by field
 #define CCKS_WALK_ATTENTION(dims, type)                                                                                                          \
   CCKS_KEEPS(8)                                                                                                                                  \

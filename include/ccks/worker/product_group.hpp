@@ -1,12 +1,12 @@
-// Products of many rows, 16-bit floats that lie along k in both operands, by groups of four warps (GroupLanes): a block of up to 128 rows by 128 or 256 columns.
+// Products of many rows, 16-bit floats that lie along k in both operands, by groups of four warps (GroupLanes): a block of up to 128 rows by 128 or 256 columns. Those of up
+// to 64 rows and 128 columns are product_narrow.hpp's.
 //
 // Stages have 64 elements along k of all rows and columns. Of five, three are on their way, one is multiplied, and one may still be by warps that are behind; of three, for
 // which 256 columns leave room, two are on their way, and warps wait for their products before they meet. The sums are left in scratch and finished row by row (finish_rows.hpp). The walk calls nothing: ptxas
 // waits for each product in a function that calls another.
 #pragma once
 
-#include "ccks/worker/expert_warps.hpp"
-#include "ccks/worker/linked_walks.hpp"
+#include "ccks/worker/product_narrow.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -23,15 +23,6 @@ struct GroupedWindow {
   const u8 *rows, *columns;
   u32 row_bytes, column_bytes, m, n, k;
 };
-
-/// Where sums begin in scratch, and stages before that.
-template <class Lanes>
-CCKS_INLINE u8* grouped_scratch(Lanes& lanes) {
-  constexpr u32 kAlign = 1024;
-  u8* scratch = lanes.scratch();
-  const u32 over = static_cast<u32>(reinterpret_cast<u64>(scratch)) % kAlign;
-  return scratch + (over == 0 ? 0 : kAlign - over);
-}
 
 /// From one row of sums to the next, in floats: lanes of half a warp store pairs to different banks.
 CCKS_INLINE constexpr u32 grouped_pitch(u32 columns) { return columns + 8; }
@@ -159,12 +150,19 @@ CCKS_INLINE void multiply_grouped(Lanes& lanes, const GroupedWindow& w) {
 #endif
 }
 
+/// The same, or the sums of a narrow block.
+template <Dtype kType, class Lanes>
+CCKS_INLINE void multiply_packets(Lanes& lanes, bool narrow, const GroupedWindow& w) {
+  if (!narrow) return multiply_grouped<kType>(lanes, w);
+  (void)multiply_narrow<kType>(lanes, {w.rows, w.columns, nullptr, w.row_bytes, w.column_bytes, w.m, w.n, w.k, 0, 0, 1, 0, false});  // which names no rows
+}
+
 /// A tile of a kOpGroups op. False: nothing is done.
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE bool grouped_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   constexpr u32 kFirst = kEpilogueFirst<Expr>;
   if constexpr (kHasGroups && GroupLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kNormed<Types> && !kRoped<Types> && !kTwins<Types> && kFirst != 0 &&
-                may_have_rows_beyond<Types>(wire::kGroupedLeast - 1)) {
+                may_have_rows_beyond<Types>(wire::kGroupedLeastRows - 1)) {
     const OpParams& op = call.op;
     if ((op.flags & wire::kOpGroups) == 0 || lanes.scratch_bytes() < kCudaGroupedScratchBytes) return false;
     const OperandParams &a = call.operands[0], &b = call.operands[1], &out = call.operands[op.input_count];
@@ -173,25 +171,20 @@ CCKS_INLINE bool grouped_product(Lanes& lanes, const Call& call, u32 tile, const
     c[2] *= op.tile[2];
     c[3] *= op.tile[3];
     const u32 m = static_cast<u32>(least(op.tile[2], out.dim[2] - c[2])), n = static_cast<u32>(least(op.tile[3], out.dim[3] - c[3]));
-    multiply_grouped<TypeOf<0, Types>::kDtype>(
-        lanes, {operand_base(call.frame, a) + (c[0] * a.stride[0] + c[1] * a.stride[1] + c[2] * a.stride[2]) * 2,
+    const bool narrow = m <= kNarrowRows && n <= narrow_columns(n);
+    multiply_packets<TypeOf<0, Types>::kDtype>(
+        lanes, narrow, {operand_base(call.frame, a) + (c[0] * a.stride[0] + c[1] * a.stride[1] + c[2] * a.stride[2]) * 2,
                 operand_base(call.frame, b) + (c[0] * b.stride[0] + c[1] * b.stride[1] + c[3] * b.stride[3]) * 2, static_cast<u32>(a.stride[2]) * 2,
                 static_cast<u32>(b.stride[3]) * 2, m, n, static_cast<u32>(a.dim[3])});
-    const u32 columns = grouped_columns(n), wide = columns / kVector, j = lanes.lane() % wide * kVector;
+    const u32 columns = narrow ? narrow_columns(n) : grouped_columns(n), wide = columns / kVector, j = lanes.lane() % wide * kVector;
     if (j >= n) return true;  // n is a multiple of four
     c[3] += static_cast<i32>(j);
-    const float* sums = reinterpret_cast<const float*>(grouped_scratch(lanes)) + j;
-    const u32 pitch = grouped_pitch(columns);
+    const SlicedSums sums{reinterpret_cast<const float*>(grouped_scratch(lanes)) + j, narrow ? narrow_pitch(columns) : grouped_pitch(columns), narrow ? kNarrowRows : 0};
     const auto type = types.last(op.input_count);
     const i64 at = c[0] * out.stride[0] + c[1] * out.stride[1] + c[2] * out.stride[2] + c[3];
-    const auto four = [&](u32 i, float* to) {
-      const Four<float> all = *reinterpret_cast<const Four<float>*>(sums + i * pitch);
-      CCKS_UNROLL
-      for (u32 q = 0; q < kVector; ++q) to[q] = all.v[q];
-    };
     const Arguments<Types> args{call, types, nullptr, kFirst};
     finish_fitting_rows(RowOperands<kFirst, Types>(call, types, c), args, expr, type, c, operand_base(call.frame, out) + at * bytes_of(type),
-                        out.stride[2] * bytes_of(type), lanes.lane() / wide, Lanes::kLanes / wide, m, four);
+                        out.stride[2] * bytes_of(type), lanes.lane() / wide, Lanes::kLanes / wide, m, sums);
     return true;
   }
   return false;

@@ -35,6 +35,7 @@ struct TileQuestion {
   wire::i64 group = 1;    // attention: heads per kv head, best kept in one tile
   wire::i64 experts = 1;  // expert_matmul
   bool roomy = false;     // workers have kCudaExpertScratchBytes
+  bool packets = false;   // matmul: 16-bit floats that lie along depth in a and b
 };
 
 struct TileHint {
@@ -42,7 +43,7 @@ struct TileHint {
 };
 
 /// Rows of a matmul of 16-bit floats from which its plan gives workers kCudaGroupedScratchBytes: a ring of weights has less room then.
-inline constexpr wire::i64 kRoomyRows = 64;
+inline constexpr wire::i64 kRoomyRows = 9;
 /// Queries of one kv head that attention_thin.hpp takes, eight at a time; those of more rows share what they read (attention_block.hpp).
 inline constexpr wire::i64 kThinQueries = wire::kFewQueries;
 
@@ -169,6 +170,12 @@ inline constexpr i64 kWideTiles = 4;  // of a worker: with fewer, half as large 
 /// through.
 CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
   TileHint t;
+  if (q.extent[2] <= 64) {  // product_narrow.hpp: half as many columns take two thirds of the time
+    t.tile[2] = static_cast<i32>(q.extent[2]);
+    t.tile[3] = fit(q.extent[3], 128);
+    if (tiles_of(q, t) < kWideTiles * static_cast<i64>(q.workers)) t.tile[3] = fit(q.extent[3], 64);
+    return t;
+  }
   t.tile[2] = fit(q.extent[2], 128);
   t.tile[3] = fit(q.extent[3], 256);
   if (tiles_of(q, t) < kWideTiles * static_cast<i64>(q.workers)) t.tile[3] = fit(q.extent[3], 128);
@@ -177,8 +184,14 @@ CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
   return t;
 }
 
+/// Weights that lie along k, from nine rows on, where they are deep enough for it to matter.
+CCKS_HD constexpr bool takes_groups(const TileQuestion& q) {
+  if (!q.roomy || (wire::dtype_bytes(q.dtype) != 2 && !q.packets)) return false;
+  return q.extent[2] >= 64 || (q.extent[2] >= kRoomyRows && q.packets && q.depth >= 512 && q.extent[0] * q.extent[1] <= 1);
+}
+
 CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
-  if (q.roomy && wire::dtype_bytes(q.dtype) == 2 && q.extent[2] >= kRoomyRows) return staged_matmul(q);
+  if (takes_groups(q)) return staged_matmul(q);
   const bool host = q.device == DeviceClass::host;
   // Up to twice as many rows of deep products of 16-bit floats, which are weights most likely, are two tiles that read the same columns at
   // the same time: from memory once, from the L2 twice.

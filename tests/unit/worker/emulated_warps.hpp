@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "ccks/wire/op_shape.hpp"
@@ -287,21 +288,27 @@ class GroupWarps : public RoomyWarps {
   void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b) {
     ++groups_;
     begun_.push_back({D, a, b, &sum[0][0], kN});
+    awaited_.insert(&sum[0][0]);
   }
   template <wire::u32 kN>
   void await_group(float (&sum)[kN][4]) {
-    finish<kN>(&sum[0][0], 0);
+    awaited_.erase(&sum[0][0]);
+    await_groups_before<0>();
   }
   template <wire::u32 kLeft>
   void await_groups_before() {
-    if (begun_.empty()) return;
-    switch (begun_.front().columns) {
-      case 4: return finish<4>(begun_.front().sum, kLeft);
-      case 8: return finish<8>(begun_.front().sum, kLeft);
-      case 16: return finish<16>(begun_.front().sum, kLeft);
-      default: return finish<32>(begun_.front().sum, kLeft);
+    for (; begun_.size() > kLeft; begun_.erase(begun_.begin())) {
+      const Begun& first = begun_.front();
+      switch (first.columns) {
+        case 4: add<4>(first); break;
+        case 8: add<8>(first); break;
+        case 16: add<16>(first); break;
+        default: add<32>(first);
+      }
     }
   }
+  /// Of what was multiplied all has been waited for by its sums.
+  bool awaited_all() const { return begun_.empty() && awaited_.empty(); }
 
  private:
   struct Begun {
@@ -311,11 +318,8 @@ class GroupWarps : public RoomyWarps {
     wire::u32 columns;  // in eights
   };
   template <wire::u32 kN>
-  void finish(float* sum, std::size_t left) {
-    for (; begun_.size() > left; begun_.erase(begun_.begin())) {
-      if (begun_.front().sum != sum) std::abort();  // sums of another product
-      begun_.front().type == wire::Dtype::bf16 ? add<wire::Dtype::bf16, kN>(begun_.front()) : add<wire::Dtype::f16, kN>(begun_.front());
-    }
+  void add(const Begun& begun) const {
+    begun.type == wire::Dtype::bf16 ? add<wire::Dtype::bf16, kN>(begun) : add<wire::Dtype::f16, kN>(begun);
   }
   template <wire::Dtype D>
   static float element(const wire::u8* rows, wire::u32 row, wire::u32 k) {
@@ -333,6 +337,7 @@ class GroupWarps : public RoomyWarps {
   }
 
   std::vector<Begun> begun_;
+  std::set<const float*> awaited_;  // sums that nobody may look at yet
   wire::u32 groups_ = 0;
 };
 

@@ -30,12 +30,17 @@ void check(std::uint32_t seed, int rows, int columns, int depth, Index tile) {
   b.tiles(out.dim, tile);
   using Op = TypedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, D, D, D, D>;
   u32 groups = 0;
+  bool awaited = false;
   const auto run = [&](const auto& frame, const auto& op) {
-    return run_on_warps<Op, GroupWarps>(frame, op, op.tile_count, [&](const GroupWarps& lanes) { groups = lanes.groups(); });
+    return run_on_warps<Op, GroupWarps>(frame, op, op.tile_count, [&](const GroupWarps& lanes) {
+      groups = lanes.groups();
+      awaited = lanes.awaited_all();
+    });
   };
   ASSERT_EQ(b.run_by(OpCode::matmul, 3, run), FaultCode::none);
   EXPECT_NE(b.op.flags & wire::kOpGroups, 0);
-  const u32 steps = ceil_div(static_cast<u32>(depth), 64u);
+  EXPECT_TRUE(awaited);
+  const u32 steps = ceil_div(static_cast<u32>(depth), tile[2] <= 64 ? 128u : 64u);
   EXPECT_GE(groups, 2 * steps);  // of the first tile of each batch at least
   Bench::each(out.dim, [&](const Index& c) {
     double want = b.get(bias, c);
@@ -58,8 +63,17 @@ TEST(ProductGroup, WideBlocks) {
   check<Dtype::bf16>(8, 128, 256, 200, {1, 1, 128, 256});
   check<Dtype::f16>(9, 100, 180, 64, {1, 1, 128, 256});
 }
-// The last tiles of either have too few for groups and go another way.
 TEST(ProductGroup, ManyTiles) { check<Dtype::bf16>(7, 200, 296, 80, {1, 1, 128, 128}); }
+TEST(ProductGroup, NarrowBlocks) {
+  check<Dtype::bf16>(10, 64, 64, 1288, {1, 1, 64, 64});
+  check<Dtype::f16>(11, 64, 128, 640, {1, 1, 64, 128});
+  check<Dtype::bf16>(12, 16, 64, 128, {1, 1, 64, 64});
+}
+TEST(ProductGroup, NarrowBlocksOfRowsAndColumnsThatThereAreNot) {
+  check<Dtype::bf16>(13, 9, 36, 8, {1, 1, 16, 64});
+  check<Dtype::f16>(14, 33, 100, 264, {1, 1, 64, 128});
+  check<Dtype::bf16>(15, 70, 200, 136, {1, 1, 32, 64});
+}
 
 // What mark_shape says of [rows, depth] times [depth, columns] in bf16, b in columns; `change` makes an op of it that is not for groups.
 template <class Change>
@@ -80,8 +94,8 @@ wire::u8 flags_of(Change change) {
 TEST(ProductGroup, OnlyWhatLiesInPacketsOfTilesThatFill) {
   EXPECT_NE(flags_of([](Bench&) {}) & wire::kOpGroups, 0);
   const auto refused = [](auto change) { return (flags_of(change) & wire::kOpGroups) == 0; };
-  EXPECT_TRUE(refused([](Bench& b) { b.tiles({1, 1, 256, 256}, {1, 1, 64, 256}); }));
-  EXPECT_TRUE(refused([](Bench& b) { b.tiles({1, 1, 256, 256}, {1, 1, 128, 64}); }));
+  EXPECT_TRUE(refused([](Bench& b) { b.tiles({1, 1, 256, 256}, {1, 1, 8, 256}); }));
+  EXPECT_TRUE(refused([](Bench& b) { b.tiles({1, 1, 256, 256}, {1, 1, 128, 32}); }));
   EXPECT_TRUE(refused([](Bench& b) { b.tiles({1, 1, 256, 256}, {1, 1, 256, 256}); }));
   EXPECT_TRUE(refused([](Bench& b) { b.operands[0].stride[2] = 68; }));
   EXPECT_TRUE(refused([](Bench& b) { b.operands[1].stride[3] = 1 << 23; }));

@@ -44,6 +44,26 @@ TEST(TileHints, ProductsOfManyRowsAreAsWideAsLeavesEveryWorkerFour) {
   EXPECT_EQ(tile(1'446, 512), std::pair(64, 64)) << "48 tiles of 128 x 128";
 }
 
+TEST(TileHints, ProductsOfNineTo64RowsKeepThemTogether) {
+  const auto tile = [](wire::i64 m, wire::i64 n, auto change) {
+    TileQuestion q = product(DeviceClass::cuda, m, n, wire::Dtype::bf16);
+    q.roomy = q.packets = true;
+    q.depth = 2048;
+    change(q);
+    const TileHint t = tile_hint(q);
+    return std::pair(t.tile[2], t.tile[3]);
+  };
+  const auto same = [](TileQuestion&) {};
+  EXPECT_EQ(tile(64, 8192, same), std::pair(64, 64));
+  EXPECT_EQ(tile(9, 2048, same), std::pair(9, 64));
+  EXPECT_EQ(tile(64, 128256, same), std::pair(64, 128)) << "seven tiles a worker";
+  EXPECT_EQ(tile(16, 128256, [](TileQuestion& q) { q.dtype = wire::Dtype::f32; }), std::pair(16, 128)) << "what is put out may be wider";
+  EXPECT_EQ(tile(8, 2048, same).first, 8);
+  EXPECT_EQ(tile(16, 8192, [](TileQuestion& q) { q.roomy = false; }), std::pair(8, 128)) << "workers have no room for stages";
+  EXPECT_EQ(tile(16, 8192, [](TileQuestion& q) { q.packets = false; }), std::pair(8, 128)) << "weights do not lie along depth";
+  EXPECT_NE(tile(16, 128256, [](TileQuestion& q) { q.depth = 256; }).second, 128) << "too shallow to stream";
+}
+
 TEST(TileHints, UpToSixteenRowsOfDeepProductsAreTwoTilesOfEight) {
   const auto tile = [](wire::i64 m, wire::i64 n, wire::i64 depth, wire::Dtype dtype = wire::Dtype::bf16) {
     TileQuestion q = product(DeviceClass::cuda, m, n, dtype);
