@@ -33,7 +33,8 @@ std::string code_type(std::span<const wire::ExprInstr> code) {
   return text + ">";
 }
 
-std::string typed_op(const PlanImage& image, const plan::OpDesc& op, const std::string& shape) {
+/// kind: TypedOp, ShapedOp (of `shape`), GroupedOp.
+std::string op_type(const char* kind, const PlanImage& image, const plan::OpDesc& op, const std::string& shape = "") {
   const std::span instructions = std::span(image.code).subspan(op.code_first, op.code_count);
   std::string code = code_type(instructions);
   if (const std::int64_t twin = twin_dim(image, op); twin != 0) {
@@ -42,8 +43,7 @@ std::string typed_op(const PlanImage& image, const plan::OpDesc& op, const std::
   }
   if (norms_rows(image, op)) code = "Normed<" + code + ">";
   if (turns_heads(image, op)) code = "Roped<" + code + ">";
-  std::string text = fmt::format("{}<OpCode::{}, {}", shape.empty() ? "TypedOp" : "ShapedOp",
-                                 spec::op_kind_name(static_cast<spec::OpKind>(op.kind)), code);
+  std::string text = fmt::format("{}<OpCode::{}, {}", kind, spec::op_kind_name(static_cast<spec::OpKind>(op.kind)), code);
   if (!shape.empty()) text += ", " + shape;
   for (std::uint32_t k = 0; k < std::uint32_t{op.input_count} + op.output_count; ++k)
     text += fmt::format(", Dtype::{}", dtype_enumerator(image.operands[op.operand_first + k].dtype));
@@ -115,8 +115,14 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
     const auto* custom = std::get_if<spec::CustomAttrs>(&program.ops[image.spec_ops[i]].attrs);
-    const OpShape shape = shapes == BodyShapes::fixed && !custom ? shape_of_op(image, op) : OpShape{};
-    std::string type = custom ? fmt::format("Custom{}", all.bodies.count) : typed_op(image, op, shape.typical ? "" : shape.text);
+    const bool fixed = shapes == BodyShapes::fixed && !custom;
+    const TakesGroups groups = custom ? TakesGroups{} : takes_groups(image, op);
+    const OpShape shape = fixed && !groups.always ? shape_of_op(image, op) : OpShape{};
+    const bool one_shape = !shape.typical && !shape.text.empty();
+    std::string type = custom          ? fmt::format("Custom{}", all.bodies.count)
+                       : groups.always ? op_type("GroupedOp", image, op)
+                       : one_shape     ? op_type("ShapedOp", image, op, shape.text)
+                                       : op_type("TypedOp", image, op);
     std::string code;
     if (custom) {
       if (!allow_inline)
@@ -129,10 +135,13 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
     }
     const Result<std::uint16_t> any = all.add(type, std::move(code), op.name);
     if (!any) return any.status();
-    const Result<std::uint16_t> typical = shape.typical ? all.add(typed_op(image, op, shape.text), "", op.name) : any;
+    const Result<std::uint16_t> typical = shape.typical ? all.add(op_type("ShapedOp", image, op, shape.text), "", op.name) : any;
     if (!typical) return typical.status();
+    const Result<std::uint16_t> grouped = groups.ever && !groups.always ? all.add(op_type("GroupedOp", image, op), "", op.name) : any;
+    if (!grouped) return grouped.status();
     all.bodies.of_op.push_back(*any);
     all.bodies.typical_of_op.push_back(*typical);
+    all.bodies.groups_of_op.push_back(*grouped);
   }
   return std::move(all.bodies);
 }

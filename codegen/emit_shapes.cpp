@@ -6,6 +6,7 @@
 
 #include "ccks/plan_eval.hpp"
 #include "ccks/wire/op_shape.hpp"
+#include "ccks/worker/tile_hints.hpp"
 #include "codegen/emit_sources.hpp"
 
 namespace ccks::codegen {
@@ -44,6 +45,13 @@ class Shape {
     wire::OpParams op = params;
     wire::mark_shape(op, operands.data());
     return (op.flags & (wire::kOpFlat | wire::kOpVectors)) != 0;
+  }
+
+  /// Whether they are for groups of warps.
+  bool grouped() const {
+    wire::OpParams op = params;
+    wire::mark_shape(op, operands.data());
+    return (op.flags & wire::kOpGroups) != 0;
   }
 
   wire::OpParams params{};
@@ -104,6 +112,16 @@ OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
   }
   return {fmt::format("Tiles<{}, {}>, Windows<{}>", fmt::join(shape.params.tile, ", "), fmt::join(shape.params.grid, ", "), windows),
           shape.varies()};
+}
+
+TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {
+  if (op.kind != wire::OpCode::matmul || image.scratch_bytes != worker::kCudaGroupedScratchBytes) return {};
+  if (norms_rows(image, op) || turns_heads(image, op) || twin_dim(image, op) != 0) return {};
+  const Shape shape(image, op);
+  if (!shape.known()) return {};
+  const bool half = wire::dtype_is_half(image.operands[op.operand_first].dtype);
+  const bool varies = half && shape.varies() && shape.params.tile[2] >= wire::kGroupedLeastRows;
+  return {shape.grouped() || varies, shape.grouped() && !shape.varies()};
 }
 
 }  // namespace ccks::codegen

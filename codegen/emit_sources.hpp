@@ -28,6 +28,7 @@ struct GeneratedFile {
 struct Bodies {
   std::vector<std::uint16_t> of_op;
   std::vector<std::uint16_t> typical_of_op;  // where the op has its typical shape
+  std::vector<std::uint16_t> groups_of_op;   // where it is kOpGroups
   std::string aliases;  // using Op0 = ...;
   std::string cases;    // of the switch over bodies
   std::string custom;   // structs with inline code
@@ -68,6 +69,11 @@ struct OpShape {
   bool typical = false;
 };
 OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op);
+/// Whether a body for groups of warps (ccks/worker/grouped_ops.hpp) takes the op, at some or (`always`) at all of its shapes.
+struct TakesGroups {
+  bool ever = false, always = false;
+};
+TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op);
 /// Whether the op is a matmul that norms its rows first.
 bool norms_rows(const PlanImage& image, const plan::OpDesc& op);
 /// Whether it is a matmul that turns heads.

@@ -70,8 +70,8 @@ std::string row(const plan::OpDesc& o) {
   std::vector<std::string> scalars;
   for (const float s : o.scalars) scalars.push_back(float_literal(s));
   return fmt::format(
-      "{}, OpCode::{}, {}, {}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}",
-      cpp_string(o.name), spec::op_kind_name(static_cast<spec::OpKind>(o.kind)), o.flags, o.body, o.typical_body, list(o.grid),
+      "{}, OpCode::{}, {}, {}, {}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}",
+      cpp_string(o.name), spec::op_kind_name(static_cast<spec::OpKind>(o.kind)), o.flags, o.body, o.typical_body, o.groups_body, list(o.grid),
       list(o.tile), list(o.dims), list(scalars), o.operand_first, o.input_count, o.output_count, o.wait_first,
       o.wait_count, o.signal_first, o.signal_count, o.guard_first, o.guard_count, o.code_first, o.code_count,
       u32(o.report), u32(o.dynamic_report), o.bytes_read, o.bytes_written, o.operations);
@@ -100,6 +100,7 @@ std::map<std::string, std::string> emit_tables(const PlanImage& image, const Bod
   for (std::size_t i = 0; i < ops.size(); ++i) {
     ops[i].body = bodies.of_op[i];
     ops[i].typical_body = bodies.typical_of_op[i];
+    ops[i].groups_body = bodies.groups_of_op[i];
   }
   table(holes, "SYMBOLS", "SymbolDesc", "kSymbols", image.symbols);
   table(holes, "DIMS", "DimNode", "kDims", image.dims);

@@ -80,7 +80,7 @@ void add(TableHash& h, const plan::ReportDesc& r) {
 }
 void add(TableHash& h, const plan::OpDesc& o) {
   h.text(o.name);
-  h.numbers(o.kind, o.flags, o.body, o.typical_body);
+  h.numbers(o.kind, o.flags, o.body, o.typical_body, o.groups_body);
   h.array(o.grid);
   h.array(o.tile);
   h.array(o.dims);

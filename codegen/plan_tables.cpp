@@ -184,7 +184,7 @@ void TableWriter::write_op(OpIndex index) {
   d.name = keep(source.name);
   d.kind = op.kind;
   d.flags = op.flags;
-  d.body = d.typical_body = body_of(op);
+  d.body = d.typical_body = d.groups_body = body_of(op);
   for (std::size_t i = 0; i < 4; ++i) {
     d.grid[i] = dim(op.grid[i]);
     d.tile[i] = dim(op.tile[i]);

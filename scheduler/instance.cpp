@@ -288,7 +288,6 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   wire::OpParams to{};
   to.kind = static_cast<std::uint8_t>(from.kind);
   to.flags = static_cast<std::uint8_t>(from.flags | (tables.op_silent[index] != 0 ? wire::kOpSilent : 0));
-  to.body = has_typical_shape(tables, from) ? from.typical_body : from.body;
   CCKS_RETURN_IF_ERROR(fill_grid(from, to));
   to.operand_first = from.operand_first;
   to.input_count = from.input_count;
@@ -307,6 +306,8 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   to.code_count = static_cast<std::uint16_t>(from.code_count);
   CCKS_RETURN_IF_ERROR(fill_report(tables.plan, from, to));
   wire::mark_shape(to, table<wire::OperandParams>(head().operands) + to.operand_first);
+  const bool typical = from.groups_body == from.body || (to.flags & wire::kOpGroups) == 0;
+  to.body = !typical ? from.groups_body : has_typical_shape(tables, from) ? from.typical_body : from.body;
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;

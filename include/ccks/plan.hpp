@@ -112,6 +112,7 @@ struct OpDesc {
   std::uint8_t flags;           // wire::OpFlags
   std::uint16_t body;
   std::uint16_t typical_body;   // where its shape is that of typical_symbols (plan_eval.hpp); else `body`, which takes any
+  std::uint16_t groups_body;    // where it is kOpGroups (wire/op_shape.hpp), whatever its shape
   DimId grid[4], tile[4], dims[8];
   float scalars[4];
   std::uint32_t operand_first;

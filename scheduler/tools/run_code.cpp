@@ -80,6 +80,7 @@ Result<Program> jit_program(const Options& options, const spec::Program& given, 
   for (std::size_t i = 0; i < compiled->plan.ops.size(); ++i) {
     compiled->plan.ops[i].body = bodies->of_op[i];
     compiled->plan.ops[i].typical_body = bodies->typical_of_op[i];
+    compiled->plan.ops[i].groups_body = bodies->groups_of_op[i];
   }
   const WorkerImage worker{.cuda_image = compiled->cubin.data(), .cuda_image_bytes = compiled->cubin.size(), .cuda_queues = queues};
   const plan::PlanView view = compiled->plan.view();

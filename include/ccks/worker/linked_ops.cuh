@@ -13,6 +13,7 @@
 
 #define CCKS_LINKED_UNIT
 #include "ccks/worker/linked_walks.hpp"
+#include "ccks/worker/grouped_ops.hpp"
 #include "ccks/worker/platform_cuda.hpp"
 #include "ccks/worker/shaped_ops.hpp"
 
@@ -84,7 +85,18 @@ struct LinkedOps {
   CCKS_CUDA_LINKED_PRODUCT(128, type)   \
   CCKS_CUDA_LINKED_PRODUCT(256, type)   \
   CCKS_CUDA_LINKED_NARROW(64, type)     \
-  CCKS_CUDA_LINKED_NARROW(128, type)
+  CCKS_CUDA_LINKED_NARROW(128, type)    \
+  CCKS_WALK_PACKETS(type) {             \
+    using namespace ccks::worker;       \
+    if (!is_narrow(m, n)) {             \
+      if (grouped_columns(n) == 128) return ccks_walk_grouped_128_##type(rows, columns, row_bytes, column_bytes, m, n, k); \
+      return ccks_walk_grouped_256_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                \
+    }                                   \
+    if (narrow_columns(n) == 64)        \
+      (void)ccks_walk_narrow_64_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);       \
+    else                                \
+      (void)ccks_walk_narrow_128_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);      \
+  }
 
 #define CCKS_CUDA_LINKED_ATTENTION_OF(dims, type)                                                                          \
   CCKS_WALK_ATTENTION(dims, type) {                                                                                        \

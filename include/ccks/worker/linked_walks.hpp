@@ -27,6 +27,13 @@ CCKS_WALK_GROUPED(128, bf16);
 CCKS_WALK_GROUPED(256, bf16);
 CCKS_WALK_GROUPED(128, f16);
 CCKS_WALK_GROUPED(256, f16);
+// One of these, or of the narrow ones below, whichever the block is for: a call of one has its arguments in place once.
+#define CCKS_WALK_PACKETS(type)                                                                                                                      \
+  CCKS_KEEPS(8)                                                                                                                                      \
+  extern "C" __device__ void ccks_walk_packets_##type(const ccks::wire::u8* rows, const ccks::wire::u8* columns, ccks::wire::u32 row_bytes,          \
+                                                      ccks::wire::u32 column_bytes, ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k)
+CCKS_WALK_PACKETS(bf16);
+CCKS_WALK_PACKETS(f16);
 // product_narrow.hpp: ExpertWindow, field by field
 #define CCKS_WALK_NARROW(columns_, type)                                                                                                             \
   CCKS_KEEPS(8)                                                                                                                                      \

@@ -7,7 +7,6 @@
 #include "ccks/worker/normed_matrix.hpp"
 #include "ccks/worker/turned_heads.hpp"
 #include "ccks/worker/product_block.hpp"
-#include "ccks/worker/product_group.hpp"
 #include "ccks/worker/product_streamed.hpp"
 #include "ccks/worker/twin_products.hpp"
 #if CCKS_HOST_BODIES
@@ -164,7 +163,6 @@ CCKS_OUTLINE bool staged_matmul(Lanes& lanes, const Call& call, u32 tile, const 
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode multiply_once(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   if constexpr (WarpLanes<Lanes>) {
-    if (grouped_product(lanes, call, tile, types, expr)) return FaultCode::none;
     if constexpr (CopyLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kNormed<Types> && !kRoped<Types> &&
                   may_have_rows_beyond<Types>(static_cast<i32>(kMatrixRows))) {
       if (call.op.tile[2] > static_cast<i32>(kMatrixRows) && staged_matmul(lanes, call, tile, types, expr)) return FaultCode::none;

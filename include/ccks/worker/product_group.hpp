@@ -129,65 +129,67 @@ class GroupedWalk {
   float sum_[kColumns / 8][4];
 };
 
+/// Whether a block is product_narrow.hpp's.
+CCKS_INLINE constexpr bool is_narrow(u32 m, u32 n) { return m <= kNarrowRows && n <= 128; }
+
 template <Dtype kType, u32 kColumns, class Lanes>
 CCKS_OUTLINE void walk_grouped(Lanes& lanes, const u8* rows, const u8* columns, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k) {
   GroupedWalk<kType, kColumns, Lanes>(lanes, {rows, columns, row_bytes, column_bytes, m, n, k}).run();
 }
-/// Sums of a block of grouped_columns(w.n), from grouped_scratch on.
+/// Sums of a block, from grouped_scratch on: of grouped_columns(w.n), or as multiply_narrow leaves them.
 template <Dtype kType, class Lanes>
-CCKS_INLINE void multiply_grouped(Lanes& lanes, const GroupedWindow& w) {
+CCKS_INLINE void multiply_packets(Lanes& lanes, const GroupedWindow& w) {
 #if CCKS_LINKED_WALKS
-  constexpr bool kBf16 = kType == Dtype::bf16;
-  if (grouped_columns(w.n) == 128)
-    (kBf16 ? ccks_walk_grouped_128_bf16 : ccks_walk_grouped_128_f16)(w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
-  else
-    (kBf16 ? ccks_walk_grouped_256_bf16 : ccks_walk_grouped_256_f16)(w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  (kType == Dtype::bf16 ? ccks_walk_packets_bf16 : ccks_walk_packets_f16)(w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
 #else
-  if (grouped_columns(w.n) == 128)
+  if (is_narrow(w.m, w.n)) {
+    (void)multiply_narrow<kType>(lanes, {w.rows, w.columns, nullptr, w.row_bytes, w.column_bytes, w.m, w.n, w.k, 0, 0, 1, 0, false});  // which names no rows
+  } else if (grouped_columns(w.n) == 128) {
     walk_grouped<kType, 128>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
-  else
+  } else {
     walk_grouped<kType, 256>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  }
 #endif
 }
 
-/// The same, or the sums of a narrow block.
-template <Dtype kType, class Lanes>
-CCKS_INLINE void multiply_packets(Lanes& lanes, bool narrow, const GroupedWindow& w) {
-  if (!narrow) return multiply_grouped<kType>(lanes, w);
-  (void)multiply_narrow<kType>(lanes, {w.rows, w.columns, nullptr, w.row_bytes, w.column_bytes, w.m, w.n, w.k, 0, 0, 1, 0, false});  // which names no rows
-}
+/// Types for a tile of a kOpGroups matmul.
+template <class Types, class Expr>
+inline constexpr bool kGroupedTypes = kHasGroups && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kNormed<Types> && !kRoped<Types> && !kTwins<Types> &&
+                                      kEpilogueFirst<Expr> != 0;
 
-/// A tile of a kOpGroups op. False: nothing is done.
-template <class Lanes, class Types, class Expr>
-CCKS_INLINE bool grouped_product(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-  constexpr u32 kFirst = kEpilogueFirst<Expr>;
-  if constexpr (kHasGroups && GroupLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kNormed<Types> && !kRoped<Types> && !kTwins<Types> && kFirst != 0 &&
-                may_have_rows_beyond<Types>(wire::kGroupedLeastRows - 1)) {
-    const OpParams& op = call.op;
-    if ((op.flags & wire::kOpGroups) == 0 || lanes.scratch_bytes() < kCudaGroupedScratchBytes) return false;
-    const OperandParams &a = call.operands[0], &b = call.operands[1], &out = call.operands[op.input_count];
-    i32 c[4];
-    tile_coordinates(op, tile, c);
-    c[2] *= op.tile[2];
-    c[3] *= op.tile[3];
-    const u32 m = static_cast<u32>(least(op.tile[2], out.dim[2] - c[2])), n = static_cast<u32>(least(op.tile[3], out.dim[3] - c[3]));
-    const bool narrow = m <= kNarrowRows && n <= narrow_columns(n);
-    multiply_packets<TypeOf<0, Types>::kDtype>(
-        lanes, narrow, {operand_base(call.frame, a) + (c[0] * a.stride[0] + c[1] * a.stride[1] + c[2] * a.stride[2]) * 2,
-                operand_base(call.frame, b) + (c[0] * b.stride[0] + c[1] * b.stride[1] + c[3] * b.stride[3]) * 2, static_cast<u32>(a.stride[2]) * 2,
-                static_cast<u32>(b.stride[3]) * 2, m, n, static_cast<u32>(a.dim[3])});
-    const u32 columns = narrow ? narrow_columns(n) : grouped_columns(n), wide = columns / kVector, j = lanes.lane() % wide * kVector;
-    if (j >= n) return true;  // n is a multiple of four
-    c[3] += static_cast<i32>(j);
-    const SlicedSums sums{reinterpret_cast<const float*>(grouped_scratch(lanes)) + j, narrow ? narrow_pitch(columns) : grouped_pitch(columns), narrow ? kNarrowRows : 0};
-    const auto type = types.last(op.input_count);
-    const i64 at = c[0] * out.stride[0] + c[1] * out.stride[1] + c[2] * out.stride[2] + c[3];
-    const Arguments<Types> args{call, types, nullptr, kFirst};
-    finish_fitting_rows(RowOperands<kFirst, Types>(call, types, c), args, expr, type, c, operand_base(call.frame, out) + at * bytes_of(type),
-                        out.stride[2] * bytes_of(type), lanes.lane() / wide, Lanes::kLanes / wide, m, sums);
-    return true;
+/// A tile of a kOpGroups op, whose shape is taken from the op.
+template <class Types, class Expr, class Lanes>
+CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
+  constexpr u32 kFirst = kEpilogueFirst<Expr>, kOut = Types::kCount - 1;
+  const Call call(frame, op);
+  const OperandParams &a = call.operands[0], &b = call.operands[1], &out = call.operands[kOut];
+  i32 c[4] = {0, 0, 0, static_cast<i32>(tile)};
+  if (tile >= static_cast<u32>(op.grid[3])) tile_coordinates(op, tile, c);
+  c[2] *= op.tile[2];
+  c[3] *= op.tile[3];
+  const u32 m = static_cast<u32>(least(op.tile[2], out.dim[2] - c[2])), n = static_cast<u32>(least(op.tile[3], out.dim[3] - c[3]));
+  const bool narrow = is_narrow(m, n);
+  const u32 row_bytes = static_cast<u32>(a.stride[2]) * 2, column_bytes = static_cast<u32>(b.stride[3]) * 2;  // below 2^24
+  i64 batch[3] = {};
+  if ((c[0] | c[1]) != 0) {
+    batch[0] = c[0] * a.stride[0] + c[1] * a.stride[1];
+    batch[1] = c[0] * b.stride[0] + c[1] * b.stride[1];
+    batch[2] = c[0] * out.stride[0] + c[1] * out.stride[1];
   }
-  return false;
+  multiply_packets<TypeOf<0, Types>::kDtype>(lanes, {operand_base(frame, a) + batch[0] * 2 + u64{static_cast<u32>(c[2])} * row_bytes,
+                                                     operand_base(frame, b) + batch[1] * 2 + u64{static_cast<u32>(c[3])} * column_bytes, row_bytes, column_bytes, m, n,
+                                                     static_cast<u32>(a.dim[3])});
+  const u32 columns = narrow ? narrow_columns(n) : grouped_columns(n), shift = columns == 64 ? 4 : columns == 128 ? 5 : 6;  // of columns / kVector
+  const u32 j = (lanes.lane() & (columns / kVector - 1)) * kVector;
+  if (j >= n) return;  // n is a multiple of four
+  c[3] += static_cast<i32>(j);
+  const SlicedSums sums{reinterpret_cast<const float*>(grouped_scratch(lanes)) + j, narrow ? narrow_pitch(columns) : grouped_pitch(columns), narrow ? kNarrowRows : 0};
+  const auto type = TypeOf<kOut, Types>{};
+  const i64 at = batch[2] + c[2] * out.stride[2] + c[3];
+  const Types types{};
+  const Arguments<Types> args{call, types, nullptr, kFirst};
+  finish_fitting_rows(RowOperands<kFirst, Types>(call, types, c), args, Expr{}, type, c, operand_base(frame, out) + at * bytes_of(type), out.stride[2] * bytes_of(type),
+                      lanes.lane() >> shift, Lanes::kLanes >> shift, m, sums);
 }
 
 }  // namespace CCKS_ISA

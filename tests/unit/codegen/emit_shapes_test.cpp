@@ -57,6 +57,39 @@ TEST(EmitShapes, ADimThatVariesHasABodyForAllAndOneForThePreset) {
   EXPECT_EQ(types.typical[2], types.any[2]) << "bodies that are marked know no indices";
 }
 
+// [n, 512] times 64 columns along depth, in bf16: what each body of the one product is.
+std::array<std::string, 3> bodies_of_halves(const std::string& n) {
+  const std::string text = R"(
+ccks: 1
+program: p
+dtype: bf16
+dims: {n: )" + n + R"(}
+tensors:
+  x: {shape: [n, 512], kind: input}
+  w: {shape: [64, 512], kind: weight}
+  y: {shape: [n, 64], kind: output}
+ops:
+  - {op: matmul, a: x, b: w.T, epilogue: silu(acc), out: y}
+)";
+  const spec::ParseResult parsed = spec::parse_text(text, "p.yaml");
+  EXPECT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
+  PlanOptions options;
+  options.device = "cuda";
+  const auto image = make_plan(parsed.program, options);
+  EXPECT_TRUE(image.ok()) << image.status().to_string();
+  const auto bodies = emit_bodies(parsed.program, **image, false, BodyShapes::fixed).value();
+  const auto kind = [&](std::uint16_t body) { return bodies.list[body].type.substr(0, bodies.list[body].type.find('<')); };
+  return {kind(bodies.of_op[0]), kind(bodies.typical_of_op[0]), kind(bodies.groups_of_op[0])};
+}
+
+TEST(EmitShapes, ProductsForGroupsOfWarpsHaveOneBodyForAllShapes) {
+  using Kinds = std::array<std::string, 3>;
+  EXPECT_EQ(bodies_of_halves("16"), (Kinds{"GroupedOp", "GroupedOp", "GroupedOp"}));
+  EXPECT_EQ(bodies_of_halves("{range: [1, 64], default: 32}"), (Kinds{"TypedOp", "ShapedOp", "GroupedOp"})) << "one row is not for groups";
+  EXPECT_EQ(bodies_of_halves("8"), (Kinds{"ShapedOp", "ShapedOp", "ShapedOp"}));
+  EXPECT_EQ(bodies_of_halves("{range: [1, 64], default: 1}"), (Kinds{"TypedOp", "ShapedOp", "TypedOp"})) << "workers have no room for stages";
+}
+
 TEST(EmitShapes, OnlyWhereAskedFor) {
   for (const std::string n : {"16", "{range: [1, 64], default: 16}"}) {
     const Types types = types_of(n, BodyShapes::read);

@@ -24,6 +24,7 @@ struct Product {
     plan::OpDesc op{};
     op.name = "product";
     op.kind = wire::OpCode::matmul;
+    op.groups_body = 5;
     std::fill(std::begin(op.grid), std::end(op.grid), one);
     std::fill(std::begin(op.tile), std::end(op.tile), one);
     std::fill(std::begin(op.dims), std::end(op.dims), zero);
@@ -72,8 +73,14 @@ TEST(LargeProduct, TilesThatReadTheSameGoInTurn) {
   const Product large(wire::Dtype::bf16, 128, 0);
   EXPECT_TRUE(large.op().in_turn);
   EXPECT_EQ(large.op().chunk, 1u);
-  EXPECT_FALSE(Product(wire::Dtype::bf16, 64, 0).op().in_turn) << "no tile for groups of warps";
+  EXPECT_FALSE(Product(wire::Dtype::bf16, 8, 0).op().in_turn) << "no tile for groups of warps";
   EXPECT_FALSE(Product(wire::Dtype::f32, 128, 0).op().in_turn);
+}
+
+TEST(LargeProduct, RunsTheBodyForGroupsWhereItsTilesAreForThem) {
+  EXPECT_EQ(Product(wire::Dtype::bf16, 128, 0).instance.op(0).body, 5u);
+  EXPECT_EQ(Product(wire::Dtype::bf16, 8, 0).instance.op(0).body, 0u);
+  EXPECT_EQ(Product(wire::Dtype::f32, 128, 0).instance.op(0).body, 0u);
 }
 
 TEST(LargeProduct, CostsWhatMatrixUnitsTake) {

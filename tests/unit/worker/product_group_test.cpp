@@ -1,7 +1,6 @@
 // Products of many rows by groups of four warps, on emulated ones: what they multiply is looked at only once they are waited for.
-#include "ccks/worker/product_group.hpp"
+#include "ccks/worker/grouped_ops.hpp"
 
-#include "ccks/worker/typed_ops.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
 #include "tests/unit/worker/ops_fixture.hpp"
 
@@ -28,7 +27,7 @@ void check(std::uint32_t seed, int rows, int columns, int depth, Index tile) {
   b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
   b.op.dims[wire::kEpilogueDim] = 2;
   b.tiles(out.dim, tile);
-  using Op = TypedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, D, D, D, D>;
+  using Op = GroupedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, D, D, D, D>;
   u32 groups = 0;
   bool awaited = false;
   const auto run = [&](const auto& frame, const auto& op) {
