@@ -51,9 +51,9 @@ void widen(Window& w, const Operand& o, std::size_t a) {
 Window attention_window(const spec::AttentionAttrs& attrs, std::span<const Operand> operands, std::size_t k,
                         Window out) {
   const Operand& o = operands[k];
-  const std::size_t result = attrs.reach ? 4 : 3;
+  const std::size_t result = 3u + (attrs.reach ? 1u : 0u) + (attrs.page > 0 ? 1u : 0u);
   if (k > result) return whole(o);  // of a split one: where its tiles meet
-  if (attrs.reach && k == 3) {
+  if (k >= 3 && k < result) {  // what each row has of its own: limits, pages
     Window w = out;
     widen(w, o, 3);
     return w;
@@ -106,6 +106,16 @@ Window gather_window(const Operand& o, std::size_t k, const Window& out) {
   const std::size_t from = k == 0 ? 3 : 2;  // table: columns of the tile; index: its rows
   w.lo[3] = out.lo[from];
   w.hi[3] = out.hi[from];
+  return w;
+}
+
+/// Any row may be written by any tile. Tiles of one scatter that meet in a row are in no order, and need none.
+Window scatter_window(const Operand& o, std::size_t k, Window out) {
+  if (k == 2) widen(out, o, 2);
+  if (k != 1) return out;
+  Window w = whole(o);
+  w.lo[3] = out.lo[2];
+  w.hi[3] = out.hi[2];
   return w;
 }
 
@@ -185,6 +195,8 @@ Window window_before_clip(const Model& m, std::size_t op, std::size_t k, const W
       return rope_window(s, o, k, w);
     case spec::OpKind::gather:
       return gather_window(o, k, w);
+    case spec::OpKind::scatter:
+      return scatter_window(o, k, w);
     case spec::OpKind::conv2d:
       return conv_window(std::get<spec::Conv2dAttrs>(s.attrs), operands, k, w);
     case spec::OpKind::expert_matmul:

@@ -55,7 +55,7 @@ struct Expect {
     if (a.norm) scalar(a.norm->eps);
   }
   void operator()(const spec::AttentionAttrs& a) {
-    scalar(a.scale), e.dims = {{0, a.heads}, {1, a.kv_heads}, {2, a.causal}, {3, is_split(op) ? chunks_of(op).evaluate(m.symbols).value_or(-1) : 0}};
+    scalar(a.scale), e.dims = {{0, a.heads}, {1, a.kv_heads}, {2, a.causal}, {3, is_split(op) ? chunks_of(op).evaluate(m.symbols).value_or(-1) : 0}, {wire::kPageDim, a.page}};
   }
   void operator()(const spec::RopeAttrs& a) {
     scalar(a.theta);
@@ -88,6 +88,7 @@ struct Expect {
   }
   void operator()(const spec::CombineAttrs& a) { e.dims = {{0, a.top_k}}; }
   void operator()(const spec::GatherAttrs&) {}
+  void operator()(const spec::ScatterAttrs&) {}
   void operator()(const spec::ArgmaxAttrs&) {
     e.dims = {{0, shares_rows(op) ? columns_of_sharer(op).evaluate(m.symbols).value_or(-1) : 0}};
   }

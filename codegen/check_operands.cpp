@@ -80,6 +80,7 @@ bool to_layout(const spec::Op& op, std::size_t k, Shape& s) {
     const std::size_t rows = k == 0 ? 1 : index_rank;
     return flatten(s, rows, s.extent.size()) && flatten(s, 0, rows);
   }
+  if (op.kind() == spec::OpKind::scatter && k != 1) return flatten(s, 1, s.extent.size()) && flatten(s, 0, 1);
   if (op.kind() == spec::OpKind::argmax && k == op.inputs.size()) {
     s.extent.push_back(1);
     s.stride.push_back(0);
@@ -147,10 +148,11 @@ void check_operand(const Model& m, std::size_t op, std::size_t k, Faults& faults
 /// The tile space by wire/op_layout.hpp, from the program.
 std::array<std::int64_t, 4> tile_space(const Model& m, std::size_t op) {
   const spec::Op& spec_op = m.spec_op(op);
-  const bool by_input = spec_op.kind() == spec::OpKind::argmax || spec_op.kind() == spec::OpKind::topk;
+  const bool found = spec_op.kind() == spec::OpKind::argmax || spec_op.kind() == spec::OpKind::topk;
+  const bool by_input = found || spec_op.kind() == spec::OpKind::scatter;
   const std::optional<Operand> o = expected(m, spec_op, by_input ? 0 : spec_op.inputs.size());
   std::array<std::int64_t, 4> space = o ? o->dim : std::array<std::int64_t, 4>{};
-  if (by_input) space[3] = shares_rows(spec_op) ? sharers_of(spec_op).evaluate(m.symbols).value_or(-1) : 1;
+  if (found) space[3] = shares_rows(spec_op) ? sharers_of(spec_op).evaluate(m.symbols).value_or(-1) : 1;
   if (is_split(spec_op)) space[0] = chunks_of(spec_op).evaluate(m.symbols).value_or(-1);
   return space;
 }

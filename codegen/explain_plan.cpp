@@ -131,6 +131,10 @@ std::int64_t touched_bytes(const Model& m, std::size_t op, std::size_t k) {
     if (o.stride[d] != 0) bytes *= o.dim[d];
   if (m.spec_op(op).kind() == spec::OpKind::gather && k == 0)
     bytes = std::min(bytes, m.operands_of(op)[2].dim[2] * o.dim[3] * o.element_bytes());
+  if (m.spec_op(op).kind() == spec::OpKind::scatter && k == 2)
+    bytes = std::min(bytes, m.operands_of(op)[0].dim[2] * o.dim[3] * o.element_bytes());
+  if (const auto* a = std::get_if<spec::AttentionAttrs>(&m.spec_op(op).attrs); a && a->page > 0 && (k == 1 || k == 2))
+    bytes = std::min(bytes, m.operands_of(op)[4].dim[2] * m.operands_of(op)[4].dim[3] * a->page * o.dim[3] * o.element_bytes());
   if (m.spec_op(op).kind() == spec::OpKind::expert_matmul && k == 1)  // no more experts than routed rows
     bytes = o.dim[1] == 0 ? 0 : bytes / o.dim[1] * std::min(o.dim[1], m.operands_of(op)[2].dim[3]);
   return bytes;

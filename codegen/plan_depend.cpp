@@ -80,10 +80,10 @@ bool covers(const Planner& planner, const LoweredOperand& outer, const LoweredOp
   return true;
 }
 
-/// A write that may stand for what it covers: all its tiles exist and do write.
+/// A write that may stand for what it covers: all its tiles exist and do write, or, of a scatter, have waited as if they did.
 bool stands_in(const Planner& planner, const Touch& t) {
   const LoweredOp& op = planner.ops[t.op];
-  return t.operand->write && !op.guarded && !op.dynamic();
+  return t.operand->write && !op.guarded && !op.dynamic() && (op.kind != wire::OpCode::scatter || op.has_tiles);
 }
 
 // ---- windows ------------------------------------------------------------------------------------------------------

@@ -309,12 +309,15 @@ Expr element_count(const spec::View& view) {
   return n;
 }
 
-/// Bytes of each distinct element once; of a gather's table only the rows taken, of experts only those that can be
-/// chosen.
+/// Bytes of each distinct element once; of a gather's table and a scatter's result only the rows taken, of pools the pages of each row, of experts only those
+/// that can be chosen.
 Expr operand_bytes(const OpLowering& l, std::size_t index) {
   const Expr size = static_cast<std::int64_t>(wire::dtype_bytes(l.dtype(index)));
   if ((is_split(l.op) || shares_rows(l.op)) && index > l.op.inputs.size()) return 0;  // stays in the caches
-  if (l.op.kind() == spec::OpKind::gather && index == 0) return l.out.extent[2] * l.out.extent[3] * size;
+  const std::size_t rows_of = l.op.kind() == spec::OpKind::gather ? 0 : 2;
+  if ((l.op.kind() == spec::OpKind::gather || l.op.kind() == spec::OpKind::scatter) && index == rows_of) return l.out.extent[2] * l.out.extent[3] * size;
+  if (const auto* a = std::get_if<spec::AttentionAttrs>(&l.op.attrs); a && a->page > 0 && (index == 1 || index == 2))
+    return min(l.dim(index, 0), l.out.extent[2] * l.dim(4, 1) * Expr(std::int64_t{a->page})) * l.dim(index, 1) * size;
   if (l.op.kind() == spec::OpKind::expert_matmul && index == 1)
     return min(l.dim(1, 0), l.out.extent[2]) * l.dim(1, 1) * l.dim(1, 2) * size;
   return element_count(l.view(index)) * size;

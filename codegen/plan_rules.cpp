@@ -104,13 +104,20 @@ Status set_heads(OpLowering& l, std::int64_t heads) {
   return {};
 }
 
+/// Positions that a row may attend to.
+Expr context_of(const OpLowering& l, const spec::AttentionAttrs& a) {
+  return a.page > 0 ? l.dim(4, 1) * Expr(std::int64_t{a.page}) : l.dim_back(1, 1);
+}
+
 Status describe_attention(OpLowering& l, const spec::AttentionAttrs& a) {
   CCKS_RETURN_IF_ERROR(set_heads(l, a.heads));
   l.out.dims[1] = Expr(static_cast<std::int64_t>(a.kv_heads));
   l.out.dims[2] = Expr(a.causal ? 1 : 0);
   l.out.scalars[0] = static_cast<float>(a.scale);
-  l.question.depth = l.planner.typical_value(l.dim_back(1, 1));
+  l.question.depth = l.planner.typical_value(context_of(l, a));
   l.question.group = a.heads / std::max(1u, a.kv_heads);
+  l.question.paged = a.page > 0;
+  l.out.dims[wire::kPageDim] = Expr(std::int64_t{a.page});
   if (is_split(l.op)) l.out.dims[3] = l.out.extent[0] = chunks_of(l.op);
   return {};
 }
@@ -151,6 +158,22 @@ Status describe_gather(OpLowering& l) {
   l.shapes[0] = table;
   l.shapes[1] = index;
   l.shapes[2] = out;
+  return {};
+}
+
+/// Tiles are of rows of x: where they go is known at run time only.
+Status describe_scatter(OpLowering& l) {
+  OperandShape rows, index;
+  rows[2] = {0};
+  index[3] = {0};
+  Expr columns = 1;
+  for (std::uint32_t d = 1; d < l.rank(0); ++d) {
+    rows[3].push_back(d);
+    columns = columns * l.dim(0, d);
+  }
+  l.out.extent = {Expr(1), Expr(1), l.dim(0, 0), columns};
+  l.shapes[0] = l.shapes[2] = rows;
+  l.shapes[1] = index;
   return {};
 }
 
@@ -204,6 +227,7 @@ struct Describe {
   Status operator()(const spec::AttentionAttrs& a) { return describe_attention(l, a); }
   Status operator()(const spec::RopeAttrs& a) { return describe_rope(l, a); }
   Status operator()(const spec::GatherAttrs&) { return describe_gather(l); }
+  Status operator()(const spec::ScatterAttrs&) { return describe_scatter(l); }
   Status operator()(const spec::ArgmaxAttrs&) { return describe_argmax(l); }
   Status operator()(const spec::TopkAttrs& a) {
     rows_of(l);
@@ -240,7 +264,8 @@ void reduce_windows(OpLowering& l, const spec::ReduceAttrs& a) {
 
 /// Rows of keys and values that a tile of query rows may look at, and the columns of its heads.
 void attention_windows(OpLowering& l, const spec::AttentionAttrs& a) {
-  if (a.reach) l.windows[3] = {l.along(2), Window{}};  // which positions it names is not known: k and v are waited for as ever
+  // Which positions rows name is not known: k and v are waited for as ever.
+  for (std::size_t operand = 3; operand < l.op.inputs.size(); ++operand) l.windows[operand] = {l.along(2), Window{}};
   for (std::size_t operand = l.op.inputs.size() + 1; operand < l.operand_count(); ++operand) l.make_all_whole(operand);
   const std::size_t row = l.rank(0) - 2, last = row + 1;
   const Expr heads_per_tile = floordiv(l.out.tile[3], l.granule);
@@ -266,6 +291,14 @@ void gather_windows(OpLowering& l) {
   l.make_all_whole(2);
   if (simple_table) l.windows[0][1] = l.windows[2].back() = l.along(3);
   if (simple_index) l.windows[1][0] = l.windows[2][0] = l.along(2);
+}
+
+void scatter_windows(OpLowering& l) {
+  for (const std::size_t operand : {std::size_t{0}, std::size_t{2}}) {
+    l.make_all_whole(operand);
+    if (l.rank(0) == 2) l.windows[operand][1] = l.along(3);
+  }
+  l.windows[0][0] = l.windows[1][0] = l.along(2);
 }
 
 void conv2d_windows(OpLowering& l, const spec::Conv2dAttrs& a) {
@@ -309,6 +342,7 @@ struct DescribeWindows {
     if (has_table(l.op)) l.make_whole(1, 1);
   }
   void operator()(const spec::GatherAttrs&) { gather_windows(l); }
+  void operator()(const spec::ScatterAttrs&) { scatter_windows(l); }
   void operator()(const spec::ArgmaxAttrs&) {
     l.make_whole(0, l.rank(0) - 1);
     if (shares_rows(l.op)) {
@@ -361,7 +395,7 @@ struct Operations {
       for (const spec::RaggedDim& r : l.planner.program.ragged)
         if (r.tables[spec::RaggedDim::reach] == l.op.inputs[3].tensor) return Expr(r.length.hi);
     }
-    return l.dim_back(1, 1);
+    return context_of(l, a);
   }
   Expr operator()(const spec::MapAttrs&) const { return code(0); }
   Expr operator()(const spec::ReduceAttrs&) const { return input(); }

@@ -128,6 +128,7 @@ const BodyCost& PredictCosts::of(wire::OpCode kind, std::int64_t rows) const {
     case wire::OpCode::argmax:
       return this->rows;
     case wire::OpCode::gather:
+    case wire::OpCode::scatter:
       return gather;
     default:
       return other;

@@ -62,7 +62,7 @@ namespace {
 // time they find them in the L2.
 bool goes_in_turn(const wire::OpParams& op, const wire::OperandParams* operands) {
   if ((op.flags & wire::kOpGroups) != 0) return true;
-  if (static_cast<wire::OpCode>(op.kind) == wire::OpCode::attention) return op.input_count == 4;
+  if (static_cast<wire::OpCode>(op.kind) == wire::OpCode::attention) return op.input_count >= 4;
   return static_cast<wire::OpCode>(op.kind) == wire::OpCode::expert_matmul && operands[op.input_count].dim[2] > kEvenRows * op.dims[2];
 }
 

@@ -12,10 +12,11 @@ const std::vector<OpForm>& op_forms() {
       {"rmsnorm", build_rmsnorm, {"x", "weight", "eps", "dtype"}},
       {"layernorm", build_layernorm, {"x", "weight", "bias", "eps", "dtype"}},
       {"matmul", build_matmul, {"a", "b", "transpose_a", "transpose_b", "epilogue", "with", "dtype"}},
-      {"attention", build_attention, {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "append", "reach", "dtype"}},
+      {"attention", build_attention, {"q", "k", "v", "heads", "kv_heads", "causal", "scale", "append", "reach", "pages", "page", "dtype"}},
       {"rope", build_rope, {"x", "heads", "theta", "scaling", "position", "positions", "style", "dtype"}},
       {"gather", build_gather, {"table", "index"}},
       {"embedding", build_gather, {"table", "index"}},
+      {"scatter", build_scatter, {"x", "index"}},
       {"argmax", build_argmax, {"x"}},
       {"topk", build_topk, {"x", "k"}},
       {"conv2d", build_conv2d, {"x", "weight", "stride", "padding", "dilation", "epilogue", "with", "dtype"}},
@@ -72,7 +73,7 @@ Dtype promote(Dtype a, Dtype b) {
 const char* op_kind_name(OpKind kind) {
   static constexpr const char* kNames[] = {"map",       "reduce",        "softmax", "rmsnorm", "layernorm", "matmul",
                                            "attention", "rope",          "gather",  "argmax",  "topk",      "conv2d",
-                                           "route",     "expert_matmul", "combine", "report",  "select",    "custom"};
+                                           "route",     "expert_matmul", "combine", "report",  "select",    "custom", "scatter"};
   const auto i = static_cast<std::size_t>(kind);
   return i < std::size(kNames) ? kNames[i] : "unknown";
 }

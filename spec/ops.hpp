@@ -28,6 +28,7 @@ void build_rmsnorm(OpReader& r);
 void build_layernorm(OpReader& r);
 // choosing and looking up: ops_index.cpp
 void build_gather(OpReader& r);
+void build_scatter(OpReader& r);
 void build_argmax(OpReader& r);
 void build_topk(OpReader& r);
 void build_report(OpReader& r);

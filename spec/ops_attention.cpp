@@ -9,6 +9,7 @@ namespace ccks::spec {
 namespace {
 
 constexpr std::int64_t kMaxHeads = 4096;
+constexpr std::int64_t kMaxPage = 1 << 16;
 
 struct Heads {
   std::uint32_t heads = 1, kv_heads = 1;
@@ -154,6 +155,30 @@ RopeScaling read_scaling(OpReader& r) {
   return out;
 }
 
+/// An operand of i32 with a row for each row of q.
+bool read_row_table(OpReader& r, const View& q, const char* key, std::vector<View>& inputs) {
+  View table = r.operand(key);
+  if (!r.expect_rank(q, "q", 2, 2) || !r.expect_rank(table, key, 2, 2)) return false;
+  if (r.b.dtype_of(table) != Dtype::i32) r.error(code::kDtypeMismatch, r.where(key), in_quotes(key) + " holds i32");
+  r.equal(table.dims[0].extent, q.dims[0].extent, in_quotes(key) + " has a row for each row of q", key);
+  inputs.push_back(std::move(table));
+  return !r.failed();
+}
+
+/// Rows of a page, where k and v are pools of pages; else 0.
+std::uint32_t read_pages(OpReader& r, const View& q, bool causal, std::vector<View>& inputs) {
+  if (r.failed() || (!r.has("pages") && !r.has("page"))) return 0;
+  if (!r.has("pages") || !r.has("page")) return r.error(code::kMissingKey, r.where(), "attention has 'pages' and 'page', or neither of them"), 0;
+  if (!r.has("reach"))
+    return r.error(code::kMissingKey, r.where("pages"), "attention with 'pages' needs 'reach'", "how many positions of its pages a row attends to"), 0;
+  for (const char* key : {"causal", "append"})
+    if (key[0] == 'a' ? r.has(key) : causal)
+      return r.error(code::kBadAttribute, r.where(key), fmt::format("attention with 'pages' has no '{}'", key), "'reach' says what a row sees, and scatter writes into pools"), 0;
+  const auto page = static_cast<std::uint32_t>(r.integer("page", 1, kMaxPage));
+  read_row_table(r, q, "pages", inputs);
+  return page;
+}
+
 }  // namespace
 
 void build_attention(OpReader& r) {
@@ -173,17 +198,14 @@ void build_attention(OpReader& r) {
   if (r.failed()) return;
   std::vector<View> inputs{q, k, v};
   if (r.has("reach")) {
-    const View reach = r.operand("reach");
-    if (!r.expect_rank(q, "q", 2, 2) || !r.expect_rank(reach, "reach", 2, 2)) return;
-    if (r.b.dtype_of(reach) != Dtype::i32) r.error(code::kDtypeMismatch, r.where("reach"), "'reach' holds i32");
-    r.equal(reach.dims[0].extent, q.dims[0].extent, "'reach' has a row for each row of q", "reach");
-    r.equal(reach.dims[1].extent, Expr(2), "'reach' has two columns, where the positions that a row attends to begin and end", "reach");
-    if (r.failed()) return;
-    inputs.push_back(reach);
+    if (!read_row_table(r, q, "reach", inputs)) return;
+    r.equal(inputs.back().dims[1].extent, Expr(2), "'reach' has two columns, where the positions that a row attends to begin and end", "reach");
   }
+  const auto page = read_pages(r, q, causal, inputs);
+  if (r.failed()) return;
   const Dtype dtype = float_result(r, q);
   const bool limited = inputs.size() > 3;
-  r.finish(AttentionAttrs{h.heads, h.kv_heads, causal, scale, limited}, std::move(inputs), shape_of(q), dtype);
+  r.finish(AttentionAttrs{h.heads, h.kv_heads, causal, scale, limited, page}, std::move(inputs), shape_of(q), dtype);
 }
 
 void build_rope(OpReader& r) {

@@ -20,18 +20,48 @@ Expr elements(const View& v) {
   return n;
 }
 
+void expect_index(OpReader& r, const View& index) {
+  if (is_integer(r.b.dtype_of(index))) return;
+  r.error(code::kDtypeMismatch, r.where("index"), fmt::format("'index' is {}, not i32 or i64", wire::dtype_name(r.b.dtype_of(index))));
+}
+
+/// Rows that are not written keep what they hold, so there must be something.
+bool holds_something(const Builder& b, const View& v) {
+  const TensorKind kind = b.program.tensors[b.root_of(v.tensor)].kind;
+  return kind == TensorKind::state || (b.scopes.top().condition == kNone ? b.is_always_written(v.tensor) : b.is_written(v.tensor));
+}
+
 }  // namespace
 
 void build_gather(OpReader& r) {
   const View table = r.operand("table"), index = r.operand("index");
   if (!r.expect_rank(table, "table", 1, kMaxRank)) return;
-  if (!is_integer(r.b.dtype_of(index)))
-    r.error(code::kDtypeMismatch, r.where("index"),
-            fmt::format("'index' is {}, not i32 or i64", wire::dtype_name(r.b.dtype_of(index))));
+  expect_index(r, index);
   Shape shape = shape_of(index);
   for (std::size_t i = 1; i < table.dims.size(); ++i) shape.push_back(table.dims[i].extent);
   if (shape.size() > kMaxRank) r.error(code::kWrongRank, r.where(), "the result has more than 4 dims");
   r.finish(GatherAttrs{}, {table, index}, shape, r.failed() ? Dtype::f32 : r.b.dtype_of(table), DtypeRule::exact);
+}
+
+void build_scatter(OpReader& r) {
+  const View x = r.operand("x"), index = r.operand("index");
+  if (!r.expect_rank(x, "x", 1, kMaxRank) || !r.expect_rank(index, "index", 1, 1)) return;
+  expect_index(r, index);
+  r.equal(index.dims[0].extent, x.dims[0].extent, "one index for each row of x", "index");
+  const auto target = r.out_target();
+  if (r.failed() || !target) return;
+  if (!target->window)
+    return r.error(code::kReadOnly, r.where("out"), "scatter writes rows of a declared tensor, and " + in_quotes(target->name) + " is none",
+                   "declare it under tensors with kind: state");
+  if (target->window->dims.empty())
+    return r.error(code::kWrongRank, r.where("out"), fmt::format("'{}' has no rows", target->name));
+  if (!holds_something(r.b, *target->window))
+    return r.error(code::kUsedBeforeWritten, r.where("out"), fmt::format("rows of '{}' that scatter does not write hold nothing yet", target->name),
+                   "write all of it first, or declare it with kind: state");
+  Shape shape = shape_of(x);
+  shape[0] = target->window->dims[0].extent;
+  const auto out = r.open(*target, shape, r.b.dtype_of(x), DtypeRule::same_category);
+  if (out) r.emit(ScatterAttrs{}, {x, index}, {*out}, target->name);
 }
 
 void build_argmax(OpReader& r) {

@@ -38,8 +38,8 @@ enum class TensorKind : std::uint8_t {
 
 /// How a tensor is filled when nobody gives it: seeded, reproducible. See spec/README.md for the defaults.
 struct Init {
-  enum class Kind : std::uint8_t { automatic, normal, uniform, integers, zeros, ones } kind = Kind::automatic;
-  double a = 0;  // normal: standard deviation; uniform: low;  integers: low (inclusive)
+  enum class Kind : std::uint8_t { automatic, normal, uniform, integers, zeros, ones, count } kind = Kind::automatic;
+  double a = 0;  // normal: standard deviation; uniform: low;  integers: low (inclusive); count: the dim along which values follow each other
   double b = 0;  //                             uniform: high; integers: high (exclusive)
 };
 
@@ -127,8 +127,9 @@ struct MatmulAttrs {
 /// out like q; rank 2, or 3 with a leading batch dim. With `causal`, row i attends to context positions
 /// j <= i + context - n. Softmax in f32. Appending to a state tensor is two earlier map ops (copies into a window).
 /// With `reach` (rank 2), inputs[3] is i32 [n, 2]: row i attends only to context positions in [reach[i, 0], reach[i, 1]), as far as there are
-/// such; a row without any is zero.
-struct AttentionAttrs { std::uint32_t heads, kv_heads; bool causal; double scale; bool reach = false; };
+/// such; a row without any is zero. With `page` > 0 (and reach), inputs[4] is i32 [n, p]: k and v are pools of rows, the context is p * page positions, and
+/// position j of row i is row pages[i, j / page] * page + j % page of the pools; positions on a page that does not lie in the pools whole do not exist.
+struct AttentionAttrs { std::uint32_t heads, kv_heads; bool causal; double scale; bool reach = false; std::uint32_t page = 0; };
 /// Rotary embedding of x [.., n, heads*head_dim]; row i has position `position` + i (or positions[i], inputs[1], i32[n]).
 /// `interleaved`: pairs (2j, 2j+1); else pairs (j, j + head_dim/2). Angle = pos * theta^(-2j/head_dim).
 /// `scaling`, where `original` > 0: frequencies whose wave is longer than original / low positions are divided by `factor`, those
@@ -170,15 +171,18 @@ struct CustomAttrs {
   std::vector<std::uint32_t> tile;
   ElementExpr reference;  // empty: the reference interpreter cannot check this op
 };
+/// inputs: x[n, d...], index[n] (i32/i64); out[v, d...]: row i of x becomes row index[i] of out, or none where that is outside [0, v); what other rows hold
+/// stays. Of rows with the same index, elements of any stay.
+struct ScatterAttrs {};
 
 using OpAttrs = std::variant<MapAttrs, ReduceAttrs, SoftmaxAttrs, RmsnormAttrs, LayernormAttrs, MatmulAttrs,
                              AttentionAttrs, RopeAttrs, GatherAttrs, ArgmaxAttrs, TopkAttrs, Conv2dAttrs, RouteAttrs,
-                             ExpertMatmulAttrs, CombineAttrs, ReportAttrs, SelectAttrs, CustomAttrs>;
+                             ExpertMatmulAttrs, CombineAttrs, ReportAttrs, SelectAttrs, CustomAttrs, ScatterAttrs>;
 
 /// Same order as OpAttrs, so that `OpKind(attrs.index())` holds.
 enum class OpKind : std::uint8_t {
   map, reduce, softmax, rmsnorm, layernorm, matmul, attention, rope, gather, argmax, topk, conv2d, route,
-  expert_matmul, combine, report, select, custom,
+  expert_matmul, combine, report, select, custom, scatter,
 };
 
 /// Lower-case name as the language spells it.

@@ -270,6 +270,7 @@ struct Runner {
   Status operator()(const AttentionAttrs& a) const { return run_attention(call, a); }
   Status operator()(const RopeAttrs& a) const { return run_rope(call, a); }
   Status operator()(const GatherAttrs&) const { return run_gather(call); }
+  Status operator()(const ScatterAttrs&) const { return run_scatter(call); }
   Status operator()(const ArgmaxAttrs&) const { return run_argmax(call); }
   Status operator()(const TopkAttrs& a) const { return run_topk(call, a); }
   Status operator()(const Conv2dAttrs& a) const { return run_conv2d(call, a); }
@@ -299,6 +300,7 @@ Arity arity(const Op& op) {
     }
     case OpKind::rmsnorm:
     case OpKind::gather:
+    case OpKind::scatter:
     case OpKind::conv2d:
     case OpKind::select:
       return {2, 1};

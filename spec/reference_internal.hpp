@@ -73,6 +73,7 @@ Status run_rmsnorm(const Call& call, const RmsnormAttrs& attrs);
 Status run_layernorm(const Call& call, const LayernormAttrs& attrs);
 Status run_rope(const Call& call, const RopeAttrs& attrs);
 Status run_gather(const Call& call);
+Status run_scatter(const Call& call);
 Status run_argmax(const Call& call);
 Status run_topk(const Call& call, const TopkAttrs& attrs);
 Status run_matmul(const Call& call, const MatmulAttrs& attrs);

@@ -37,26 +37,44 @@ struct Head {
   std::int64_t q_stride, kv_stride;
 };
 
-// Rows without anything to attend to stay zero. reach: a pair for each row, or none.
-void attend(const Head& head, const AttentionShape& shape, const AttentionAttrs& attrs, std::span<const double> reach) {
-  std::vector<double> scores;
-  for (std::int64_t i = 0; i < shape.rows; ++i) {
-    std::int64_t first = 0, end = shape.context;
-    if (attrs.causal) end = std::clamp<std::int64_t>(i + 1 + shape.context - shape.rows, 0, shape.context);
-    if (attrs.reach) {
-      first = std::max<std::int64_t>(0, static_cast<std::int64_t>(reach[static_cast<std::size_t>(2 * i)]));
-      end = std::min(end, static_cast<std::int64_t>(reach[static_cast<std::size_t>(2 * i + 1)]));
+// What says where a row looks: a pair for each row; pages of each row. Either may be empty.
+struct Limits {
+  std::vector<double> reach, pages;
+};
+
+// The rows of k and v that row i attends to.
+std::vector<std::int64_t> rows_seen(std::int64_t i, const AttentionShape& shape, const AttentionAttrs& attrs, const Limits& limits) {
+  const auto per_row = static_cast<std::int64_t>(limits.pages.size()) / std::max<std::int64_t>(1, shape.rows), page = std::int64_t{attrs.page};
+  std::int64_t first = 0, end = page > 0 ? per_row * page : shape.context;
+  if (attrs.causal) end = std::clamp<std::int64_t>(i + 1 + shape.context - shape.rows, 0, shape.context);
+  if (attrs.reach) {
+    first = std::max<std::int64_t>(0, static_cast<std::int64_t>(limits.reach[static_cast<std::size_t>(2 * i)]));
+    end = std::min(end, static_cast<std::int64_t>(limits.reach[static_cast<std::size_t>(2 * i + 1)]));
+  }
+  std::vector<std::int64_t> rows;
+  for (std::int64_t j = first; j < end; ++j) {
+    if (page == 0) {
+      rows.push_back(j);
+      continue;
     }
-    if (first >= end) continue;
-    scores.assign(static_cast<std::size_t>(end - first), 0);
-    for (std::int64_t j = first; j < end; ++j)
-      for (std::int64_t d = 0; d < shape.head_dim; ++d)
-        scores[static_cast<std::size_t>(j - first)] += head.q[i * head.q_stride + d] * head.k[j * head.kv_stride + d];
+    const auto number = static_cast<std::int64_t>(limits.pages[static_cast<std::size_t>(i * per_row + j / page)]);
+    if (number >= 0 && (number + 1) * page <= shape.context) rows.push_back(number * page + j % page);
+  }
+  return rows;
+}
+
+// Rows without anything to attend to stay zero.
+void attend(const Head& head, const AttentionShape& shape, const AttentionAttrs& attrs, const Limits& limits) {
+  for (std::int64_t i = 0; i < shape.rows; ++i) {
+    const std::vector<std::int64_t> rows = rows_seen(i, shape, attrs, limits);
+    if (rows.empty()) continue;
+    std::vector<double> scores(rows.size(), 0);
+    for (std::size_t j = 0; j < rows.size(); ++j)
+      for (std::int64_t d = 0; d < shape.head_dim; ++d) scores[j] += head.q[i * head.q_stride + d] * head.k[rows[j] * head.kv_stride + d];
     softmax_in_place(scores, attrs.scale);
     double* out = head.out + i * head.q_stride;
-    for (std::int64_t j = first; j < end; ++j)
-      for (std::int64_t d = 0; d < shape.head_dim; ++d)
-        out[d] += scores[static_cast<std::size_t>(j - first)] * head.v[j * head.kv_stride + d];
+    for (std::size_t j = 0; j < rows.size(); ++j)
+      for (std::int64_t d = 0; d < shape.head_dim; ++d) out[d] += scores[j] * head.v[rows[j] * head.kv_stride + d];
   }
 }
 
@@ -187,7 +205,9 @@ Status run_attention(const Call& call, const AttentionAttrs& attrs) {
   const std::vector<double> q = read(call.in[0]), k = read(call.in[1]), v = read(call.in[2]);
   if (attrs.reach && (call.in.size() < 4 || call.in[3].count() != 2 * shape.rows || shape.batches != 1))
     return call.misshapen("reach has not two columns for each row of q");
-  const std::vector<double> reach = attrs.reach ? read(call.in[3]) : std::vector<double>();
+  if (attrs.page > 0 && (!attrs.reach || attrs.causal || call.in.size() < 5 || call.in[4].rank() != 2 || call.in[4].back(1) != shape.rows))
+    return call.misshapen("pages have not a row for each row of q");
+  const Limits limits{attrs.reach ? read(call.in[3]) : std::vector<double>(), attrs.page > 0 ? read(call.in[4]) : std::vector<double>()};
   std::vector<double> out(q.size(), 0);
   const std::int64_t q_stride = shape.head_dim * attrs.heads, kv_stride = shape.head_dim * attrs.kv_heads;
   for (std::int64_t batch = 0; batch < shape.batches; ++batch)
@@ -195,7 +215,7 @@ Status run_attention(const Call& call, const AttentionAttrs& attrs) {
       const std::int64_t q_at = batch * shape.rows * q_stride + h * shape.head_dim;
       const std::int64_t kv_at = batch * shape.context * kv_stride + h / shape.group * shape.head_dim;
       attend({q.data() + q_at, k.data() + kv_at, v.data() + kv_at, out.data() + q_at, q_stride, kv_stride}, shape,
-             attrs, reach);
+             attrs, limits);
     }
   write(call.out[0], out);
   return {};

@@ -1,4 +1,4 @@
-// Ops over rows: reductions, softmax, norms, rotary embedding, gather, argmax, topk.
+// Ops over rows: reductions, softmax, norms, rotary embedding, gather, scatter, argmax, topk.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -190,6 +190,17 @@ Status run_rope(const Call& call, const RopeAttrs& attrs) {
   });
 }
 
+namespace {
+
+Window first_row(const Window& of) {
+  Window row = of;
+  row.extents.erase(row.extents.begin());
+  row.strides.erase(row.strides.begin());
+  return row;
+}
+
+}  // namespace
+
 Status run_gather(const Call& call) {
   const Window& table = call.in[0];
   const Window& out = call.out[0];
@@ -200,9 +211,7 @@ Status run_gather(const Call& call) {
   if (out.count() != width * call.in[1].count()) return call.misshapen("out has not the shape of index and table row");
   std::vector<double> values;
   values.reserve(static_cast<std::size_t>(out.count()));
-  Window row = table;
-  row.extents.erase(row.extents.begin());
-  row.strides.erase(row.strides.begin());
+  Window row = first_row(table);
   for (const double index : indices) {
     if (!(index >= 0 && index < static_cast<double>(table.extents[0])))
       return {ErrorCode::out_of_range, "op '" + call.op.name + "': index " +
@@ -213,6 +222,21 @@ Status run_gather(const Call& call) {
     values.insert(values.end(), picked.begin(), picked.end());
   }
   write(out, values);
+  return {};
+}
+
+Status run_scatter(const Call& call) {
+  const Window &x = call.in[0], &out = call.out[0];
+  if (x.rank() == 0 || x.rank() != out.rank() || call.in[1].count() != x.extents[0] || !std::equal(x.extents.begin() + 1, x.extents.end(), out.extents.begin() + 1))
+    return call.misshapen("x, index and out do not fit each other");
+  const std::vector<double> indices = read(call.in[1]);
+  Window from = first_row(x), to = first_row(out);
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (!(indices[i] >= 0 && indices[i] < static_cast<double>(out.extents[0]))) continue;
+    from.data = x.data + static_cast<std::int64_t>(i) * x.strides[0];
+    to.data = out.data + static_cast<std::int64_t>(indices[i]) * out.strides[0];
+    write(to, read(from));
+  }
   return {};
 }
 

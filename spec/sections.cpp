@@ -225,7 +225,7 @@ Init read_init_pair(Builder& b, Init::Kind kind, const Yaml& value, bool& ok) {
 }
 
 Init read_init(Builder& b, const Yaml& node) {
-  const char* hint = "zeros, ones, {normal: sd}, {uniform: [low, high]} or {integers: [low, high]}";
+  const char* hint = "zeros, ones, {normal: sd}, {uniform: [low, high]}, {integers: [low, high]} or {count: dim}";
   Init init;
   if (node.is_scalar() && (node.text == "zeros" || node.text == "ones")) {
     init.kind = node.text == "zeros" ? Init::Kind::zeros : Init::Kind::ones;
@@ -247,6 +247,9 @@ Init read_init(Builder& b, const Yaml& node) {
     init = read_init_pair(b, Init::Kind::uniform, value, ok);
   } else if (kind == "integers") {
     init = read_init_pair(b, Init::Kind::integers, value, ok);
+  } else if (kind == "count") {
+    init.kind = Init::Kind::count;
+    init.a = static_cast<double>(b.constant(value, 0, static_cast<std::int64_t>(kMaxRank) - 1).value_or(0));
   } else {
     b.diagnostics.error(code::kBadInit, node.children[0].span, "unknown way to fill a tensor: " + in_quotes(kind),
                         hint);
@@ -308,6 +311,8 @@ std::optional<Tensor> read_tensor_body(Builder& b, const Text& name, const Yaml&
   }
   if (const Yaml* init = node.find("init")) {
     tensor.init = read_init(b, *init);
+    if (tensor.init.kind == Init::Kind::count && shape && tensor.init.a >= static_cast<double>(shape->size()))
+      b.diagnostics.error(code::kBadInit, init->span, "'count' names a dim of the tensor, from 0 on");
     if (kind && (*kind == TensorKind::output || *kind == TensorKind::intermediate))
       b.diagnostics.error(code::kWrongKind, init->span,
                           "ops fill this tensor; 'init' is for inputs, weights and states");

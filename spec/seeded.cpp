@@ -46,9 +46,9 @@ double unit(std::uint64_t key, std::uint64_t i) {  // [0, 1)
 
 // What a tensor is filled with, its defaults worked out.
 struct Recipe {
-  enum class Kind { constant, normal, near_one, uniform, integers } kind = Kind::constant;
-  double a = 0;  // constant: value; normal: standard deviation; uniform, integers: low
-  double b = 0;  // uniform: high; integers: high, exclusive
+  enum class Kind { constant, normal, near_one, uniform, integers, count } kind = Kind::constant;
+  double a = 0;  // constant: value; normal: standard deviation; uniform, integers: low; count: extent of the dim along which values follow each other
+  double b = 0;  // uniform: high; integers: high, exclusive; count: elements between its neighbours
 };
 
 Recipe automatic_recipe(const Tensor& tensor, std::span<const std::int64_t> shape) {
@@ -76,6 +76,12 @@ Recipe recipe_of(const Tensor& tensor, std::span<const std::int64_t> shape) {
       return {Recipe::Kind::constant, 0, 0};
     case Init::Kind::ones:
       return {Recipe::Kind::constant, 1, 0};
+    case Init::Kind::count: {
+      const auto dim = static_cast<std::size_t>(init.a);
+      double inner = 1;
+      for (std::size_t d = dim + 1; d < shape.size(); ++d) inner *= static_cast<double>(shape[d]);
+      return {Recipe::Kind::count, dim < shape.size() ? static_cast<double>(shape[dim]) : 1, inner};
+    }
   }
   return {};
 }
@@ -103,6 +109,11 @@ void generate(const Recipe& recipe, std::uint64_t key, std::size_t count, Store&
       // Doubles up to 2^53 hold all the integers that a spec can name here.
       const auto width = static_cast<std::uint64_t>(std::max(recipe.b - recipe.a, 1.0));
       for (std::size_t i = 0; i < count; ++i) store(i, recipe.a + static_cast<double>(mix(key + i * kGolden) % width));
+      return;
+    }
+    case Recipe::Kind::count: {
+      const auto along = static_cast<std::size_t>(recipe.a), inner = static_cast<std::size_t>(recipe.b);
+      for (std::size_t i = 0; i < count; ++i) store(i, static_cast<double>((i / inner / along * inner + i % inner) * along + i / inner % along));
       return;
     }
   }

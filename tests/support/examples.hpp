@@ -22,6 +22,8 @@ inline const std::vector<Example>& examples() {
        {{"n", 7}, {"d", 64}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 96}, {"context", 32}, {"pos", 3}}},
       {"llama",
        {{"layers", 2}, {"d", 128}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 256}, {"vocab", 512}, {"context", 64}, {"n", 3}}},
+      {"llama_serve",
+       {{"layers", 2}, {"d", 128}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 256}, {"vocab", 512}, {"context", 64}, {"page", 16}, {"seats", 8}, {"n", 6}, {"m", 3}}},
       {"moe_layer", {{"experts", 8}, {"top", 2}, {"d", 64}, {"ffn", 32}, {"t", 9}}},
       {"early_exit", {{"d", 32}, {"heads", 2}, {"ffn", 64}}},
       {"conv_block", {{"batch", 1}, {"c", 8}, {"size", 9}}},

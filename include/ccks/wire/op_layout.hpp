@@ -16,8 +16,9 @@ enum class OpCode : u8 {
   rmsnorm = 3,        // scalars: [0] eps. tile[3] whole
   layernorm = 4,      // scalars: [0] eps; dims: [0] has bias. tile[3] whole
   matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim], [kRopeDim], [kTwinDim]: see there
-  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp); scalars: [0] scale. tile[3] = a whole number of heads.
-                      // Input 3, if any (never with chunks): i32 [n, 2], the positions that each row attends to
+  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp), [kPageDim]; scalars: [0] scale. tile[3] = a whole
+                      // number of heads. Input 3, if any (never with chunks): i32 [n, 2], the positions that each row attends to. Input 4, if any (never causal):
+                      // i32 [n, p], pages of each row
   rope = 7,           // dims: [0] heads, [1] position of row 0, [2] 1: has positions, 2: has a table, [3] interleaved, [4] original context, 0: no scaling;
                       // scalars: [0] theta, [1] factor, [2] low, [3] high of spec::RopeScaling.
                       // tile[3] = a whole number of heads; input 1, if any, is positions as [1, 1, 1, n] i32, or cosines and
@@ -37,11 +38,17 @@ enum class OpCode : u8 {
   select = 16,        // then, else, out; takes `then` where all guards [dims[0], dims[0] + dims[1]) of the frame hold.
                       // These are not the op's own guards
   custom = 17,
+  scatter = 18,       // x [1, 1, n, d] (inner dims flattened, as of the output), index [1, 1, 1, n], output [1, 1, v, d]. Tile space: x. Indices outside [0, v)
+                      // write nothing
 };
 
 /// dims[7]: for matmul, conv2d and expert_matmul, the input index of the first epilogue operand. Argument 0 of an epilogue
 /// is the accumulator, argument 1 + i is that input + i. For map, argument i is input i.
 inline constexpr u32 kEpilogueDim = 7;
+
+/// dims[7]: for attention with input 4, the rows of a page: k and v are pools, and position j of row i is row page * pages[i, j / page] + j % page of them,
+/// where that page lies in them whole; else there is no such position.
+inline constexpr u32 kPageDim = 7;
 
 /// dims[5]: for matmul, the input index, the last, of a weight [1, 1, 1, k]; 0: none. With one, rows of a are first normed, as an
 /// rmsnorm op with that weight would, and rounded to a's dtype. scalars: [0] eps.

@@ -181,7 +181,35 @@ CCKS_INLINE void start_row(const Task& t, i32 c0, i32 c1, i32 head0, u32 heads, 
   row.out = t.out.at(c0, c1, i, at);
 }
 
-/// Rows [first, first + n) of the tile, all of one kv head.
+/// `n` rows under way, which have begun, over the positions [begin, seen) of any of them.
+template <class Task>
+CCKS_INLINE void walk_context(const Task& t, i32 c0, i32 c1, i32 kv_at, u32 n, AttentionRow* rows, u32 begin, u32 seen, float* k_buffer, float* v_buffer) {
+  const u32 dims = static_cast<u32>(t.head_dim);
+  for (u32 j0 = begin; j0 < seen; j0 += kContextBlock) {
+    const u32 here = least(kContextBlock, seen - j0);
+    const ContextBlock k = fetch_context(t.k, c0, c1, j0, kv_at, here, dims, k_buffer);
+    const ContextBlock v = fetch_context(t.v, c0, c1, j0, kv_at, here, dims, v_buffer);
+    for (u32 s = 0; s < n; s += 2) attend_block(&rows[s], s + 1 < n ? &rows[s + 1] : nullptr, k, v, dims, j0);
+  }
+}
+
+/// The same of heads of row `i`, page by page: `first` and `seen` of each are then rows of k and v.
+template <class Task>
+CCKS_INLINE void walk_pages(const Task& t, i32 c0, i32 c1, i32 kv_at, i32 i, u32 n, AttentionRow* rows, float* k_buffer, float* v_buffer) {
+  const u32 end = t.seen(i);
+  for (u32 j = t.first(i), count; j < end; j += count) {
+    count = least(t.pages.run(j), end - j);
+    const i32 at = t.pages.at(i, j);
+    if (at < 0) continue;
+    for (u32 s = 0; s < n; ++s) {
+      rows[s].first = static_cast<u32>(at);
+      rows[s].seen = static_cast<u32>(at) + count;
+    }
+    walk_context(t, c0, c1, kv_at, n, rows, static_cast<u32>(at), static_cast<u32>(at) + count, k_buffer, v_buffer);
+  }
+}
+
+/// Rows [first, first + n) of the tile, all of one kv head; of a paged one, all of one row.
 template <class Task>
 CCKS_INLINE void attend_rows(const Task& t, i32 c0, i32 c1, i32 head0, u32 heads, u32 first, u32 n, AttentionRow* rows,
                              float* k_buffer, float* v_buffer) {
@@ -193,14 +221,13 @@ CCKS_INLINE void attend_rows(const Task& t, i32 c0, i32 c1, i32 head0, u32 heads
     seen = most(seen, rows[s].seen);
   }
   const i32 kv_at = head0 / t.group * t.head_dim;
-  for (u32 j0 = begin; j0 < seen; j0 += kContextBlock) {
-    const u32 here = least(kContextBlock, seen - j0);
-    const ContextBlock k = fetch_context(t.k, c0, c1, j0, kv_at, here, dims, k_buffer);
-    const ContextBlock v = fetch_context(t.v, c0, c1, j0, kv_at, here, dims, v_buffer);
-    for (u32 s = 0; s < n; s += 2) attend_block(&rows[s], s + 1 < n ? &rows[s + 1] : nullptr, k, v, dims, j0);
-  }
+  if constexpr (Task::kPaged)
+    walk_pages(t, c0, c1, kv_at, t.box.lo[2] + static_cast<i32>(first / heads), n, rows, k_buffer, v_buffer);
+  else
+    walk_context(t, c0, c1, kv_at, n, rows, begin, seen, k_buffer, v_buffer);
   for (u32 s = 0; s < n; ++s) {
-    const float inverse = rows[s].seen <= rows[s].first ? 0.0f : 1.0f / rows[s].sum;
+    const bool none = Task::kPaged ? rows[s].sum == 0 : rows[s].seen <= rows[s].first;
+    const float inverse = none ? 0.0f : 1.0f / rows[s].sum;
     for (u32 d = 0; d < dims; ++d) rows[s].acc[d] *= inverse;
     store_run(t.out.type, rows[s].out, t.out.stride[3], dims, rows[s].acc);
   }
@@ -237,8 +264,10 @@ CCKS_INLINE bool host_attention(Scratch scratch, const Task& t) {
       for (i32 head = head_begin; head < head_end;) {
         const i32 next = least(head_end, (head / t.group + 1) * t.group);
         const u32 heads = static_cast<u32>(next - head), all = heads * static_cast<u32>(t.box.size[2]);
-        for (u32 first = 0; first < all; first += room)
-          attend_rows(t, c0, c1, head, heads, first, least(room, all - first), rows, k, v);
+        for (u32 first = 0, n; first < all; first += n) {
+          n = least(room, Task::kPaged ? heads - first % heads : all - first);
+          attend_rows(t, c0, c1, head, heads, first, n, rows, k, v);
+        }
         head = next;
       }
   return true;

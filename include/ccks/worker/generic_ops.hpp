@@ -35,6 +35,8 @@ CCKS_INLINE FaultCode run_kind(Lanes& lanes, const Call& call, u32 tile, const T
     return run_rope(lanes, call, tile, types);
   else if constexpr (kKind == OpCode::gather)
     return run_gather(lanes, call, tile, types);
+  else if constexpr (kKind == OpCode::scatter)
+    return run_scatter(lanes, call, tile, types);
   else if constexpr (kKind == OpCode::argmax)
     return run_argmax(lanes, call, tile, types);
   else if constexpr (kKind == OpCode::topk)
@@ -80,6 +82,8 @@ struct GenericOps {
         return kind<OpCode::rope>(lanes, call, tile);
       case OpCode::gather:
         return kind<OpCode::gather>(lanes, call, tile);
+      case OpCode::scatter:
+        return kind<OpCode::scatter>(lanes, call, tile);
       case OpCode::argmax:
         return kind<OpCode::argmax>(lanes, call, tile);
       case OpCode::topk:

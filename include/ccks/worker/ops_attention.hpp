@@ -21,8 +21,39 @@ struct RowLimits {
   CCKS_INLINE i32 end(i32 i) const { return *reinterpret_cast<const i32*>(data + i * row + column); }
 };
 
-template <class Q, class K, class V, class Out>
+/// k and v are one context for all rows.
+struct OneContext {
+  static constexpr bool kPaged = false;
+};
+/// Input 4: pages of each row, kPageDim positions each.
+struct RowPages {
+  static constexpr bool kPaged = true;
+  const u8* data;
+  i64 row, column;  // bytes
+  u32 page;         // positions
+  u32 count;        // pages that k and v have whole
+
+  /// The row of k and v where position `j` of row `i` lies, those behind it on its page following; negative: there is no such page.
+  CCKS_INLINE i32 at(i32 i, u32 j) const {
+    const i32 number = *reinterpret_cast<const i32*>(data + i * row + (j / page) * column);
+    return number < 0 || static_cast<u32>(number) >= count ? -1 : static_cast<i32>(static_cast<u32>(number) * page + j % page);
+  }
+  /// Positions from `j` on that follow each other in memory.
+  CCKS_INLINE u32 run(u32 j) const { return page - j % page; }
+};
+
+template <u32 kOut>
+struct PagesOf {
+  using Type = OneContext;
+};
+template <>
+struct PagesOf<5> {
+  using Type = RowPages;
+};
+
+template <class Q, class K, class V, class Out, class Pages = OneContext>
 struct AttentionTask {
+  static constexpr bool kPaged = Pages::kPaged;
   View<Q> q;
   View<K> k;
   View<V> v;
@@ -34,6 +65,7 @@ struct AttentionTask {
   ContextPart part = {};
   AttentionParts parts = {};
   RowLimits limits = {};
+  Pages pages = {};
 
   /// Where what row `i` attends to ends.
   CCKS_INLINE u32 reach(i32 i) const {
@@ -95,7 +127,15 @@ class PortableAttention {
     lanes_.sync();
     const i32 kv_at = c[3] / t_.head_dim / t_.group * t_.head_dim;
     float top = -f_infinity(), sum = 0;
-    for (u32 j0 = first; j0 < seen; j0 += kBlock) block(c, kv_at, j0, least(kBlock, seen - j0), top, sum);
+    if constexpr (Task::kPaged) {
+      for (u32 j = first, n; j < seen; j += n) {
+        n = least(least(kBlock, t_.pages.run(j)), seen - j);
+        const i32 at = t_.pages.at(c[2], j);
+        if (at >= 0) block(c, kv_at, static_cast<u32>(at), n, top, sum);
+      }
+    } else {
+      for (u32 j0 = first; j0 < seen; j0 += kBlock) block(c, kv_at, j0, least(kBlock, seen - j0), top, sum);
+    }
     for (u32 d = lanes_.lane(); d < dims; d += lanes_.lanes()) t_.put(c[0], c[1], c[2], c[3], d, acc_[d], sum);
     if (lanes_.lane() == 0) t_.put_weights(c[1], c[2], c[3] / t_.head_dim, top, sum);
   }
@@ -156,7 +196,7 @@ CCKS_INLINE FaultCode attend(Lanes& lanes, const Task& task) {
     if (task.part.count <= 1 && host_attention(scratch_of(lanes), task)) return FaultCode::none;
   }
 #endif
-  if constexpr (WarpLanes<Lanes>) {
+  if constexpr (WarpLanes<Lanes> && !Task::kPaged) {
     if (thin_attention(lanes, task) || warp_attention(lanes, task)) return FaultCode::none;
   }
   PortableAttention portable(lanes, task);
@@ -186,7 +226,13 @@ CCKS_INLINE FaultCode attend_part(Lanes& lanes, const Call& call, const Types& t
   return FaultCode::none;
 }
 
-/// kOut: the operand that is output 0; 4 where rows have limits of their own.
+/// Whether ops of these types have pages: six operands are also those of one that is split.
+template <class Types>
+inline constexpr bool kHasPages = false;
+template <Dtype Q, Dtype K, Dtype V, Dtype Limits, Dtype Pages, Dtype Out>
+inline constexpr bool kHasPages<FixedTypes<Q, K, V, Limits, Pages, Out>> = Limits == Dtype::i32;
+
+/// kOut: the operand that is output 0; 4 where rows have limits of their own, 5 where they have pages too.
 template <u32 kOut, class Lanes, class Types>
 CCKS_INLINE FaultCode run_attention_into(Lanes& lanes, const Call& call, u32 tile) {
   const Types types = types_of<Types>(call);
@@ -196,7 +242,7 @@ CCKS_INLINE FaultCode run_attention_into(Lanes& lanes, const Call& call, u32 til
   const auto out = view_of<kOut>(call, types);
   const i32 heads = most(call.op.dims[0], 1), kv_heads = most(call.op.dims[1], 1), chunks = most(call.op.dims[3], 1);
   const i32 space[4] = {most(out.dim[0], chunks), out.dim[1], out.dim[2], out.dim[3]};
-  AttentionTask<decltype(q.type), decltype(k.type), decltype(v.type), decltype(out.type)> task{
+  AttentionTask<decltype(q.type), decltype(k.type), decltype(v.type), decltype(out.type), typename PagesOf<kOut>::Type> task{
       q,
       k,
       v,
@@ -208,10 +254,19 @@ CCKS_INLINE FaultCode run_attention_into(Lanes& lanes, const Call& call, u32 til
       call.op.dims[2] != 0,
       call.op.scalars[0]};
   task.part.end = static_cast<u32>(k.dim[2]);
-  if constexpr (kOut == 4) {
+  if constexpr (kOut >= 4) {
+    constexpr i64 kBytes = sizeof(i32);
     const auto limits = view_of<3>(call, types);
-    if (bytes_of(limits.type) != sizeof(i32) || limits.dim[2] != q.dim[2]) return FaultCode::bad_op;
-    task.limits = {limits.data, limits.stride[2] * static_cast<i64>(sizeof(i32)), limits.stride[3] * static_cast<i64>(sizeof(i32))};
+    if (bytes_of(limits.type) != kBytes || limits.dim[2] != q.dim[2]) return FaultCode::bad_op;
+    task.limits = {limits.data, limits.stride[2] * kBytes, limits.stride[3] * kBytes};
+    if constexpr (kOut == 5) {
+      const auto pages = view_of<4>(call, types);
+      const i32 page = call.op.dims[wire::kPageDim];
+      if (bytes_of(pages.type) != kBytes || pages.dim[2] != q.dim[2] || page <= 0 || task.causal) return FaultCode::bad_op;
+      task.pages = {pages.data, pages.stride[2] * kBytes, pages.stride[3] * kBytes, static_cast<u32>(page), static_cast<u32>(k.dim[2] / page)};
+      task.context = pages.dim[3] * page;
+      task.part.end = static_cast<u32>(task.context);
+    }
     return chunks == 1 ? attend(lanes, task) : FaultCode::bad_op;
   } else {
     if (chunks == 1) return attend(lanes, task);
@@ -224,14 +279,18 @@ CCKS_INLINE FaultCode run_attention_into(Lanes& lanes, const Call& call, u32 til
 template <class Lanes, class Types>
 CCKS_OUTLINE FaultCode run_any_attention(Lanes& lanes, const Call& call, u32 tile) {
   if constexpr (Types::kCount == 0)
-    return call.op.input_count == 4 ? run_attention_into<4, Lanes, Types>(lanes, call, tile) : run_attention_into<3, Lanes, Types>(lanes, call, tile);
+    return call.op.input_count == 5   ? run_attention_into<5, Lanes, Types>(lanes, call, tile)
+           : call.op.input_count == 4 ? run_attention_into<4, Lanes, Types>(lanes, call, tile)
+                                      : run_attention_into<3, Lanes, Types>(lanes, call, tile);
   else
-    return run_attention_into<Types::kCount == 5 ? 4 : 3, Lanes, Types>(lanes, call, tile);
+    return run_attention_into<kHasPages<Types> ? 5 : Types::kCount == 5 ? 4 : 3, Lanes, Types>(lanes, call, tile);
 }
 
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
-  if constexpr (Types::kCount == 5) {  // rows with limits: no decode step
+  if constexpr (kHasPages<Types>) {
+    return run_any_attention<Lanes, Types>(lanes, call, tile);
+  } else if constexpr (Types::kCount == 5) {  // rows with limits: no decode step
     if (grouped_attention<4, Lanes, Types>(lanes, call, tile)) return FaultCode::none;
   } else {
     if (step_attention(lanes, call, tile, types)) return FaultCode::none;

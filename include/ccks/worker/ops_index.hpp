@@ -1,4 +1,4 @@
-// Ops that find or use indices: gather, argmax, topk. And rope, which is arithmetic on positions.
+// Ops that find or use indices: gather, scatter, argmax, topk. And rope, which is arithmetic on positions.
 #pragma once
 
 #include "ccks/worker/argmax_split.hpp"
@@ -27,6 +27,41 @@ CCKS_INLINE FaultCode run_gather(Lanes& lanes, const Call& call, u32 tile, const
     auto from = table;
     from.data += row * table.stride[2] * bytes_of(table.type);
     copy_chunk<W>(from, out, Place{{0, 0, 0, p.c[3]}, p.n}, p);
+  });
+  return FaultCode::none;
+}
+
+/// Rows of 16-byte pieces that lie alike on both sides, where lanes are many. False: nothing is done.
+template <class Lanes, class X, class Index, class Out>
+CCKS_INLINE bool scatter_pieces(Lanes& lanes, const View<X>& x, const View<Index>& index, const View<Out>& out, const Box& box) {
+  const u32 bytes = bytes_of(x.type), width = static_cast<u32>(box.size[3]) * bytes;
+  if (x.type.get() != out.type.get() || bytes < 2 || !in_eights(x) || !in_eights(out) || (width | static_cast<u32>(box.lo[3]) * bytes) % 16 != 0) return false;
+  const u32 per_row = width / 16, pieces = static_cast<u32>(box.size[2]) * per_row;
+  CCKS_NO_UNROLL
+  for (u32 i = lanes.lane(); i < pieces; i += lanes.lanes()) {
+    const i32 row = box.lo[2] + static_cast<i32>(i / per_row);
+    const u32 at = i % per_row * 16;
+    const Sixteen piece = *reinterpret_cast<const Sixteen*>(x.at(0, 0, row, box.lo[3]) + at);
+    const i64 to = load_int(index.type, index.at(0, 0, 0, row), 0);
+    if (to >= 0 && to < out.dim[2]) *reinterpret_cast<Sixteen*>(out.at(0, 0, static_cast<i32>(to), box.lo[3]) + at) = piece;
+  }
+  return true;
+}
+
+/// scatter: rows of x to where the index says, or nowhere. Tiles may meet in a row that two of them write: elements of either stay.
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_scatter(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  constexpr u32 W = kChunk<Lanes>;
+  const auto x = view_of<0>(call, types);
+  const auto index = view_of<1>(call, types);
+  const auto out = view_of<2>(call, types);
+  const Box box = tile_box(call.op, tile, x.dim);
+  if constexpr (!Lanes::kSingleLane) {
+    if (scatter_pieces(lanes, x, index, out, box)) return FaultCode::none;
+  }
+  for_each_chunk<W>(lanes, box, [&](const Place& p) {
+    const i64 row = load_int(index.type, index.at(0, 0, 0, p.c[2]), 0);
+    if (row >= 0 && row < out.dim[2]) copy_chunk<W>(x, out, p, Place{{0, 0, static_cast<i32>(row), p.c[3]}, p.n});
   });
   return FaultCode::none;
 }

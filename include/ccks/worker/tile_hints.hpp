@@ -33,6 +33,7 @@ struct TileQuestion {
                         // extents, the last dim of x for argmax and topk
   wire::i64 granule = 1;  // tile[3] is a multiple of it: head_dim for rope and attention
   wire::i64 group = 1;    // attention: heads per kv head, best kept in one tile
+  bool paged = false;     // attention: rows have pages of their own, and nothing in common
   wire::i64 experts = 1;  // expert_matmul
   bool roomy = false;     // workers have kCudaExpertScratchBytes
   bool packets = false;   // matmul: 16-bit floats that lie along depth in a and b
@@ -219,6 +220,10 @@ CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
 CCKS_HD constexpr TileHint attention(const TileQuestion& q) {
   const i64 head = most(q.granule, 1);
   TileHint t;
+  if (q.paged) {
+    t.tile[3] = static_cast<i32>(head * most(q.group, 1));
+    return t;
+  }
   const bool units = q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2 && (head == 64 || head == 128);
   if (units && q.extent[2] * most(q.group, 1) > kThinQueries) {  // attention_block.hpp: warps have sixteen rows each
     t.tile[2] = fit(q.extent[2], 128);

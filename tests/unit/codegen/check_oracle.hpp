@@ -349,6 +349,10 @@ inline Range4 Oracle::out_range(const plan::OpDesc& d, const spec::Op& op, std::
     r.lo[a] = std::min(out.dim[a], c[a] * v_[d.tile[a]]);
     r.hi[a] = std::min(out.dim[a], (c[a] + 1) * v_[d.tile[a]]);
   }
+  if (op.kind() == spec::OpKind::scatter) {
+    const std::int64_t rows = std::min(out.dim[2], operands[0].dim[2]), first = std::min(rows, c[2] * v_[d.tile[2]]), end = std::min(rows, (c[2] + 1) * v_[d.tile[2]]);
+    r.lo[2] = scattered(out.dim[2], end) + 1, r.hi[2] = scattered(out.dim[2], first) + 1;
+  }
   if (op.kind() == spec::OpKind::topk) r.lo[3] = 0, r.hi[3] = out.dim[3];
   if (op.kind() == spec::OpKind::expert_matmul) {
     const auto [first, end] = routed_rows(d, operands, c[2]);

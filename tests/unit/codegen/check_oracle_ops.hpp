@@ -54,6 +54,9 @@ struct Range4 {
 
 inline Range4 whole(const Cells& c) { return {{0, 0, 0, 0}, c.dim}; }
 
+/// The row of x that a scatter writes to row `row` of its output, of `rows`, or the other way round: one of many ways an index may be.
+inline std::int64_t scattered(std::int64_t rows, std::int64_t row) { return rows - 1 - row; }
+
 /// What output element `o` of output `k` is made of: a range of operand `input`.
 inline Range4 needs(const spec::Op& op, std::span<const Cells> in, std::size_t input, const Cells& out,
                     const Index4& o) {
@@ -84,7 +87,7 @@ inline Range4 needs(const spec::Op& op, std::span<const Cells> in, std::size_t i
       break;
     case K::attention: {
       const auto& a = std::get<spec::AttentionAttrs>(op.attrs);
-      if (input == 3 && a.reach) return {{0, 0, o[2], 0}, {1, 1, o[2] + 1, 2}};
+      if (input >= 3) return {{0, 0, o[2], 0}, {1, 1, o[2] + 1, c.dim[3]}};  // limits, pages
       const std::int64_t d = in[0].dim[3] / a.heads;
       const std::int64_t head = o[3] / d, kv = head / (a.heads / a.kv_heads);
       one.lo[3] = (input == 0 ? head : kv) * d;
@@ -106,6 +109,11 @@ inline Range4 needs(const spec::Op& op, std::span<const Cells> in, std::size_t i
       if (input == 1) return {{0, 0, 0, o[2]}, {1, 1, 1, o[2] + 1}};
       full(2);
       break;
+    case K::scatter: {
+      const std::int64_t row = scattered(out.dim[2], o[2]);
+      if (input == 1) return {{0, 0, 0, row}, {1, 1, 1, row + 1}};
+      return {{0, 0, row, o[3]}, {1, 1, row + 1, o[3] + 1}};
+    }
     case K::conv2d: {
       if (input >= 2) break;
       const auto& a = std::get<spec::Conv2dAttrs>(op.attrs);
@@ -199,6 +207,7 @@ void compute(const spec::Op& op, std::span<const Cells> operands, Hash salt, Rea
   };
   for (std::size_t k = inputs; k < operands.size(); ++k) {
     whole(operands[k]).each([&](const Index4& o) {
+      if (op.kind() == spec::OpKind::scatter && scattered(operands[k].dim[2], o[2]) >= operands[0].dim[2]) return;  // stays as it is
       Hash h = mix(salt, k - inputs);
       for (const std::int64_t i : o) h = mix(h, static_cast<Hash>(i));
       for (std::size_t in = 0; in < inputs; ++in) h = mix(h, fold(in, needs(op, operands, in, operands[inputs], o)));
