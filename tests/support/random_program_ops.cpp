@@ -232,6 +232,29 @@ void add_attention(Draft& d) {
   d.op("attention", fields, q.shape, x.dtype);
 }
 
+// Rows written into pools where an index says, and attention that finds them, and what lay there before, through pages. No two rows have one slot, but
+// several may read one page, and some of both are nowhere.
+void add_pools(Draft& d) {
+  const Value x = d.any_float(2);
+  const std::int64_t kv_heads = 1 + static_cast<std::int64_t>(d.dice.below(2)), heads = kv_heads * (1 + static_cast<std::int64_t>(d.dice.below(2)));
+  const std::int64_t head_dim = d.dice.chance(50) ? 8 : 16, page = 1 + static_cast<std::int64_t>(d.dice.below(9)), per_row = 1 + static_cast<std::int64_t>(d.dice.below(4));
+  const Value q = project(d, x, heads * head_dim), k = project(d, x, kv_heads * head_dim), v = project(d, x, kv_heads * head_dim);
+  const std::vector<Extent> pool{fixed(40), fixed(kv_heads * head_dim)};
+  const Value pk = d.declare("state", pool, x.dtype, "{normal: 0.5}"), pv = d.declare("state", pool, x.dtype, d.dice.chance(50) ? "{uniform: [-1, 1]}" : "");
+  const Value count = d.input({x.shape[0]}, d.dice.chance(50) ? "i32" : "i64", "{count: 0}");
+  const Value slot = d.op("map", field("expr", d.dice.pick<std::string>({"40 - a", "a * 2 - 3", "a", "a * 3 + 1"})) + ", with: {a: " + d.use(count) + "}", count.shape,
+                          count.dtype, true);
+  const Value reach = d.input({x.shape[0], fixed(2)}, "i32", "{integers: [-3, " + number(page * per_row + 3) + "]}");
+  const Value pages = d.input({x.shape[0], fixed(per_row)}, "i32", "{integers: [-1, " + number(40 / page + 2) + "]}");
+  d.entry("{op: scatter, " + field("x", d.use(k)) + ", index: " + d.use(slot) + ", out: " + pk.text + "}");
+  d.entry("{op: scatter, " + field("x", d.use(v)) + ", index: " + slot.text + ", out: " + pv.text + "}");
+  d.op("attention",
+       field("q", d.use(q)) + ", k: " + pk.text + ", v: " + pv.text + ", heads: " + number(heads) + ", kv_heads: " + number(kv_heads) + ", reach: " + d.use(reach) +
+           ", pages: " + d.use(pages) + ", page: " + number(page),
+       q.shape, x.dtype);
+  if (d.dice.chance(30)) d.entry("{op: scatter, " + field("x", v.text) + ", index: " + slot.text + ", out: " + pk.text + "}");  // behind who reads it
+}
+
 void add_rope(Draft& d) {
   Value x = d.any_float(2 + d.dice.below(2));
   if (x.last().value % 8 != 0) x = project(d, x, 32);
@@ -488,11 +511,12 @@ using Maker = void (*)(Draft&);
 }  // namespace
 
 void add_random_ops(Draft& d) {
-  static constexpr std::array<Maker, 23> kMakers{
+  static constexpr std::array<Maker, 24> kMakers{
       add_map,     add_map,      add_binary_map, add_broadcast_map,  add_reduce,    add_norm,
       add_norm,    add_matmul,   add_matmul,     add_batched_matmul, add_attention, add_rope,
       add_gather,  add_choice,   add_conv2d,     add_experts,        add_concat,    add_views,
-      add_windows, add_integers, add_branch,     add_repeat,         add_loop};
+      add_windows, add_integers, add_branch,     add_repeat,         add_loop,
+      add_pools};
   switch (d.dice.below(25)) {
     case 23:
       return add_state(d);

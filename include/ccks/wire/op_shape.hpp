@@ -289,11 +289,44 @@ CCKS_HD constexpr void mark_attention(OpParams& op, const OperandParams* operand
   op.dims[7] = inverse_of(count);
 }
 
+inline constexpr i32 kPageTurn = 16;  // positions that a warp of a body for pages takes at a time: of one page
+
+/// i32, a row for each row of `like`, near enough to each other.
+CCKS_HD constexpr bool is_row_table(const OperandParams& o, const OperandParams& like) {
+  return o.dtype == static_cast<u8>(Dtype::i32) && o.dim[0] == 1 && o.dim[1] == 1 && o.dim[2] == like.dim[2] && o.dim[3] > 0 && o.stride[2] >= 0 &&
+         o.stride[3] >= 0 && o.dim[2] * o.stride[2] + o.dim[3] * o.stride[3] < kSmallOffsets;
+}
+
+/// Rows of eights of q's dtype, a page of which is less than 2 GiB.
+CCKS_HD constexpr bool is_pool(const OperandParams& o, const OperandParams& q, i32 page) {
+  if (o.dtype != q.dtype || !in_vectors(o, 3, i64{1} << 60) || !in_packets(o, 3) || o.dim[0] != 1 || o.dim[1] != 1) return false;
+  return o.stride[2] < (i64{1} << 30) && o.stride[2] * 2 * page < (i64{1} << 31);
+}
+
+/// The same of one with pages, whose tiles are a row and a kv head each: dims[4] as there, of one part; dims[5], dims[6]: inverse_of the kv heads, of the
+/// turns of a page. Pools may be larger than anything else: bodies find a page in 64 bits.
+CCKS_HD constexpr void mark_pages(OpParams& op, const OperandParams* operands) {
+  op.dims[4] = 0;
+  const OperandParams &q = operands[0], &k = operands[1], &v = operands[2], &out = operands[5];
+  const i32 heads = op.dims[0], kv_heads = op.dims[1], page = op.dims[kPageDim];
+  if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || q.dim[3] % heads != 0 || op.dims[2] != 0 || op.dims[3] > 1) return;
+  const i32 group = heads / kv_heads, head_dim = q.dim[3] / heads;
+  if (group > static_cast<i32>(kStepQueries) || (head_dim != 64 && head_dim != 128) || page <= 0 || page % kPageTurn != 0 || k.dim[2] <= 0) return;
+  if (!dtype_is_half(static_cast<Dtype>(q.dtype)) || !in_eights_of(q, q) || !in_eights_of(out, q)) return;
+  if (!is_pool(k, q, page) || !is_pool(v, q, page)) return;
+  if (!is_row_table(operands[3], q) || !is_row_table(operands[4], q) || i64{operands[4].dim[3]} * page > 0x7fffffff) return;
+  if (out.dim[0] != 1 || out.dim[1] != 1 || op.grid[0] != 1 || op.grid[1] != 1 || op.grid[2] != out.dim[2] || op.grid[3] != kv_heads) return;
+  if (op.tile[3] != group * head_dim || (out.dim[2] > 1 && op.tile[2] != 1) || op.tile_count > (1u << 20) || kv_heads > 256) return;
+  op.dims[4] = group | 1 << 8 | head_dim << 16;
+  op.dims[5] = inverse_of(static_cast<u32>(kv_heads));
+  op.dims[6] = inverse_of(static_cast<u32>(page / kPageTurn));
+}
+
 /// kOpGroups: heads of 64 or 128 dims, and tiles of whole heads, of one batch.
 CCKS_HD constexpr bool attention_in_groups(const OpParams& op, const OperandParams* operands) {
   const OperandParams &q = operands[0], &k = operands[1], &v = operands[2], &out = operands[op.input_count];
   const i32 heads = op.dims[0], kv_heads = op.dims[1];
-  if (op.output_count != 1 || op.dims[3] > 1 || heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || q.dim[3] % heads != 0) return false;
+  if (op.output_count != 1 || op.input_count > 4 || op.dims[3] > 1 || heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || q.dim[3] % heads != 0) return false;
   const i32 head_dim = q.dim[3] / heads;
   if (!dtype_is_half(static_cast<Dtype>(q.dtype)) || (head_dim != 64 && head_dim != 128) || op.tile[3] % head_dim != 0) return false;
   if (k.dtype != q.dtype || v.dtype != q.dtype || out.dtype != q.dtype) return false;
@@ -328,6 +361,7 @@ CCKS_HD constexpr void mark_argmax(OpParams& op, const OperandParams* operands) 
 CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   const OpCode kind = static_cast<OpCode>(op.kind);
   if (kind == OpCode::attention && op.input_count == 3) detail::mark_attention(op, operands);
+  if (kind == OpCode::attention && op.input_count == 5) detail::mark_pages(op, operands);
   if (kind == OpCode::attention && detail::attention_in_groups(op, operands)) op.flags |= kOpGroups;
   if (kind == OpCode::rope && op.dims[2] == 2) detail::mark_rope(op, operands);
   if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) detail::mark_argmax(op, operands);

@@ -6,6 +6,9 @@
 // the dims, its c'th, of the keys at positions g and g + 8 and of query g: products add dims up in any order, as long as both sides
 // have the same. Scores of those positions and of queries 2c and 2c + 1 come out there. Of values it loads an eighth of the dims, its
 // g'th, at positions 2c, 2c + 1, 2c + 8 and 2c + 9, and has of the sums those dims of queries 2c and 2c + 1. Warps meet once, at the end.
+//
+// The same with pages (mark_pages): any number of rows, a tile has one of them, limits of its own, and a turn's positions are on one page. Which page that is a
+// warp asks two turns ahead, so that it costs no time to find out but at the beginning.
 #pragma once
 
 #include "ccks/worker/attention_split.hpp"
@@ -20,10 +23,11 @@ CCKS_INLINE u32 divided(u32 x, i32 inverse) {
   return inverse == 0 ? x : static_cast<u32>((u64{x} * static_cast<u32>(inverse)) >> 32);
 }
 
-template <u32 kDims, Dtype D, class Lanes>
+template <u32 kDims, Dtype D, bool kPaged, class Lanes>
 class StepAttention {
  public:
   static constexpr u32 kQueries = wire::kStepQueries, kTurn = 16;  // positions of a warp in a turn
+  static constexpr u32 kOut = kPaged ? 5 : 3;
   static constexpr u32 kWarp = Lanes::kWarp, kWarps = Lanes::kLanes / kWarp;
   static constexpr u32 kSteps = kDims / 16, kEach = kDims / 8;                // products along the dims; dims of values of a lane
   static constexpr u32 kKeyPackets = kDims / 32, kValuePackets = kDims / 64;  // of eight elements, of a lane and position
@@ -36,8 +40,8 @@ class StepAttention {
     count_ = static_cast<u32>(op_.dims[4]) >> 8 & 0xff;
     const u32 rest = divided(tile, op_.dims[5]);
     kv_ = tile - rest * static_cast<u32>(op_.grid[3]);
-    part_ = divided(rest, op_.dims[6]);
-    batch_ = rest - part_ * static_cast<u32>(op_.grid[1]);
+    part_ = kPaged ? 0 : divided(rest, op_.dims[6]);
+    batch_ = kPaged ? rest : rest - part_ * static_cast<u32>(op_.grid[1]);
     sums_ = reinterpret_cast<float*>(lanes.scratch());
     tops_ = sums_ + kWarps * kQueries * kPitch;
     weights_ = tops_ + kWarps * kQueries;
@@ -46,6 +50,10 @@ class StepAttention {
   CCKS_INLINE void run() {
     if (part_ >= count_) return;
     Found f{{-f_infinity(), -f_infinity()}, {}, {}};
+    if constexpr (kPaged) {
+      attend_pages(f);
+      return bring_together(f, true);
+    }
     attend(f);
     bool last = count_ == 1;
     CCKS_NO_UNROLL
@@ -70,8 +78,8 @@ class StepAttention {
     float values[kEach / 2][4];  // dims 2t of both queries, then 2t + 1
   };
 
-  CCKS_INLINE const u8* address(u32 operand, u32 column) const {
-    return reinterpret_cast<const u8*>(operands_[operand].offset) + 2 * (batch_ * static_cast<u32>(operands_[operand].stride[1]) + column);
+  CCKS_INLINE u8* address(u32 operand, u32 column) const {
+    return reinterpret_cast<u8*>(operands_[operand].offset) + 2 * (batch_ * static_cast<u32>(operands_[operand].stride[kPaged ? 2 : 1]) + column);
   }
   CCKS_INLINE u32 column_of(u32 query) const { return (kv_ * group_ + query) * kDims; }
 
@@ -98,9 +106,63 @@ class StepAttention {
         prefetch_line(keys + least(after + g_ + c_ % 2 * 8, end - 1) * key_row);
         prefetch_line(values + least(after + g_ + c_ % 2 * 8, end - 1) * value_row);
       }
-      take(f, q, k, v, scale, end, j);
+      take(f, q, k, v, scale, 0, end, j);
       if (after >= end) return;
       j = after;
+    }
+  }
+
+  /// The number of the page that position `j` lies on, or the last one.
+  CCKS_INLINE u32 page_at(const i32* pages, u32 column, u32 j, u32 end) const {
+    return static_cast<u32>(pages[divided(least(j, end - 1) / kTurn, op_.dims[6]) * column]);
+  }
+  /// Where a pool's row of position `j` is, on page `number`.
+  CCKS_INLINE const u8* in_pool(u32 operand, u32 column, u32 number, u32 j) const {
+    const u32 page = static_cast<u32>(op_.dims[wire::kPageDim]), row_bytes = static_cast<u32>(operands_[operand].stride[2]) * 2;
+    const u32 within = j - divided(j / kTurn, op_.dims[6]) * page;
+    return reinterpret_cast<const u8*>(operands_[operand].offset) + u64{number} * (page * row_bytes) + (within * row_bytes + 2 * column);
+  }
+  CCKS_INLINE bool exists(u32 number) const {  // negative ones are large
+    const u32 page = static_cast<u32>(op_.dims[wire::kPageDim]);
+    return (u64{number} + 1) * page <= static_cast<u32>(operands_[1].dim[2]);
+  }
+
+  CCKS_INLINE void attend_pages(Found& f) {
+    const OperandParams &limits = operands_[3], &table = operands_[4];
+    const i32* reach = reinterpret_cast<const i32*>(limits.offset) + batch_ * static_cast<u32>(limits.stride[2]);
+    const i32* pages = reinterpret_cast<const i32*>(table.offset) + batch_ * static_cast<u32>(table.stride[2]);
+    const u32 column = static_cast<u32>(table.stride[3]);
+    const i32 context = table.dim[3] * op_.dims[wire::kPageDim];
+    const u32 first = static_cast<u32>(most(0, reach[0])), end = static_cast<u32>(most(0, least(context, reach[limits.stride[3]])));
+    u32 j = first / kTurn * kTurn + warp_ * kTurn;
+    if (first >= end || j >= end) return;
+    u32 page = page_at(pages, column, j, end), next = page_at(pages, column, j + kWarps * kTurn, end);
+    const u32 key_row = static_cast<u32>(operands_[1].stride[2]) * 2, value_row = static_cast<u32>(operands_[2].stride[2]) * 2;
+    const u32 key_column = kv_ * kDims + c_ * (kDims / 4), value_column = kv_ * kDims + g_ * kEach;
+    const float scale = op_.scalars[0] * 1.44269504f;  // weights are powers of two
+    Packet q[kKeyPackets], k[2][kKeyPackets], v[4][kValuePackets];
+    load(q, address(0, column_of(least(g_, group_ - 1)) + c_ * (kDims / 4)));
+    CCKS_NO_UNROLL
+    for (;;) {
+      const u32 after = j + kWarps * kTurn, later = page_at(pages, column, after + kWarps * kTurn, end);
+      const bool there = exists(page);  // the same on all lanes of a warp
+      if (there) {
+        // Values that the row does not see are read at a position that it does: their weights are zero, whatever lies there. Keys of the page may be read all.
+        const u32 low = j < first ? first - j : 0, high = end - 1 - j;
+        const u8 *keys = in_pool(1, key_column, page, j), *values = in_pool(2, value_column, page, j);
+        CCKS_UNROLL
+        for (u32 i = 0; i < 2; ++i) load(k[i], keys + (8 * i + g_) * key_row);
+        CCKS_UNROLL
+        for (u32 i = 0; i < 4; ++i) load(v[i], values + most(low, least(i / 2 * 8 + 2 * c_ + i % 2, high)) * value_row);
+      }
+      if (after < end && exists(next)) {  // as in attend
+        const u32 at = least(g_ + c_ % 2 * 8, end - 1 - after);
+        prefetch_line(in_pool(1, key_column, next, after) + at * key_row);
+        prefetch_line(in_pool(2, value_column, next, after) + at * value_row);
+      }
+      if (there) take(f, q, k, v, scale, first, end, j);
+      if (after >= end) return;
+      j = after, page = next, next = later;
     }
   }
 
@@ -111,7 +173,7 @@ class StepAttention {
   }
 
   CCKS_INLINE void take(Found& f, const Packet (&q)[kKeyPackets], const Packet (&k)[2][kKeyPackets], const Packet (&v)[4][kValuePackets],
-                        float scale, u32 end, u32 j) {
+                        float scale, u32 first, u32 end, u32 j) {
     float score[4] = {};
     CCKS_UNROLL
     for (u32 s = 0; s < kSteps; ++s) {
@@ -120,7 +182,7 @@ class StepAttention {
       lanes_.template multiply_wide<D>(score, rows, columns);
     }
     u32 weights[2];
-    weigh(f, score, weights, scale, end, j);
+    weigh(f, score, weights, scale, first, end, j);
     CCKS_UNROLL
     for (u32 t = 0; t < kEach / 2; ++t) {
       const u32 rows[4] = {halves(v[0], v[1], 2 * t), halves(v[0], v[1], 2 * t + 1), halves(v[2], v[3], 2 * t), halves(v[2], v[3], 2 * t + 1)};
@@ -135,11 +197,14 @@ class StepAttention {
     return t % 2 == 0 ? lanes_.low_halves(low, high) : lanes_.high_halves(low, high);
   }
 
-  /// From scores to weights, as they go into the next product. At least position j is within.
-  CCKS_INLINE void weigh(Found& f, float (&score)[4], u32 (&weights)[2], float scale, u32 end, u32 j) {
+  /// From scores to weights, as they go into the next product. At least one position of the turn is within [first, end).
+  CCKS_INLINE void weigh(Found& f, float (&score)[4], u32 (&weights)[2], float scale, u32 first, u32 end, u32 j) {
     float top[2];
     CCKS_UNROLL
-    for (u32 i = 0; i < 4; ++i) score[i] = j + g_ + i / 2 * 8 < end ? score[i] * scale : -f_infinity();
+    for (u32 i = 0; i < 4; ++i) {
+      const u32 at = j + g_ + i / 2 * 8;
+      score[i] = at >= first && at < end ? score[i] * scale : -f_infinity();
+    }
     CCKS_UNROLL
     for (u32 i = 0; i < 2; ++i) top[i] = f_larger(f_larger(score[i], score[2 + i]), f.top[i]);
     CCKS_UNROLL
@@ -231,6 +296,7 @@ class StepAttention {
     float top = tops.v[0], value = 0, sum = 0;
     CCKS_UNROLL
     for (u32 w = 1; w < kWarps; ++w) top = f_larger(top, tops.v[w]);
+    if constexpr (kPaged) top = f_larger(top, -1e38f);  // a row may have no position at all
     CCKS_UNROLL
     for (u32 w = 0; w < kWarps; ++w) {
       const float share = lanes_.power_of_two(tops.v[w] - top);
@@ -238,8 +304,8 @@ class StepAttention {
       value += share * sums_[(w * kQueries + query) * kPitch + dim];
     }
     if (last) {
-      u8* to = reinterpret_cast<u8*>(operands_[3].offset) + 2 * (batch_ * static_cast<u32>(operands_[3].stride[1]) + column_of(query) + dim);
-      *reinterpret_cast<u16*>(to) = static_cast<u16>(lanes_.template pair<D>(value * lanes_.inverse(sum), 0.0f));
+      const float share = kPaged && sum == 0 ? 0.0f : lanes_.inverse(sum);
+      *reinterpret_cast<u16*>(address(kOut, column_of(query) + dim)) = static_cast<u16>(lanes_.template pair<D>(value * share, 0.0f));
     } else {
       *part(part_, column_of(query) + dim) = value;
       if (dim != 0) return;
@@ -256,16 +322,24 @@ class StepAttention {
   float *sums_, *tops_, *weights_;
 };
 
-template <u32 kDims, Dtype D, class Lanes>
+template <u32 kDims, Dtype D, bool kPaged, class Lanes>
 CCKS_OUTLINE void run_step_attention(Lanes& lanes, const NearOp* op, u32 tile) {
-  StepAttention<kDims, D, Lanes>(lanes, *lanes.nearby(op), tile).run();
+  StepAttention<kDims, D, kPaged, Lanes>(lanes, *lanes.nearby(op), tile).run();
 }
+
+/// Whether ops of these types have pages: six operands are also those of one whose context is split.
+template <class Types>
+inline constexpr bool kHasPages = false;
+template <Dtype Q, Dtype K, Dtype V, Dtype Limits, Dtype Pages, Dtype Out>
+inline constexpr bool kHasPages<FixedTypes<Q, K, V, Limits, Pages, Out>> = Limits == Dtype::i32 && Pages == Dtype::i32;
 
 /// Whether a step's body may take ops of these types: of one that is known when the body is compiled, of two bytes.
 template <class Types>
 inline constexpr bool kStepTypes = false;
 template <Dtype D, Dtype... kRest>
 inline constexpr bool kStepTypes<FixedTypes<D, D, D, D, kRest...>> = D == Dtype::bf16 || D == Dtype::f16;
+template <Dtype D>
+inline constexpr bool kStepTypes<FixedTypes<D, D, D, Dtype::i32, Dtype::i32, D>> = D == Dtype::bf16 || D == Dtype::f16;
 
 /// False: nothing is done.
 template <class Lanes, class Types>
@@ -276,9 +350,9 @@ CCKS_INLINE bool step_attention(Lanes& lanes, const Call& call, u32 tile, const 
     if (dims == 0) return false;
     const NearOp* op = near_op(lanes, call);
     if (dims == 64)
-      run_step_attention<64, kType>(lanes, op, tile);
+      run_step_attention<64, kType, kHasPages<Types>>(lanes, op, tile);
     else
-      run_step_attention<128, kType>(lanes, op, tile);
+      run_step_attention<128, kType, kHasPages<Types>>(lanes, op, tile);
     return true;
   }
   return false;

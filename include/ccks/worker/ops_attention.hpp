@@ -226,12 +226,6 @@ CCKS_INLINE FaultCode attend_part(Lanes& lanes, const Call& call, const Types& t
   return FaultCode::none;
 }
 
-/// Whether ops of these types have pages: six operands are also those of one that is split.
-template <class Types>
-inline constexpr bool kHasPages = false;
-template <Dtype Q, Dtype K, Dtype V, Dtype Limits, Dtype Pages, Dtype Out>
-inline constexpr bool kHasPages<FixedTypes<Q, K, V, Limits, Pages, Out>> = Limits == Dtype::i32;
-
 /// kOut: the operand that is output 0; 4 where rows have limits of their own, 5 where they have pages too.
 template <u32 kOut, class Lanes, class Types>
 CCKS_INLINE FaultCode run_attention_into(Lanes& lanes, const Call& call, u32 tile) {
@@ -288,9 +282,7 @@ CCKS_OUTLINE FaultCode run_any_attention(Lanes& lanes, const Call& call, u32 til
 
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
-  if constexpr (kHasPages<Types>) {
-    return run_any_attention<Lanes, Types>(lanes, call, tile);
-  } else if constexpr (Types::kCount == 5) {  // rows with limits: no decode step
+  if constexpr (Types::kCount == 5) {  // rows with limits: no decode step
     if (grouped_attention<4, Lanes, Types>(lanes, call, tile)) return FaultCode::none;
   } else {
     if (step_attention(lanes, call, tile, types)) return FaultCode::none;

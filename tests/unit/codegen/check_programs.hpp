@@ -134,6 +134,30 @@ ops:
   - {op: topk, x: n1, k: 3, out: [values, where]}
   - {op: map, expr: p * 2, with: {p: "n1.T"}, out: y}
 )"},
+    {"pools", R"(ccks: 1
+program: pools
+dtype: f32
+dims: {n: {range: [1, 20]}, heads: 2, e: 8, d: heads * e, page: 4, slots: 24}
+tensors:
+  x: {shape: [n, d], kind: input}
+  w: {shape: [d, d], kind: weight}
+  slot: {shape: [n], dtype: i32, kind: input}
+  reach: {shape: [n, 2], dtype: i32, kind: input}
+  pages: {shape: [n, 3], dtype: i32, kind: input}
+  k: {shape: [slots, d], kind: state}
+  v: {shape: [slots, d], kind: state}
+  y: {shape: [n, d], kind: output}
+  z: {shape: [slots, d], kind: output}
+ops:
+  - {op: map, expr: v * 0.5, out: z}
+  - {op: matmul, a: x, b: w, out: a}
+  - {op: scatter, x: a, index: slot, out: k}
+  - {op: scatter, x: x, index: slot, out: v}
+  - {op: attention, q: a, k: k, v: v, heads: heads, reach: reach, pages: pages, page: page, out: b}
+  - {op: map, expr: p + q, with: {p: b, q: x}, out: y}
+  - {op: scatter, x: y, index: slot, out: k}
+  - {op: scatter, x: b, index: slot, out: z}
+)"},
     {"picture", R"(ccks: 1
 program: picture
 dtype: f32

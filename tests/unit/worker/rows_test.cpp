@@ -1,4 +1,4 @@
-// reduce, softmax, norms, rope, gather, argmax, topk.
+// reduce, softmax, norms, rope, gather, scatter, argmax, topk.
 #include <algorithm>
 #include <numeric>
 
@@ -178,6 +178,34 @@ TEST(Gather, CopiesRowsAndRefusesBadIndices) {
     b.set(index, {0, 0, 0, picked - 1}, b.coin() ? rows : -1);
     for (const Machine m : {Machine::host, Machine::emulated})
       EXPECT_EQ(b.run(m, OpCode::gather, 2), FaultCode::bad_index);
+    if (HasFailure()) return;
+  }
+}
+
+// Rows without an index of their own keep what they held. Every other shape goes in pieces of 16 bytes.
+TEST(Scatter, WritesRowsWhereTheIndexSays) {
+  for (std::uint32_t seed = 0; seed < 40; ++seed) {
+    Bench b(seed);
+    const bool pieces = b.coin();
+    const int rows = b.pick(1, 20), given = b.pick(1, 9), width = pieces ? 8 * b.pick(1, 40) : b.pick(1, 300);
+    const Dtype d = seed % 3 == 0 ? Dtype::i64 : any_float(b), into = seed % 3 == 0 ? Dtype::i32 : pieces ? d : any_float(b);
+    const Tensor x = b.tensor(d, {1, 1, given, width}, pieces), index = b.tensor(b.coin() ? Dtype::i32 : Dtype::i64, {1, 1, 1, given}),
+                 out = b.tensor(into, {1, 1, rows, width}, pieces);
+    b.fill(x, -9, 9);
+    b.fill(out, -9, 9);
+    std::vector<int> targets(static_cast<std::size_t>(rows + 9));  // no two alike
+    std::iota(targets.begin(), targets.end(), -4);
+    std::shuffle(targets.begin(), targets.end(), b.rng);
+    std::vector<double> held;
+    Bench::each(out.dim, [&](const Index& c) { held.push_back(b.get(out, c)); });
+    for (int i = 0; i < given; ++i) b.set(index, {0, 0, 0, i}, targets[static_cast<std::size_t>(i)]);
+    b.operands = {x, index, out};
+    b.grid({1, 1, given, width}, false, pieces && b.coin() ? 8 : 1);
+    b.check(OpCode::scatter, 2, [&](std::size_t, const Index& c) {
+      for (int i = 0; i < given; ++i)
+        if (targets[static_cast<std::size_t>(i)] == c[2]) return b.get(x, {0, 0, i, c[3]});
+      return held[static_cast<std::size_t>(c[2] * width + c[3])];
+    });
     if (HasFailure()) return;
   }
 }
