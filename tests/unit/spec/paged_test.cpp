@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "spec/parse.hpp"
 #include "spec/reference.hpp"
+#include "tests/paths.hpp"
 
 namespace ccks::spec {
 namespace {
@@ -124,6 +127,120 @@ TEST(Paged, Complaints) {
   EXPECT_NE(code(", reach: r, pages: q, page: 4").find("CCKS053"), std::string::npos);
   EXPECT_NE(code(", reach: r, pages: g, page: 4, causal: true").find("CCKS05"), std::string::npos);
   EXPECT_NE(code(", reach: r, pages: g, page: 4, append: {k: k, v: w, at: 0}").find("CCKS05"), std::string::npos);
+}
+
+
+/// llama_serve beside llama: the same weights, since tensors have the same names.
+class Serve : public testing::Test {
+ protected:
+  Serve() : alone_(parse_example("llama")), together_(parse_example("llama_serve")) {}
+
+  static Program parse_example(const std::string& name) {
+    ParseOptions options;
+    options.constants = {{"layers", 2}, {"d", 32}, {"heads", 4}, {"kv_heads", 2}, {"ffn", 48}, {"vocab", 96}, {"context", 16}};
+    if (name == "llama_serve") options.constants.insert(options.constants.end(), {{"page", 4}, {"seats", 3}, {"pool", 9}});
+    ParseResult r = parse_file(CCKS_SOURCE_DIR "/spec/examples/" + name + ".yaml", options);
+    EXPECT_TRUE(r.ok) << format_diagnostics(r);
+    return std::move(r.program);
+  }
+  static void bind_weights(const Program& program, std::span<const std::int64_t> dims, TensorMap& bound) {
+    for (TensorId id = 0; id < program.tensors.size(); ++id)
+      if (program.tensors[id].kind == TensorKind::weight) bound[program.tensors[id].name] = seeded_values(program, id, dims, 1);
+  }
+  static void keep_states(const Program& program, const TensorMap& out, TensorMap& bound) {
+    for (const Tensor& t : program.tensors)
+      if (t.kind == TensorKind::state) bound[t.name] = out.at(t.name);
+  }
+  static std::vector<std::int64_t> dims_of(const Program& program, const std::map<std::string, std::int64_t>& values) {
+    std::vector<std::int64_t> dims;
+    for (const Symbol& s : program.symbols) dims.push_back(values.at(s.name));
+    return dims;
+  }
+
+  /// The tokens that follow a prompt, of a sequence that has a machine for itself.
+  std::vector<double> generate(std::vector<double> prompt, std::size_t count) const {
+    TensorMap bound;
+    std::vector<double> found;
+    std::int64_t pos = 0;
+    while (found.size() < count) {
+      const auto n = static_cast<std::int64_t>(prompt.size());
+      const std::vector<std::int64_t> dims = dims_of(alone_, {{"n", n}, {"pos", pos}});
+      bind_weights(alone_, dims, bound);
+      bound["tokens"] = {{n}, prompt};
+      const Result<TensorMap> out = interpret(alone_, dims, bound);
+      EXPECT_TRUE(out.ok()) << out.status().to_string();
+      keep_states(alone_, *out, bound);
+      found.push_back(out->at("next").values[0]);
+      prompt = {found.back()};
+      pos += n;
+    }
+    return found;
+  }
+
+  struct Row {
+    double token;
+    int seat, position;
+  };
+  /// One step; pages of each seat as `pages_` says. The tokens found.
+  std::vector<double> step(const std::vector<Row>& rows, const std::vector<double>& take, const std::vector<double>& keep) {
+    const auto n = static_cast<std::int64_t>(rows.size()), m = static_cast<std::int64_t>(take.size());
+    const std::vector<std::int64_t> dims = dims_of(together_, {{"n", n}, {"m", m}});
+    bind_weights(together_, dims, bound_);
+    for (const char* name : {"token", "seat", "position"}) bound_[name] = {{n}, {}};
+    bound_["pages"] = {{n, 4}, {}};
+    for (const Row& r : rows) {
+      bound_["token"].values.push_back(r.token);
+      bound_["seat"].values.push_back(r.seat);
+      bound_["position"].values.push_back(r.position);
+      for (std::size_t p = 0; p < 4; ++p) bound_["pages"].values.push_back(r.seat < 0 ? -1 : pages_[static_cast<std::size_t>(r.seat)][p]);
+    }
+    bound_["take"] = {{m}, take};
+    bound_["keep"] = {{m}, keep};
+    const Result<TensorMap> out = interpret(together_, dims, bound_);
+    EXPECT_TRUE(out.ok()) << out.status().to_string();
+    if (!out.ok()) return {};
+    keep_states(together_, *out, bound_);
+    logits_ = out->at("logits").values;
+    return out->at("next").values;
+  }
+
+  Program alone_, together_;
+  TensorMap bound_;
+  std::vector<double> logits_;
+  double pages_[3][4] = {{7, 2, 5, -1}, {-1, -1, -1, -1}, {0, 8, 1, 3}};
+};
+
+// Two sequences, one of them in pieces, with rows of nobody between; tokens that the machine keeps go into the next step by themselves.
+TEST_F(Serve, TokensAreThoseOfEachSequenceAlone) {
+  const std::vector<double> a{5, 17, 80, 3, 44, 9, 61}, b{90, 2, 33};
+  const std::vector<double> after_a = generate(a, 4), after_b = generate(b, 5);
+  std::vector<double> found_a, found_b;
+  std::vector<double> next = step({{a[0], 0, 0}, {b[0], 2, 0}, {a[1], 0, 1}, {7, -1, -1}, {b[1], 2, 1}, {b[2], 2, 2}, {a[2], 0, 2}}, {5, -1}, {2, -1});
+  found_b.push_back(next[0]);
+  next = step({{-1, 2, 3}, {a[3], 0, 3}, {a[4], 0, 4}, {a[5], 0, 5}, {a[6], 0, 6}}, {4, 0, -1}, {0, 2, -1});
+  found_a.push_back(next[0]), found_b.push_back(next[1]);
+  for (int i = 0; i < 3; ++i) {
+    next = step({{-1, 0, 7 + i}, {-1, 2, 4 + i}, {-1, -1, -1}}, {0, 1}, {0, 2});
+    found_a.push_back(next[0]), found_b.push_back(next[1]);
+  }
+  EXPECT_EQ(found_a, after_a);
+  EXPECT_EQ(found_b, after_b);
+  EXPECT_GT(std::set<double>(found_a.begin(), found_a.end()).size() + std::set<double>(found_b.begin(), found_b.end()).size(), 3u) << "tokens that differ";
+}
+
+// With a page of another sequence it would not be so.
+TEST_F(Serve, PagesMatter) {
+  const std::vector<double> b{90, 2, 33};
+  step({{b[0], 2, 0}, {b[1], 2, 1}, {b[2], 2, 2}, {5, 0, 0}, {6, 0, 1}, {7, 0, 2}}, {2}, {2});
+  const TensorMap before = bound_;
+  const auto logits_with = [&](double page) {
+    bound_ = before;
+    pages_[2][0] = page;
+    step({{11, 2, 3}}, {0}, {2});
+    return logits_;
+  };
+  EXPECT_EQ(logits_with(0), logits_with(0));
+  EXPECT_NE(logits_with(0), logits_with(7));
 }
 
 }  // namespace
