@@ -16,23 +16,34 @@ struct Angles {
   Expr rows;
   std::int64_t head_dim;
   std::vector<std::size_t> ops;
+  spec::View positions = {};  // of attrs.has_positions: a whole input
 
   bool same(const Angles& o) const {
     const spec::RopeScaling &a = attrs.scaling, &b = o.attrs.scaling;
+    if (attrs.has_positions != o.attrs.has_positions || (attrs.has_positions && positions.tensor != o.positions.tensor)) return false;
     return attrs.theta == o.attrs.theta && attrs.position == o.attrs.position && rows == o.rows && head_dim == o.head_dim &&
            a.factor == b.factor && a.low == b.low && a.high == b.high && a.original == b.original;
   }
 };
 
+/// Given with the run, so that it is there before all ops, and seen as it lies.
+bool is_whole_input(const spec::Program& program, const spec::View& view) {
+  const spec::Tensor& tensor = program.tensors[view.tensor];
+  return tensor.kind == spec::TensorKind::input && tensor.shape.size() == 1 && view.dims.size() == 1 && view.dims[0].base_dim == 0 &&
+         view.dims[0].offset == Expr(0) && view.dims[0].step == 1 && view.dims[0].extent == tensor.shape[0];
+}
+
 std::vector<Angles> find_angles(const spec::Program& program) {
   std::vector<Angles> found;
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const auto* rope = std::get_if<spec::RopeAttrs>(&program.ops[i].attrs);
-    if (rope == nullptr || rope->has_positions || rope->interleaved) continue;
+    if (rope == nullptr || rope->interleaved) continue;
+    if (rope->has_positions && !is_whole_input(program, program.ops[i].inputs[1])) continue;
     const std::vector<spec::ViewDim>& dims = program.ops[i].inputs[0].dims;
     const auto width = dims.back().extent.as_constant();
     if (dims.size() < 2 || !width || *width % rope->heads != 0) continue;
     Angles own{*rope, dims[dims.size() - 2].extent, *width / rope->heads, {i}};
+    if (rope->has_positions) own.positions = program.ops[i].inputs[1];
     if (own.head_dim < 2 || !std::has_single_bit(static_cast<std::uint64_t>(own.head_dim))) continue;
     const auto same = std::find_if(found.begin(), found.end(), [&](const Angles& a) { return a.same(own); });
     if (same == found.end())
@@ -51,7 +62,11 @@ class Tables {
   void make(const Angles& angles, std::size_t number) {
     const std::string name = "rope.angles." + std::to_string(number);
     const spec::View pairs = tensor(name + ".pairs", angles), table = tensor(name, angles);
-    for (const std::size_t op : angles.ops) program_.ops[op].inputs.push_back(table);
+    for (const std::size_t op : angles.ops) {
+      program_.ops[op].inputs.resize(1);
+      program_.ops[op].inputs.push_back(table);
+      std::get<spec::RopeAttrs>(program_.ops[op].attrs).has_positions = false;
+    }
     spec::Op ones;
     ones.name = name + ".pairs";
     ones.attrs = spec::MapAttrs{one_then_zero(angles.head_dim / 2)};
@@ -61,6 +76,7 @@ class Tables {
     turned.attrs = angles.attrs;
     std::get<spec::RopeAttrs>(turned.attrs).heads = 1;
     turned.inputs = {pairs};
+    if (angles.attrs.has_positions) turned.inputs.push_back(angles.positions);
     turned.outputs = {table};
     made_.push_back(std::move(ones));
     made_.push_back(std::move(turned));
