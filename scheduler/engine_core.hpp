@@ -100,7 +100,8 @@ class EngineCore final : public RunEvents {
   void report_lost(const Lost& lost);
   Status check_request(const RunRequest& request, std::span<const GivenLengths> lengths, std::span<std::int64_t> symbols,
                        std::span<std::int64_t> dims) const;
-  Result<RunSlot*> acquire_slot();
+  Result<RunSlot*> acquire_slot(std::span<const std::int64_t> symbols);
+  bool pop_slot(std::span<const std::int64_t> symbols, std::uint32_t& index);
   Status check_feeds(const RunRequest& request, std::span<const std::int64_t> dims) const;
   Status write_frame(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
                      std::span<const std::int64_t> dims);

@@ -45,14 +45,34 @@ Status EngineCore::check_request(const RunRequest& request, std::span<const Give
   return {};
 }
 
-Result<RunSlot*> EngineCore::acquire_slot() {
+// One whose frame is of these dims, so that nothing has to be made anew, or else the one that has been free the longest: sizes that come again and again keep
+// their slots, as far as there are enough.
+bool EngineCore::pop_slot(std::span<const std::int64_t> symbols, std::uint32_t& index) {
+  if (!free_slots_->pop(index)) return false;
+  if (symbols.empty() || slots_[index].instance.matches(symbols)) return true;
+  std::vector<std::uint32_t> others = {index};
+  bool matches = false;
+  while (!matches && free_slots_->pop(index)) {
+    matches = slots_[index].instance.matches(symbols);
+    if (!matches) others.push_back(index);
+  }
+  if (!matches) {
+    index = others.front();
+    others.erase(others.begin());
+  }
+  for (const std::uint32_t other : others) free_slots_->push(other);
+  if (!others.empty()) slot_freed_.add(1);  // who has looked meanwhile has found none
+  return true;
+}
+
+Result<RunSlot*> EngineCore::acquire_slot(std::span<const std::int64_t> symbols) {
   std::uint64_t held_since = 0;
   for (;;) {
     const std::uint32_t releases = slot_freed_.load();
     std::uint32_t index = 0;
     {
       const std::shared_lock lock(gate_);
-      if (free_slots_->pop(index)) {
+      if (pop_slot(symbols, index)) {
         slots_[index].holders.store(kHeldByClient, std::memory_order_relaxed);  // relaxed: the slot is this client's
         return &slots_[index];
       }
@@ -211,7 +231,7 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   CCKS_RETURN_IF_ERROR(check_request(request, *lengths, symbols, dims));
   CCKS_RETURN_IF_ERROR(check_feeds(request, dims));
   CCKS_RETURN_IF_ERROR(check_unless(request));
-  Result<RunSlot*> slot = acquire_slot();
+  Result<RunSlot*> slot = acquire_slot(symbols);
   if (!slot.ok()) return slot.status();
   RunSlot& run = **slot;
   if (const Status status = prepare_slot(run, request, symbols, dims, *lengths); !status.ok()) {
