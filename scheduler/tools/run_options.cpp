@@ -148,14 +148,22 @@ void add_generate_options(CLI::App& app, Options& options) {
                             ->needs(generate);
   generate->needs(prompt);
   app.add_option("--eos", options.eos, "Generate: ids that end it")->type_name("ID")->delimiter(',')->needs(generate);
-  app.add_option("--ahead", options.ahead, "Generate: runs sent before it is known whether they are wanted")
+  app.add_option("--ahead", options.ahead, "Generate and serve: runs sent before it is known whether they are wanted")
       ->check(CLI::Range(0, 64))
-      ->capture_default_str()
-      ->needs(generate);
+      ->capture_default_str();
   app.add_option("--prompt-chunk", options.prompt_chunk, "Generate: tokens of the prompt in one run; 0: as many as the program takes")
       ->check(CLI::Range(0, 1 << 20))
       ->needs(generate);
   for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input", "--keep-inputs", "--lengths"}) generate->excludes(app.get_option(other));
+  CLI::Option* serve = app.add_option("--serve", options.serve,
+                                      "Requests to serve, many at a time, by a program of steps (llama_serve.yaml): a JSON list of {\"arrival_ms\": 0,\n"
+                                      "\"prompt\": [ids] or \"prompt_tokens\": number, \"max_tokens\": number, \"stop\": [ids]}, replayed as they arrive")
+                           ->type_name("FILE")
+                           ->check(CLI::ExistingFile)
+                           ->excludes(generate);
+  app.add_option("--serve-tokens", options.serve_tokens, "Serve: write what each request got (JSON)")->type_name("FILE")->needs(serve);
+  app.add_option("--serve-rows", options.serve_rows, "Serve: rows of a step at most; 0: as many as the program takes")->type_name("N")->needs(serve);
+  for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input", "--keep-inputs", "--lengths"}) serve->excludes(app.get_option(other));
 }
 
 }  // namespace

@@ -48,6 +48,9 @@ struct Options {
   std::vector<std::int32_t> eos;
   std::uint32_t ahead = 1;         // runs sent before it is known whether they are wanted
   std::uint32_t prompt_chunk = 0;  // tokens of the prompt in one run; 0: as many as the program takes
+  std::string serve;               // requests to serve; empty: plain runs
+  std::string serve_tokens;        // where their tokens go
+  std::uint32_t serve_rows = 0;    // of a step at most; 0: as many as the program takes
   std::string trace;
   std::string record;
   std::string replay;

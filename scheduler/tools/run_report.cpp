@@ -74,6 +74,42 @@ std::string generated_text(const GenerateResult& generated) {
                      generated.dropped, generated.dropped == 1 ? "" : "s");
 }
 
+struct ServedTimes {
+  std::vector<double> first_ms, token_ms, end_ms;  // of requests; token_ms: of each token behind the first, on average
+  std::size_t tokens = 0;
+};
+ServedTimes served_times(const Served& served) {
+  ServedTimes out;
+  for (const ServedRequest& r : served.requests) {
+    out.tokens += r.tokens.size();
+    out.first_ms.push_back(r.first_ms);
+    out.end_ms.push_back(r.end_ms);
+    if (r.tokens.size() > 1) out.token_ms.push_back((r.end_ms - r.first_ms) / static_cast<double>(r.tokens.size() - 1));
+  }
+  return out;
+}
+double per_step(std::uint64_t count, const Served& served) { return static_cast<double>(count) / static_cast<double>(std::max<std::uint64_t>(served.stats.steps, 1)); }
+
+nlohmann::ordered_json served_json(const Served& served) {
+  const ServedTimes times = served_times(served);
+  const auto both = [](const std::vector<double>& of) { return nlohmann::ordered_json{{"p50", percentile(of, 50)}, {"p99", percentile(of, 99)}}; };
+  return {{"requests", served.requests.size()}, {"tokens", times.tokens}, {"ms", served.ms}, {"tokens_s", static_cast<double>(times.tokens) / served.ms * 1e3},
+          {"ttft_ms", both(times.first_ms)}, {"tpot_ms", both(times.token_ms)}, {"latency_ms", both(times.end_ms)}, {"steps", served.stats.steps},
+          {"rows_a_step", per_step(served.stats.rows, served)}, {"padded_rows_a_step", per_step(served.stats.padded_rows, served)},
+          {"most_running", served.stats.most_running}, {"dropped_tokens", served.stats.dropped}};
+}
+
+std::string served_text(const Served& served) {
+  const ServedTimes times = served_times(served);
+  return fmt::format(
+      "{} requests, {} tokens in {:.1f} ms: {:.0f} tokens/s\n"
+      "first token p50 {:.2f} ms, p99 {:.2f} ms; a token after it p50 {:.3f} ms, p99 {:.3f} ms; whole p50 {:.1f} ms, p99 {:.1f} ms\n"
+      "{} steps of {:.1f} rows and {:.1f} padded on average, at most {} sequences at a time, {} tokens found behind an end\n",
+      served.requests.size(), times.tokens, served.ms, static_cast<double>(times.tokens) / served.ms * 1e3, percentile(times.first_ms, 50), percentile(times.first_ms, 99),
+      percentile(times.token_ms, 50), percentile(times.token_ms, 99), percentile(times.end_ms, 50), percentile(times.end_ms, 99), served.stats.steps,
+      per_step(served.stats.rows, served), per_step(served.stats.padded_rows, served), served.stats.most_running, served.stats.dropped);
+}
+
 // Whether a policy on the host decides: other arms leave it to queues or to the order of launches.
 bool decides(const Options& options) { return options.arm == "copilot" || options.arm == "static"; }
 
@@ -108,6 +144,7 @@ std::string to_json(const Options& options, const Outcome& outcome) {
   }
   if (!outcome.unused_weights.empty()) out["unused_weights"] = outcome.unused_weights;
   if (outcome.generated) out["generated"] = generated_json(*outcome.generated);
+  if (outcome.served) out["served"] = served_json(*outcome.served);
   nlohmann::ordered_json reports = nlohmann::ordered_json::object();
   for (const auto& [name, values] : outcome.reports) reports[name] = values;
   out["reports"] = reports;
@@ -125,7 +162,7 @@ std::string to_json(const Options& options, const Outcome& outcome) {
 
 std::string to_text(const Options& options, const Outcome& outcome) {
   if (!options.jit_only.empty()) return outcome.program + ": " + code_text(outcome.code);
-  std::string out = outcome.generated ? generated_text(*outcome.generated) : "";
+  std::string out = outcome.generated ? generated_text(*outcome.generated) : outcome.served ? served_text(*outcome.served) : "";
   out +=
       fmt::format("{} on {} ({}, {} workers, {} transport), {}\n", outcome.program, outcome.device.name,
                   outcome.device.kind, outcome.device.workers, outcome.device.transport,
@@ -136,7 +173,7 @@ std::string to_text(const Options& options, const Outcome& outcome) {
     out += fmt::format("{} tensors of the checkpoint are not used: {}{}\n", outcome.unused_weights.size(), outcome.unused_weights.front(),
                        outcome.unused_weights.size() > 1 ? ", ..." : "");
   }
-  if (!outcome.generated)
+  if (!outcome.generated && !outcome.served)
     out += fmt::format("{} iteration{} of {} tasks: {}p50 {:.1f} us, p99 {:.1f} us\n", outcome.us.size(),
                      outcome.us.size() == 1 ? "" : "s", outcome.tasks_per_iteration, outcome.device.kind == "sim" ? "predicted " : "", percentile(outcome.us, 50),
                      percentile(outcome.us, 99));

@@ -8,6 +8,7 @@
 #include "scheduler/record.hpp"
 #include "scheduler/tools/run_config.hpp"
 #include "scheduler/tools/run_generate.hpp"
+#include "scheduler/tools/run_serve.hpp"
 #include "scheduler/tools/run_sim.hpp"
 #include "spec/parse.hpp"
 
@@ -34,6 +35,7 @@ class Session {
       return parsed ? parsed : compile_only();
     }
     if (options_.device == "sim") return simulate();
+    if (!options_.serve.empty()) return run_steps({&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::serve, &Session::write});
     if (options_.generate > 0) return run_steps({&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::generate, &Session::write});
     return run_steps({&Session::parse, &Session::load_data, &Session::open, &Session::bind, &Session::iterate,
                       &Session::collect, &Session::check, &Session::write});
@@ -89,11 +91,33 @@ class Session {
       if (!id || spec_.tensor(*id).kind != spec::TensorKind::output)
         return {kInputAtFault, fmt::format("'{}' is not an output", name)};
     }
+    if (!options_.serve.empty()) return read_serve();
     if (options_.generate == 0) return read_inputs();
     Result<std::vector<std::int32_t>> prompt = read_prompt(options_, spec_);
     if (!prompt.ok()) return input_fault(prompt.status());
     prompt_ = std::move(*prompt);
     return {};
+  }
+
+  // The ids that a program's tokens may be are those it would be seeded with.
+  Failure read_serve() {
+    const auto tokens = spec_.find_tensor(ServeNames().token);
+    const bool known = tokens && spec_.tensor(*tokens).init.kind == spec::Init::Kind::integers;
+    const auto rows = std::find_if(spec_.symbols.begin(), spec_.symbols.end(), [](const auto& s) { return s.name == ServeNames().rows; });
+    if (rows == spec_.symbols.end()) return {kInputAtFault, fmt::format("'{}' serves nobody: it has no symbol '{}'", spec_.name, ServeNames().rows)};
+    most_rows_ = static_cast<std::uint32_t>(rows->range.hi);
+    if (options_.serve_rows != 0) most_rows_ = std::min(most_rows_, options_.serve_rows);
+    Result<std::vector<TimedRequest>> read = read_requests(options_.serve, known ? static_cast<std::int64_t>(spec_.tensor(*tokens).init.b) : INT32_MAX, options_.seed);
+    if (!read.ok()) return input_fault(read.status());
+    requests_ = std::move(*read);
+    return {};
+  }
+
+  Failure serve() {
+    Failure failure = serve_requests(options_, *engine_, requests_, interrupted_, progress_, outcome_);
+    if (failure || options_.serve_tokens.empty()) return failure;
+    const Status written = write_served(options_.serve_tokens, *outcome_.served);
+    return written.ok() ? Failure{} : input_fault(written);
   }
 
   // Before the device is opened: a bad file should not cost a launch.
@@ -128,8 +152,10 @@ class Session {
     engine.arm = options_.arm;
     engine.policy = options_.policy;
     engine.spine = options_.spine;
-    engine.slots = options_.generate > 0 ? generate_slots(options_) : options_.slots;
-    engine.chain_states = options_.generate > 0;
+    engine.slots = !options_.serve.empty()  ? std::max(options_.slots, Server::slots_for(most_rows_, options_.ahead))
+                   : options_.generate > 0 ? generate_slots(options_)
+                                           : options_.slots;
+    engine.chain_states = options_.generate > 0 || !options_.serve.empty();
     engine.workers_per_run = options_.workers_per_run;
     if (options_.task_deadline_s > 0)
       engine.task_deadline = std::chrono::nanoseconds(static_cast<std::int64_t>(options_.task_deadline_s * 1e9));
@@ -148,6 +174,7 @@ class Session {
 
   Failure simulate() {
     if (options_.generate > 0) return {kUsage, "--device sim generates nothing"};
+    if (!options_.serve.empty()) return {kUsage, "--device sim serves nobody"};
     if (Failure parsed = parse()) return parsed;
     if (Failure loaded = load_data()) return loaded;
     return run_simulated(options_, spec_, *data_, interrupted_, outcome_);
@@ -315,6 +342,8 @@ class Session {
   Outcome& outcome_;
   const TokenSink& sink_;
   std::vector<std::int32_t> prompt_;
+  std::vector<TimedRequest> requests_;
+  std::uint32_t most_rows_ = 0;
   spec::Program spec_;
   std::optional<RunData> data_;
   std::map<std::string, std::vector<std::byte>> inputs_, states_, outputs_, poison_;

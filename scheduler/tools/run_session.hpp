@@ -10,6 +10,7 @@
 
 #include "ccks/engine.hpp"
 #include "ccks/generate.hpp"
+#include "ccks/serve.hpp"
 #include "scheduler/tools/run_code.hpp"
 #include "scheduler/tools/run_data.hpp"
 
@@ -19,6 +20,18 @@ struct Verification {
   double max_rel_err = 0;
   bool passed = true;
   std::string worst;  // output with the largest error against its tolerance
+};
+
+/// What a request got; times from its arrival.
+struct ServedRequest {
+  std::vector<std::int32_t> tokens;
+  double first_ms = 0, end_ms = 0;
+  Status status;
+};
+struct Served {
+  std::vector<ServedRequest> requests;
+  double ms = 0;  // from the first arrival to the last token
+  ServeStats stats;
 };
 
 struct Outcome {
@@ -32,6 +45,7 @@ struct Outcome {
   bool verified = false;
   Verification verification;
   std::optional<GenerateResult> generated;
+  std::optional<Served> served;
   std::vector<std::string> unused_weights;  // tensors of the checkpoint that no weight is
 };
 

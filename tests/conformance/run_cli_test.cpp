@@ -14,27 +14,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/support/shell.hpp"
 #include "tests/paths.hpp"
 
 namespace ccks::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Ended {
-  int exit_code = -1;
-  std::string text;  // stdout and stderr
-};
-
-Ended run_shell(const std::string& command) {
-  Ended out;
-  std::FILE* pipe = popen((command + " 2>&1").c_str(), "r");
-  char block[4096];
-  for (std::size_t got = 0; (got = std::fread(block, 1, sizeof(block), pipe)) > 0;) out.text.append(block, got);
-  const int status = pclose(pipe);
-  out.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return out;
-}
 
 std::string example(const std::string& name) {
   return std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + name + ".yaml";
