@@ -132,6 +132,33 @@ TEST(PlanTurn, GivesTheSameValues) {
   }
 }
 
+TEST(PlanTurn, PositionsThatAreGivenMakeATableToo) {
+  const std::string ropes = R"(
+  - {op: rope, x: x, heads: 2, theta: 10000, positions: at, out: q}
+  - {op: rope, x: x, heads: 2, theta: 10000, positions: at, out: k}
+  - {op: map, expr: q + k, out: y}
+)";
+  const auto program = [&](const char* kind) { return program_of(ropes, "{range: [1, 8], default: 3}", std::string("  at: {shape: [n], dtype: i32, kind: ") + kind + ", init: {integers: [0, 900]}}\n"); };
+  const spec::Program given = program("input"), shared = changed(given, on_gpu());
+  const auto table = std::find_if(shared.ops.begin(), shared.ops.end(), [](const spec::Op& op) { return op.name == "rope.angles.0"; });
+  ASSERT_NE(table, shared.ops.end());
+  EXPECT_TRUE(std::get<spec::RopeAttrs>(table->attrs).has_positions);
+  EXPECT_EQ(shared.tensors[table->inputs.at(1).tensor].name, "at");
+  for (const spec::Op& op : shared.ops) {
+    if (op.kind() != spec::OpKind::rope || &op == &*table) continue;
+    EXPECT_FALSE(std::get<spec::RopeAttrs>(op.attrs).has_positions);
+    EXPECT_EQ(shared.tensors[op.inputs.at(1).tensor].name, "rope.angles.0");
+  }
+  const auto image = make_plan(shared, on_gpu());
+  ASSERT_TRUE(image.ok()) << image.status().to_string();
+  EXPECT_TRUE(check_plan(shared, (*image)->view()).ok());
+  spec::TensorMap bound;
+  const std::vector<std::int64_t> dims{3, 0};
+  for (const char* name : {"x", "at", "g", "wq", "wk", "wv", "k_cache", "v_cache"}) bound[name] = spec::seeded_values(given, *given.find_tensor(name), dims, 1);
+  const auto want = spec::interpret(given, dims, bound).value().at("y").values, have = spec::interpret(shared, dims, bound).value().at("y").values;
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(have[i], want[i], 0.02 * std::abs(want[i]) + 1e-6) << i;  // three roundings to bf16 of angles that pass through f32
+}
+
 TEST(PlanTurn, NotWhereSomebodyElseSeesTheProduct) {
   EXPECT_EQ(left(program_of(std::string(kStep) + "  - {op: map, expr: k + 1, out: z}\n", "1", "  z: {shape: [n, 32], kind: output}\n")), 1u);
   EXPECT_EQ(left(program_of(std::string(kStep) + "  - {op: map, expr: q + 1, out: z}\n", "1", "  z: {shape: [n, 64], kind: output}\n")), 0u)
