@@ -37,6 +37,11 @@ tensors:
   w_uneven: {shape: [odd, d], kind: weight}
   keys: {shape: [50, 2 * h], kind: input}
   values: {shape: [50, 2 * h], kind: input}
+  slots: {shape: [n], dtype: i32, kind: input, init: {count: 0}}
+  page_table: {shape: [n, 3], dtype: i32, kind: input, init: {count: 0}}
+  page_reach: {shape: [n, 2], dtype: i32, kind: input, init: {integers: [0, 49]}}
+  key_pool: {shape: [600, 2 * h], kind: state, init: {normal: 1}}
+  value_pool: {shape: [600, 2 * h], kind: state, init: {normal: 1}}
   flat: {shape: [n, d], kind: output}
   rows: {shape: [n, d], kind: output}
   y_row: {shape: [1, d], kind: output}
@@ -57,6 +62,7 @@ tensors:
   plain_layer: {shape: [n, d], kind: output}
   attended: {shape: [n, d], kind: output}
   attended_row: {shape: [1, d], kind: output}
+  attended_pages: {shape: [n, d], kind: output}
   largest: {shape: [2], dtype: i32, kind: output}
   turned: {shape: [1, d], kind: output}
   normed_row: {shape: [1, d], kind: output}
@@ -92,6 +98,9 @@ ops:
   - {op: layernorm, x: x, weight: b, out: plain_layer}
   - {op: attention, q: x, k: keys, v: values, heads: heads, kv_heads: 2, causal: true, out: attended}
   - {op: attention, q: row, k: keys, v: values, heads: heads, kv_heads: 2, causal: false, out: attended_row}
+  - {op: scatter, x: "keys[0:n, :]", index: slots, out: key_pool}
+  - {op: scatter, x: "values[0:n, :]", index: slots, out: value_pool}
+  - {op: attention, q: x, k: key_pool, v: value_pool, heads: heads, kv_heads: 2, reach: page_reach, pages: page_table, page: 16, out: attended_pages}
   - {op: argmax, x: wide, out: largest}
   - {op: rope, x: row, heads: heads, theta: 10000, position: 5, out: turned}
   - {op: rmsnorm, x: row, weight: b, out: n_row}
