@@ -186,11 +186,14 @@ struct Server::Impl {
     for (UnderWay& u : under_way) (void)u.run.wait();
     under_way.clear();
     for (const auto& s : batcher.clear()) end(*s, status, StopReason::caller);
-    const std::lock_guard lock(mutex);
-    if (failed.ok()) failed = status;
-    for (auto& [sequence, request] : incoming)
+    std::deque<std::pair<std::shared_ptr<Sequence>, ServeRequest>> refused;
+    {
+      const std::lock_guard lock(mutex);
+      if (failed.ok()) failed = status;
+      refused.swap(incoming);
+    }
+    for (auto& [sequence, request] : refused)  // without the lock: a callback may submit, and is told why not
       if (request.on_end) request.on_end(status, StopReason::caller);
-    incoming.clear();
     settled.notify_all();
   }
 
