@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "ccks/wire/op_shape.hpp"
 #include "codegen/check_model.hpp"
 #include "codegen/check_plan.hpp"
 #include "codegen/plan_split.hpp"
@@ -104,6 +105,33 @@ TEST_P(PlanPaged, TheCheckerRefusesWhatIsUnsafe) {
   EXPECT_NE(refused([](PlanImage& p) { std::swap(p.operands[p.ops[3].operand_first + 3], p.operands[p.ops[3].operand_first + 4]); }).find("operand.view"), std::string::npos);
   EXPECT_NE(refused([](PlanImage& p) { p.operands[p.ops[1].operand_first + 2].dim[2] = p.operands[p.ops[1].operand_first].dim[2]; }).find("operand.view"), std::string::npos);
   EXPECT_NE(refused([](PlanImage& p) { p.ops[1].grid[2] = p.ops[1].grid[0]; }).find("tile.cover"), std::string::npos) << "rows that nobody writes";
+}
+
+// What a frame of this plan would say to bodies on a GPU: any number of rows has the body of a decode step.
+TEST_P(PlanPaged, TilesAreThoseOfTheStepBody) {
+  for (const std::int64_t n : {1, 7, 64, 256}) {
+    const test::PlanAt at(image_.view(), {n});
+    const plan::OpDesc& d = image_.ops[3];
+    wire::OpParams op{};
+    op.kind = static_cast<std::uint8_t>(d.kind);
+    op.input_count = d.input_count;
+    op.output_count = d.output_count;
+    op.tile_count = static_cast<std::uint32_t>(at.tiles(3));
+    for (int i = 0; i < 4; ++i) op.tile[i] = static_cast<std::int32_t>(at.value(d.tile[i])), op.grid[i] = static_cast<std::int32_t>(at.value(d.grid[i]));
+    for (int i = 0; i < 8; ++i) op.dims[i] = static_cast<std::int32_t>(at.value(d.dims[i]));
+    wire::OperandParams operands[6]{};
+    for (std::uint32_t k = 0; k < 6; ++k) {
+      const plan::OperandDesc& from = image_.operands[d.operand_first + k];
+      for (int i = 0; i < 4; ++i) operands[k].dim[i] = static_cast<std::int32_t>(at.value(from.dim[i])), operands[k].stride[i] = at.value(from.stride[i]);
+      operands[k].offset = static_cast<std::uint64_t>(at.value(from.offset));
+      operands[k].dtype = static_cast<std::uint8_t>(from.dtype);
+    }
+    EXPECT_EQ(op.tile_count, static_cast<std::uint32_t>(2 * n));
+    wire::mark_shape(op, operands);
+    EXPECT_EQ(op.dims[4], 4 | 1 << 8 | 64 << 16) << n;
+    EXPECT_EQ(op.dims[wire::kPageDim], 64);
+    EXPECT_EQ(op.flags & wire::kOpGroups, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, PlanPaged, testing::Values("host", "cuda"), [](const auto& p) { return std::string(p.param); });
