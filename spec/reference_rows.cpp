@@ -68,12 +68,12 @@ struct ReducedIndex {
   }
 };
 
-void rotate_pair(double& a, double& b, double angle) {
-  const double c = std::cos(angle), s = std::sin(angle);
-  const double rotated = a * c - b * s;
-  b = a * s + b * c;
-  a = rotated;
+void turn_pair(double& a, double& b, double cosine, double sine) {
+  const double x = a, y = b;
+  a = x * cosine - y * sine;
+  b = x * sine + y * cosine;
 }
+void rotate_pair(double& a, double& b, double angle) { turn_pair(a, b, std::cos(angle), std::sin(angle)); }
 
 }  // namespace
 
@@ -171,6 +171,9 @@ Status run_rope(const Call& call, const RopeAttrs& attrs) {
   const std::vector<double> positions = attrs.has_positions ? read(call.in[1]) : std::vector<double>();
   if (attrs.has_positions && static_cast<std::int64_t>(positions.size()) != rows)
     return call.misshapen("positions has not one entry for each row of x");
+  // Planned programs have angles in a table that ropes share (codegen/plan_angles.hpp): cosines, then sines, of each row.
+  const std::vector<double> table = !attrs.has_positions && call.in.size() > 1 ? read(call.in[1]) : std::vector<double>();
+  if (!table.empty() && static_cast<std::int64_t>(table.size()) != rows * head_dim) return call.misshapen("the table has not a row for each row of x");
   std::int64_t row_number = 0;
   return change_rows(call, [&](std::span<double> row) {
     const std::int64_t i = row_number++ % rows;
@@ -179,6 +182,11 @@ Status run_rope(const Call& call, const RopeAttrs& attrs) {
     for (std::uint32_t head = 0; head < attrs.heads; ++head) {
       double* at = row.data() + head * head_dim;
       for (std::int64_t j = 0; j < half; ++j) {
+        if (!table.empty()) {
+          const double* of_row = table.data() + i * head_dim;
+          turn_pair(at[j], at[j + half], of_row[j], of_row[j + half]);
+          continue;
+        }
         const double frequency = std::pow(attrs.theta, -2.0 * static_cast<double>(j) / static_cast<double>(head_dim));
         const double angle = position * scaled_frequency(frequency, attrs.scaling);
         if (attrs.interleaved)

@@ -156,7 +156,7 @@ TEST(PlanTurn, PositionsThatAreGivenMakeATableToo) {
   const std::vector<std::int64_t> dims{3, 0};
   for (const char* name : {"x", "at", "g", "wq", "wk", "wv", "k_cache", "v_cache"}) bound[name] = spec::seeded_values(given, *given.find_tensor(name), dims, 1);
   const auto want = spec::interpret(given, dims, bound).value().at("y").values, have = spec::interpret(shared, dims, bound).value().at("y").values;
-  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(have[i], want[i], 0.02 * std::abs(want[i]) + 1e-6) << i;  // three roundings to bf16 of angles that pass through f32
+  EXPECT_LE(spec::max_relative_error(have, want), spec::default_tolerance(wire::Dtype::bf16)) << "angles pass through f32";
 }
 
 TEST(PlanTurn, NotWhereSomebodyElseSeesTheProduct) {
