@@ -53,8 +53,11 @@ void unpack_values(Dtype dtype, std::span<const std::byte> bytes, std::span<doub
 /// Largest |got - want| / max(|want|, scale) over all elements, where scale is the root mean square of `want` (at least 1e-6).
 /// NaN or infinity where `want` is finite gives infinity.
 double max_relative_error(std::span<const double> got, std::span<const double> want);
-/// Tolerance on that figure for an output of `dtype` of this program (bf16 2^-5, f16 2^-8, f32 1e-4; exact for integers).
-double default_tolerance(const Program& program, Dtype dtype);
+/// Tolerance on that figure for values of `dtype` (bf16 2^-5, f16 2^-8, f32 1e-4; exact for integers).
+double default_tolerance(Dtype dtype);
+/// The same for a float that ops of this program compute: of the least precise float on the way to it, since each of those is rounded, and not everywhere to the
+/// same side. What a run is given does not count: everybody has the same.
+double output_tolerance(const Program& program, TensorId output);
 
 /// Nearest value of `dtype`, ties to even; integers saturate.
 double round_to(Dtype dtype, double value);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "spec/reference.hpp"
 
@@ -72,7 +73,7 @@ double max_relative_error(std::span<const double> got, std::span<const double> w
   return worst;
 }
 
-double default_tolerance(const Program&, Dtype dtype) {
+double default_tolerance(Dtype dtype) {
   switch (dtype) {
     case Dtype::f32:
       return 1e-4;
@@ -83,6 +84,30 @@ double default_tolerance(const Program&, Dtype dtype) {
     default:
       return 0;
   }
+}
+
+double output_tolerance(const Program& program, TensorId output) {
+  const auto root = [&](TensorId t) { return program.tensors[t].alias_of == kNone ? t : program.tensors[t].alias_of; };
+  double tolerance = default_tolerance(program.tensor(output).dtype);
+  if (!wire::dtype_is_float(program.tensor(output).dtype)) return tolerance;
+  std::vector<bool> seen(program.tensors.size(), false);
+  std::vector<TensorId> left = {root(output)};
+  seen[left.front()] = true;
+  while (!left.empty()) {
+    const TensorId at = left.back();
+    left.pop_back();
+    for (const Op& op : program.ops) {
+      const bool writes = std::any_of(op.outputs.begin(), op.outputs.end(), [&](const View& v) { return root(v.tensor) == at; });
+      if (!writes) continue;
+      tolerance = std::max(tolerance, default_tolerance(program.tensor(at).dtype));
+      for (const View& v : op.inputs) {
+        const TensorId from = root(v.tensor);
+        if (!seen[from]) left.push_back(from);
+        seen[from] = true;
+      }
+    }
+  }
+  return tolerance;
 }
 
 }  // namespace ccks::spec

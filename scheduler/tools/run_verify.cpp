@@ -35,7 +35,7 @@ Result<Verification> verify(const RunData& data, const std::map<std::string, std
     if (reference == want->end()) return Status{ErrorCode::internal, fmt::format("the reference gave no '{}'", name)};
     const wire::Dtype dtype = program.tensor(*program.find_tensor(name)).dtype;
     const double error = spec::max_relative_error(decode(dtype, bytes), reference->second.values);
-    const double tolerance = spec::default_tolerance(program, dtype);
+    const double tolerance = spec::output_tolerance(program, *program.find_tensor(name));
     const double ratio = tolerance > 0 ? error / tolerance : error > 0 ? 1e300 : 0;
     if (ratio > worst) {
       worst = ratio;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "spec/parse.hpp"
 #include "spec/reference.hpp"
 
 namespace ccks::spec {
@@ -124,11 +125,29 @@ TEST(ReferenceError, NotANumberIsNeverClose) {
 }
 
 TEST(ReferenceError, ToleranceFollowsTheType) {
-  const Program program;
-  EXPECT_EQ(default_tolerance(program, Dtype::i32), 0);
-  EXPECT_EQ(default_tolerance(program, Dtype::boolean), 0);
-  EXPECT_LT(default_tolerance(program, Dtype::f32), default_tolerance(program, Dtype::f16));
-  EXPECT_LT(default_tolerance(program, Dtype::f16), default_tolerance(program, Dtype::bf16));
+  EXPECT_EQ(default_tolerance(Dtype::i32), 0);
+  EXPECT_EQ(default_tolerance(Dtype::boolean), 0);
+  EXPECT_LT(default_tolerance(Dtype::f32), default_tolerance(Dtype::f16));
+  EXPECT_LT(default_tolerance(Dtype::f16), default_tolerance(Dtype::bf16));
+}
+
+// y = (x w) v, and n the largest of each row, x in `in`, x w in `between`, y in f32.
+double tolerance_of(const char* in, const char* between, const char* output) {
+  const std::string text = std::string("ccks: 1\nprogram: p\ndims: {d: 4}\ntensors:\n  x: {shape: [d, d], kind: input, dtype: ") + in +
+                           "}\n  w: {shape: [d, d], kind: weight, dtype: " + in + "}\n  v: {shape: [d, d], kind: weight, dtype: " + between +
+                           "}\n  y: {shape: [d, d], kind: output, dtype: f32}\n  n: {shape: [d], kind: output, dtype: i32}\nops:\n  - {op: matmul, a: x, b: w, out: h, dtype: " + between +
+                           "}\n  - {op: matmul, a: h, b: v, out: y}\n  - {op: argmax, x: y, out: n}\n";
+  const ParseResult parsed = parse_text(text, "p.yaml");
+  EXPECT_TRUE(parsed.ok) << format_diagnostics(parsed);
+  return output_tolerance(parsed.program, *parsed.program.find_tensor(output));
+}
+
+TEST(ReferenceError, AnOutputIsAsPreciseAsWhatItIsMadeOf) {
+  EXPECT_EQ(tolerance_of("f32", "f32", "y"), 1e-4);
+  EXPECT_EQ(tolerance_of("f32", "bf16", "y"), 0x1p-5);
+  EXPECT_EQ(tolerance_of("f32", "f16", "y"), 0x1p-8);
+  EXPECT_EQ(tolerance_of("bf16", "f32", "y"), 1e-4) << "what is given is the same for everybody";
+  EXPECT_EQ(tolerance_of("f32", "bf16", "n"), 0) << "integers are exact";
 }
 
 }  // namespace
