@@ -12,6 +12,16 @@ struct Types {
   std::vector<std::string> any, typical;  // by op
 };
 
+Bodies bodies_of(const std::string& text, BodyShapes shapes) {
+  const spec::ParseResult parsed = spec::parse_text(text, "p.yaml");
+  EXPECT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
+  PlanOptions options;
+  options.device = "cuda";
+  const auto image = make_plan(parsed.program, options);
+  EXPECT_TRUE(image.ok()) << image.status().to_string();
+  return emit_bodies(parsed.program, **image, false, shapes).value();
+}
+
 Types types_of(const std::string& n, BodyShapes shapes) {
   const std::string text = "ccks: 1\nprogram: p\ndtype: f32\ndims: {n: " + n + R"(}
 tensors:
@@ -23,17 +33,10 @@ ops:
   - {op: matmul, a: h, b: w.T, out: s}
   - {op: map, expr: index(1) + s, out: y}
 )";
-  const spec::ParseResult parsed = spec::parse_text(text, "p.yaml");
-  EXPECT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
-  PlanOptions options;
-  options.device = "cuda";
-  const auto image = make_plan(parsed.program, options);
-  EXPECT_TRUE(image.ok()) << image.status().to_string();
-  const auto bodies = emit_bodies(parsed.program, **image, false, shapes);
-  EXPECT_TRUE(bodies.ok());
+  const Bodies bodies = bodies_of(text, shapes);
   Types types;
-  for (const std::uint16_t body : bodies->of_op) types.any.push_back(bodies->list[body].type);
-  for (const std::uint16_t body : bodies->typical_of_op) types.typical.push_back(bodies->list[body].type);
+  for (const std::uint16_t body : bodies.of_op) types.any.push_back(bodies.list[body].type);
+  for (const std::uint16_t body : bodies.typical_of_op) types.typical.push_back(bodies.list[body].type);
   return types;
 }
 
@@ -71,13 +74,7 @@ tensors:
 ops:
   - {op: matmul, a: x, b: w.T, epilogue: silu(acc), out: y}
 )";
-  const spec::ParseResult parsed = spec::parse_text(text, "p.yaml");
-  EXPECT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
-  PlanOptions options;
-  options.device = "cuda";
-  const auto image = make_plan(parsed.program, options);
-  EXPECT_TRUE(image.ok()) << image.status().to_string();
-  const auto bodies = emit_bodies(parsed.program, **image, false, BodyShapes::fixed).value();
+  const Bodies bodies = bodies_of(text, BodyShapes::fixed);
   const auto kind = [&](std::uint16_t body) { return bodies.list[body].type.substr(0, bodies.list[body].type.find('<')); };
   return {kind(bodies.of_op[0]), kind(bodies.typical_of_op[0]), kind(bodies.groups_of_op[0])};
 }
