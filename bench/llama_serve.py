@@ -106,6 +106,7 @@ class StaticBatches:
             self.position += 1
 
     def prefill(self, length):
+        self.cache.reset()  # some versions count positions themselves
         with torch.no_grad():
             ids = torch.ones((self.batch, length), dtype=torch.long, device=self.model.device)
             self.model(ids, past_key_values=self.cache, cache_position=torch.arange(length, device=self.model.device), use_cache=True, logits_to_keep=1)
