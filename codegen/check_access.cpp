@@ -133,6 +133,7 @@ Window reduce_window(const spec::ReduceAttrs& attrs, const spec::Op& op, const O
 }
 
 Window matmul_window(const spec::Op& op, const Operand& o, std::size_t k, Window out) {
+  if (k > op.inputs.size()) return whole(o);  // of a split one: where its tiles meet
   if (turns_heads(op) && k == table_input(op)) widen(out, o, 3);
   if (std::get<spec::MatmulAttrs>(op.attrs).norm && k + 1 == op.inputs.size()) return whole(o);
   if (k == 0) widen(out, o, 3);

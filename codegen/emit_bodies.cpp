@@ -45,7 +45,9 @@ std::string op_type(const char* kind, const PlanImage& image, const plan::OpDesc
   if (turns_heads(image, op)) code = "Roped<" + code + ">";
   std::string text = fmt::format("{}<OpCode::{}, {}", kind, spec::op_kind_name(static_cast<spec::OpKind>(op.kind)), code);
   if (!shape.empty()) text += ", " + shape;
-  for (std::uint32_t k = 0; k < std::uint32_t{op.input_count} + op.output_count; ++k)
+  // What tiles of a matmul share is of the same types in each, and no body's.
+  const std::uint32_t typed = op.input_count + (op.kind == wire::OpCode::matmul ? 1u : op.output_count);
+  for (std::uint32_t k = 0; k < typed; ++k)
     text += fmt::format(", Dtype::{}", dtype_enumerator(image.operands[op.operand_first + k].dtype));
   return text + ">";
 }

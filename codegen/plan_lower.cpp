@@ -88,6 +88,7 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
     const Expr& e = l.out.extent[i];
     q.extent[i] = take(at_upper_bounds ? l.planner.upper_bound(e) : l.planner.typical_value(e));
   }
+  if (is_split(l.op) && l.op.kind() == spec::OpKind::matmul) q.extent[0] = 1;  // tiles that share out a depth are each as large as one that does not
   q.depth = take(q.depth);
   q.dtype = l.dtype(l.op.inputs.size());
   const bool cuda = l.planner.options.device == "cuda";
@@ -107,7 +108,7 @@ void choose_tiles(OpLowering& l) {
   for (std::size_t i = 0; i < 4; ++i)
     if (!l.out.extent[i].is_constant()) hint.tile[i] = std::max(hint.tile[i], largest.tile[i]);
   if (l.columns != 0) hint.tile[3] = static_cast<std::int32_t>(l.columns / (turns_heads(l.op) ? 2 : 1));
-  if (is_split(l.op)) hint.tile[2] = std::max<std::int32_t>(hint.tile[2], kSplitRows);
+  if (is_split(l.op) && l.op.kind() == spec::OpKind::attention) hint.tile[2] = std::max<std::int32_t>(hint.tile[2], kSplitRows);
   if (shares_rows(l.op)) hint = {};
   const std::int64_t scaled = std::int64_t{hint.tile[2]} * std::max(1u, l.planner.options.tile_scale);
   hint.tile[2] = static_cast<std::int32_t>(std::min<std::int64_t>(scaled, std::int64_t{1} << 30));
@@ -350,18 +351,6 @@ Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   return {};
 }
 
-bool takes_groups(const Planner& planner, const spec::Op& matmul) {
-  const auto& a = matmul.inputs[0].dims;
-  worker::TileQuestion q;
-  q.roomy = true;
-  q.packets = lies_in_packets(planner, matmul);
-  q.dtype = planner.program.tensor(matmul.outputs[0].tensor).dtype;
-  q.depth = planner.typical_value(a.back().extent);
-  q.extent[2] = planner.typical_value(a[a.size() - 2].extent);
-  if (a.size() > 2) q.extent[1] = planner.typical_value(a[a.size() - 3].extent);
-  return worker::hints::takes_groups(q);
-}
-
 /// Of a worker. Products of 16-bit floats want more than a block has anyway; those of many rows only where the typical run has as many: a ring of
 /// weights is that much smaller for it.
 std::uint32_t wanted_scratch(const Planner& planner) {
@@ -370,20 +359,38 @@ std::uint32_t wanted_scratch(const Planner& planner) {
   for (const spec::Op& op : planner.program.ops) {
     if (op.inputs.empty() || wire::dtype_bytes(planner.program.tensor(op.inputs[0].tensor).dtype) != 2) continue;
     if (op.kind() == spec::OpKind::expert_matmul) bytes = std::max(bytes, worker::kCudaExpertScratchBytes);
-    if (op.kind() == spec::OpKind::matmul && takes_groups(planner, op)) bytes = std::max(bytes, worker::kCudaGroupedScratchBytes);
+    if (op.kind() == spec::OpKind::matmul && takes_groups(planner.program, op)) bytes = std::max(bytes, worker::kCudaGroupedScratchBytes);
   }
   return bytes;
 }
 
 }  // namespace
 
-bool lies_in_packets(const Planner& planner, const spec::Op& matmul) {
+std::int64_t typical_value(const spec::Program& program, const Expr& e) {
+  std::vector<std::int64_t> values;
+  for (const spec::Symbol& s : program.symbols) values.push_back(s.preset.value_or(s.range.hi));
+  return e.evaluate(values).value_or(e.bounds(program.symbols).hi);
+}
+
+bool lies_in_packets(const spec::Program& program, const spec::Op& matmul) {
   const auto lies_along = [&](const spec::View& view, std::size_t back) {
-    const spec::Tensor& tensor = planner.program.tensor(view.tensor);
+    const spec::Tensor& tensor = program.tensor(view.tensor);
     const spec::ViewDim& dim = view.dims[view.dims.size() - back];
     return wire::dtype_is_half(tensor.dtype) && dim.base_dim + 1 == tensor.shape.size() && dim.step == 1;
   };
   return lies_along(matmul.inputs[0], 1) && lies_along(matmul.inputs[1], 2);
+}
+
+bool takes_groups(const spec::Program& program, const spec::Op& matmul) {
+  const auto& a = matmul.inputs[0].dims;
+  worker::TileQuestion q;
+  q.roomy = true;
+  q.packets = lies_in_packets(program, matmul);
+  q.dtype = program.tensor(matmul.outputs[0].tensor).dtype;
+  q.depth = typical_value(program, a.back().extent);
+  q.extent[2] = typical_value(program, a[a.size() - 2].extent);
+  if (a.size() > 2) q.extent[1] = typical_value(program, a[a.size() - 3].extent);
+  return worker::hints::takes_groups(q);
 }
 
 Status lower_ops(Planner& planner) {

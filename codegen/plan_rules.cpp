@@ -79,7 +79,8 @@ Status describe_argmax(OpLowering& l) {
 
 Status describe_matmul(OpLowering& l, const spec::MatmulAttrs& a) {
   l.question.depth = l.planner.typical_value(l.dim_back(0, 0));
-  l.question.packets = lies_in_packets(l.planner, l.op);
+  l.question.packets = lies_in_packets(l.planner.program, l.op);
+  if (is_split(l.op)) l.out.extent[0] = chunks_of(l.op);
   if (a.rope) l.out.dims[wire::kRopeDim] = Expr(static_cast<std::int64_t>(table_input(l.op)));
   if (a.norm) {
     l.out.dims[wire::kNormDim] = Expr(static_cast<std::int64_t>(l.op.inputs.size() - 1));
@@ -335,6 +336,7 @@ struct DescribeWindows {
     if (a.twin) l.make_whole(2, l.rank(2) - 2);
     if (a.rope) l.make_whole(table_input(l.op), 1);
     if (a.norm) l.make_all_whole(l.op.inputs.size() - 1);
+    for (std::size_t operand = l.op.inputs.size() + 1; operand < l.operand_count(); ++operand) l.make_all_whole(operand);
   }
   void operator()(const spec::AttentionAttrs& a) { attention_windows(l, a); }
   void operator()(const spec::RopeAttrs& a) {

@@ -2,13 +2,18 @@
 // the whole context. Here further tiles take parts of it; the last of them to be done brings the parts together, so that no op, and no
 // wait, comes behind. How many parts there are is the body's business (worker/attention_split.hpp): the context grows from run to
 // run, while tiles and events stay as they are.
+//
+// Likewise a matmul of as many rows as matrix units take at once (worker/product_split.hpp): the second product of a feed-forward has a tile for every 64
+// columns, 32 where a GPU has 132 workers, and each walks a depth of thousands.
 #include "codegen/plan_split.hpp"
 
 #include <algorithm>
 
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_internal.hpp"
+#include "codegen/plan_lower.hpp"
 #include "codegen/plan_turn.hpp"
+#include "spec/view.hpp"
 
 namespace ccks::codegen {
 namespace {
@@ -18,6 +23,8 @@ constexpr std::int64_t kMostChunks = 32;
 constexpr std::int64_t kLeastContext = 128;
 // Of an argmax: fewer columns are found sooner than they are brought together; with more rows there are tiles enough.
 constexpr std::int64_t kLeastColumns = 1024, kSharedRows = 32;
+// Of a product: below a depth of 512 a chunk takes less than bringing sums together. Its tiles have 64 columns, or as few as a plan may cut them to.
+constexpr std::int64_t kMostDepthChunks = 8, kLeastDepth = 512, kChunkColumns = 64, kNarrowestColumns = 32, kLowestRows = 16;
 
 class Splitter {
  public:
@@ -31,20 +38,18 @@ class Splitter {
         split(op, *attention);
       else if (op.kind() == spec::OpKind::argmax)
         share_rows(op);
-    if (arrivals_ > 0) count_from_zero();
     find_before_routes();
     share_angles(out_);
     fold_ropes(out_, options_);
+    split_products();
+    if (arrivals_ > 0) count_from_zero();
     return std::move(out_);
   }
 
  private:
   std::int64_t upper(const Expr& e) const { return e.bounds(out_.symbols).hi; }
-  std::int64_t typical(const Expr& e) const {
-    std::vector<std::int64_t> values;
-    for (const spec::Symbol& s : out_.symbols) values.push_back(s.preset.value_or(s.range.hi));
-    return e.evaluate(values).value_or(upper(e));
-  }
+  std::int64_t typical(const Expr& e) const { return typical_value(out_, e); }
+  std::int64_t workers() const { return wanted_ != 0 ? std::int64_t{wanted_} : options_.workers != 0 ? std::int64_t{options_.workers} : 132; }
 
   void split(spec::Op& op, const spec::AttentionAttrs& attention) {
     const spec::View& q = op.inputs[0];
@@ -52,28 +57,64 @@ class Splitter {
     const Expr rows = q.dims[rank - 2].extent, columns = q.dims[rank - 1].extent, batch = rank == 3 ? q.dims[0].extent : Expr(1);
     const std::int64_t heads = attention.heads, kv_heads = attention.kv_heads;
     std::int64_t most = std::min(kMostChunks, upper(op.inputs[1].dims[rank - 2].extent) / kLeastContext);
-    const std::int64_t workers = options_.workers != 0 ? options_.workers : 132;
-    const Expr free = wanted_ != 0 ? Expr(std::int64_t{wanted_}) : floordiv(workers, batch * Expr(kv_heads));
+    const Expr free = wanted_ != 0 ? Expr(std::int64_t{wanted_}) : floordiv(workers(), batch * Expr(kv_heads));
     most = std::min(most, typical(free));
     if (attention.reach || most < 2 || typical(rows) > kSplitRows) return;
     // None for more rows than kSplitRows, and no more than workers are left.
     const Expr chunks = max(1, min(min(Expr(most), free), floordiv(kSplitRows, rows) * Expr(most)));
     const std::string name = op.name;
-    const spec::TensorId parts = tensor(name + ".parts", wire::Dtype::f32,
-                                        {batch, chunks, Expr(std::int64_t{kSplitRows}), columns + Expr(2 * heads)});
-    spec::View all;
-    all.tensor = parts;
-    for (std::uint32_t d = 0; d < 4; ++d) all.dims.push_back({out_.tensors[parts].shape[d], d, 0, 1});
-    op.outputs.push_back(std::move(all));
+    add_parts(op, {batch, chunks, Expr(std::int64_t{kSplitRows}), columns + Expr(2 * heads)});
     add_arrivals(op, upper(batch) * kv_heads);
+  }
+
+  /// What tiles leave for the one that brings all together.
+  void add_parts(spec::Op& op, const std::vector<Expr>& shape) {
+    spec::View all;
+    all.tensor = tensor(op.name + ".parts", wire::Dtype::f32, shape);
+    for (std::uint32_t d = 0; d < shape.size(); ++d) all.dims.push_back({shape[d], d, 0, 1});
+    op.outputs.push_back(std::move(all));
+  }
+
+  /// Whether its depth may be split at all.
+  bool splits(const spec::Op& op) const {
+    const auto* a = std::get_if<spec::MatmulAttrs>(&op.attrs);
+    if (a == nullptr || a->norm || a->rope || a->twin || op.outputs.size() != 1 || op.inputs[0].dims.size() != 2) return false;
+    const auto &rows = op.inputs[0].dims[0].extent, &depth = op.inputs[0].dims[1].extent;
+    if (!depth.is_constant() || !op.inputs[1].dims[1].extent.is_constant() || !takes_groups(out_, op)) return false;
+    return typical(rows) <= kSplitProductRows && typical(depth) >= 2 * kLeastDepth;
+  }
+  static std::int64_t tiles_of(const spec::Op& op) {
+    return (op.inputs[1].dims[1].extent.as_constant().value_or(1) + kChunkColumns - 1) / kChunkColumns;
+  }
+
+  /// Products of the same rows are made at the same time: they share the workers.
+  void split_products() {
+    std::vector<std::size_t> found;
+    for (std::size_t i = 0; i < out_.ops.size(); ++i)
+      if (splits(out_.ops[i])) found.push_back(i);
+    for (const std::size_t i : found) {
+      std::int64_t tiles = 0;
+      for (const std::size_t k : found)
+        if (spec::views_equal(out_.ops[k].inputs[0], out_.ops[i].inputs[0])) tiles += tiles_of(out_.ops[k]);
+      split_depth(out_.ops[i], wanted_ != 0 ? std::int64_t{wanted_} : workers() / tiles);
+    }
+  }
+  void split_depth(spec::Op& op, std::int64_t chunks) {
+    const Expr rows = op.inputs[0].dims[0].extent, columns = op.inputs[1].dims[1].extent;
+    chunks = std::min({chunks, kMostDepthChunks, typical(op.inputs[0].dims[1].extent) / kLeastDepth});
+    if (chunks < 2) return;
+    const Expr most = std::int64_t{chunks};
+    add_parts(op, {Expr(1), max(1, min(most, floordiv(std::int64_t{kSplitProductRows}, rows) * most)), Expr(std::int64_t{kSplitProductRows}), columns});
+    add_arrivals(op, kSplitProductRows / kLowestRows * ((upper(columns) + kNarrowestColumns - 1) / kNarrowestColumns));
   }
 
   /// As many counts, of the tensor that all such ops share.
   void add_arrivals(spec::Op& op, std::int64_t count) {
+    if (arrivals_ == 0) counts_ = tensor("arrived", wire::Dtype::i32, {Expr(0)});
     spec::View own;
+    own.tensor = counts_;
     own.dims.push_back({Expr(count), 0, Expr(arrivals_), 1});
     op.outputs.push_back(std::move(own));
-    split_.push_back(&op);
     arrivals_ += count;
   }
 
@@ -81,11 +122,10 @@ class Splitter {
   void share_rows(spec::Op& op) {
     const spec::View& x = op.inputs[0];
     const auto columns = x.dims.back().extent.as_constant();
-    const std::int64_t workers = wanted_ != 0 ? std::int64_t{wanted_} : options_.workers != 0 ? options_.workers : 132;
     Expr rows = 1;
     for (std::size_t d = 0; d + 1 < x.dims.size(); ++d) rows = rows * x.dims[d].extent;
     if (!columns || !wire::dtype_is_float(out_.tensors[x.tensor].dtype) || upper(rows) > kSharedRows) return;
-    const std::int64_t sharers = std::min(workers / std::max<std::int64_t>(1, typical(rows)), *columns / kLeastColumns);
+    const std::int64_t sharers = std::min(workers() / std::max<std::int64_t>(1, typical(rows)), *columns / kLeastColumns);
     if (sharers < 2) return;
     std::vector<Expr> shape;
     for (std::size_t d = 0; d + 1 < x.dims.size(); ++d) shape.push_back(x.dims[d].extent);
@@ -139,15 +179,14 @@ class Splitter {
 
   /// All counts of arrivals, by one op in front of all others: a run may have been left in the middle before.
   void count_from_zero() {
-    const spec::TensorId counts = tensor("arrived", wire::Dtype::i32, {Expr(arrivals_)});
-    for (spec::Op* op : split_) op->outputs.back().tensor = counts;
+    out_.tensors[counts_].shape = {Expr(arrivals_)};
     spec::Op zero;
     zero.name = "arrived.zero";
     spec::ExprNode nothing;
     nothing.type = spec::ScalarType::i64;
     zero.attrs = spec::MapAttrs{{{nothing}}};
     spec::View all;
-    all.tensor = counts;
+    all.tensor = counts_;
     all.dims.push_back({Expr(arrivals_), 0, 0, 1});
     zero.outputs.push_back(std::move(all));
     out_.ops.insert(out_.ops.begin(), std::move(zero));
@@ -157,7 +196,7 @@ class Splitter {
   spec::Program out_;
   const PlanOptions& options_;
   std::uint32_t wanted_;
-  std::vector<spec::Op*> split_;
+  spec::TensorId counts_ = spec::kNone;
   std::int64_t arrivals_ = 0;
 };
 

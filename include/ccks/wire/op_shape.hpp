@@ -43,6 +43,9 @@ CCKS_HD constexpr u32 part_count(u32 context, u32 most_parts) {
   return parts < most_parts ? parts : most_parts;
 }
 
+/// Whether tiles of a matmul share out its depth (op_layout.hpp).
+CCKS_HD constexpr bool shares_depth(const OpParams& op) { return op.output_count == 3; }
+
 namespace detail {
 
 /// Whether tiles, in order, cover the elements of a row-major tensor in order, each the same number.
@@ -162,6 +165,7 @@ CCKS_HD constexpr bool is_twin(const OperandParams& b, const OperandParams& othe
 /// is written beside resident workers, and nothing but its run's tasks says when.
 CCKS_HD constexpr bool may_stream(const OpParams& op, const OperandParams* operands, i32 m, i32 n) {
   const OperandParams &a = operands[0], &b = operands[1];
+  if (shares_depth(op)) return false;  // tiles with nothing to do consume nothing
   const bool weights = b.space == static_cast<u8>(Space::weights) || b.space == static_cast<u8>(Space::absolute);
   const bool halves = dtype_is_half(static_cast<Dtype>(b.dtype));
   const u32 normed = static_cast<u32>(op.dims[kNormDim]);
@@ -192,7 +196,7 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   op.dims[0] = static_cast<i32>(body);
   op.dims[1] = down ? 1 : 0;
   op.dims[2] = product_share(body, m, n);
-  if (body <= ProductBody::turned_eight_rows && (b.flags & kOperandStreamed) != 0) op.flags |= kOpEarly;
+  if (body <= ProductBody::turned_eight_rows && (b.flags & kOperandStreamed) != 0 && !shares_depth(op)) op.flags |= kOpEarly;
   if (turned && may_stream(op, operands, m, columns)) op.flags |= kOpStreams;
   return true;
 }
@@ -234,7 +238,7 @@ CCKS_HD constexpr i32 coordinate_bits(const OpParams& op) {
 }
 
 CCKS_HD constexpr void mark_vectors(OpParams& op, const OperandParams* operands) {
-  const u32 count = u32{op.input_count} + op.output_count;
+  const u32 count = u32{op.input_count} + 1;
   const OperandParams& out = operands[count - 1];
   if (out.dim[3] % 4 != 0 || op.tile[3] % 4 != 0 || !in_vectors(out, 3)) return;
   switch (static_cast<OpCode>(op.kind)) {
@@ -367,7 +371,7 @@ CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) detail::mark_argmax(op, operands);
   const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||
                      kind == OpCode::layernorm;
-  if (!known || op.output_count != 1 || op.input_count == 0) return;
+  if (!known || (op.output_count != 1 && kind != OpCode::matmul) || op.input_count == 0) return;
   if (kind == OpCode::matmul && detail::product_in_groups(op, operands)) op.flags |= kOpGroups;
   if (kind == OpCode::map) detail::mark_flat(op, operands);
   detail::mark_vectors(op, operands);

@@ -7,6 +7,7 @@
 #include "ccks/worker/normed_matrix.hpp"
 #include "ccks/worker/turned_heads.hpp"
 #include "ccks/worker/product_block.hpp"
+#include "ccks/worker/product_split.hpp"
 #include "ccks/worker/product_streamed.hpp"
 #include "ccks/worker/twin_products.hpp"
 #if CCKS_HOST_BODIES
@@ -192,6 +193,7 @@ CCKS_INLINE FaultCode multiply_twins(Lanes& lanes, const Call& call, u32 tile, c
 
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode run_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if (is_of_later_chunk(call.op, tile)) return FaultCode::none;
   if constexpr (WarpLanes<Lanes>) {
     if (streamed_product(lanes, call, tile, types, expr)) return FaultCode::none;
   }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ccks/worker/product_narrow.hpp"
+#include "ccks/worker/product_split.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -26,6 +27,8 @@ struct GroupedWindow {
 
 /// From one row of sums to the next, in floats: lanes of half a warp store pairs to different banks.
 CCKS_INLINE constexpr u32 grouped_pitch(u32 columns) { return columns + 8; }
+inline constexpr u32 kGroupedSums = wire::kGroupedTile * grouped_pitch(wire::kGroupedColumns);  // floats of a block's sums, of either walk, at most
+static_assert(kGroupedSums >= 2 * kNarrowRows * narrow_pitch(128) && 1024 + (kGroupedSums + 1) * sizeof(float) <= kCudaGroupedScratchBytes);
 /// Columns of a block for a tile of n.
 CCKS_INLINE constexpr u32 grouped_columns(u32 n) { return n <= 128 ? 128 : 256; }
 
@@ -165,31 +168,42 @@ CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams
   const OperandParams &a = call.operands[0], &b = call.operands[1], &out = call.operands[kOut];
   i32 c[4] = {0, 0, 0, static_cast<i32>(tile)};
   if (tile >= static_cast<u32>(op.grid[3])) tile_coordinates(op, tile, c);
+  DepthChunk chunk{0, static_cast<u32>(a.dim[3]), 0, 1};
+  if (wire::shares_depth(op) && op.grid[0] > 1) {
+    chunk = depth_chunk(chunk.end, static_cast<u32>(c[0]), static_cast<u32>(op.grid[0]));
+    c[0] = 0;
+  }
   c[2] *= op.tile[2];
   c[3] *= op.tile[3];
   const u32 m = static_cast<u32>(least(op.tile[2], out.dim[2] - c[2])), n = static_cast<u32>(least(op.tile[3], out.dim[3] - c[3]));
   const bool narrow = is_narrow(m, n);
   const u32 row_bytes = static_cast<u32>(a.stride[2]) * 2, column_bytes = static_cast<u32>(b.stride[3]) * 2;  // below 2^24
-  i64 batch[3] = {};
+  i64 batch[3] = {chunk.begin, chunk.begin, 0};
   if ((c[0] | c[1]) != 0) {
-    batch[0] = c[0] * a.stride[0] + c[1] * a.stride[1];
-    batch[1] = c[0] * b.stride[0] + c[1] * b.stride[1];
+    batch[0] += c[0] * a.stride[0] + c[1] * a.stride[1];
+    batch[1] += c[0] * b.stride[0] + c[1] * b.stride[1];
     batch[2] = c[0] * out.stride[0] + c[1] * out.stride[1];
   }
   multiply_packets<TypeOf<0, Types>::kDtype>(lanes, {operand_base(frame, a) + batch[0] * 2 + u64{static_cast<u32>(c[2])} * row_bytes,
                                                      operand_base(frame, b) + batch[1] * 2 + u64{static_cast<u32>(c[3])} * column_bytes, row_bytes, column_bytes, m, n,
-                                                     static_cast<u32>(a.dim[3])});
+                                                     chunk.end - chunk.begin});
   const u32 columns = narrow ? narrow_columns(n) : grouped_columns(n), shift = columns == 64 ? 4 : columns == 128 ? 5 : 6;  // of columns / kVector
-  const u32 j = (lanes.lane() & (columns / kVector - 1)) * kVector;
+  const u32 j = (lanes.lane() & (columns / kVector - 1)) * kVector, first = lanes.lane() >> shift, step = Lanes::kLanes >> shift;
+  float* const block = reinterpret_cast<float*>(grouped_scratch(lanes));
+  SlicedSums sums{block + j, narrow ? narrow_pitch(columns) : grouped_pitch(columns), narrow ? kNarrowRows : 0};
+  if (chunk.count > 1) {
+    u32* const told = reinterpret_cast<u32*>(block) + kGroupedSums;
+    if (!add_chunks(lanes, call, tile, chunk, {block + j, sums.pitch, first, step, j < n ? m : 0}, c[2], c[3] + static_cast<i32>(j), sums, told)) return;
+    sums.slice_rows = 0;
+  }
   if (j >= n) return;  // n is a multiple of four
   c[3] += static_cast<i32>(j);
-  const SlicedSums sums{reinterpret_cast<const float*>(grouped_scratch(lanes)) + j, narrow ? narrow_pitch(columns) : grouped_pitch(columns), narrow ? kNarrowRows : 0};
   const auto type = TypeOf<kOut, Types>{};
   const i64 at = batch[2] + c[2] * out.stride[2] + c[3];
   const Types types{};
   const Arguments<Types> args{call, types, nullptr, kFirst};
   finish_fitting_rows(RowOperands<kFirst, Types>(call, types, c), args, Expr{}, type, c, operand_base(frame, out) + at * bytes_of(type), out.stride[2] * bytes_of(type),
-                      lanes.lane() >> shift, Lanes::kLanes >> shift, m, sums);
+                      first, step, m, sums);
 }
 
 }  // namespace CCKS_ISA
