@@ -103,9 +103,10 @@ class Splitter {
     const Expr rows = op.inputs[0].dims[0].extent, columns = op.inputs[1].dims[1].extent;
     chunks = std::min({chunks, kMostDepthChunks, typical(op.inputs[0].dims[1].extent) / kLeastDepth});
     if (chunks < 2) return;
-    const Expr most = std::int64_t{chunks};
-    add_parts(op, {Expr(1), max(1, min(most, floordiv(std::int64_t{kSplitProductRows}, rows) * most)), Expr(std::int64_t{kSplitProductRows}), columns});
-    add_arrivals(op, kSplitProductRows / kLowestRows * ((upper(columns) + kNarrowestColumns - 1) / kNarrowestColumns));
+    // With more rows there are as many more tiles of each chunk. From two on as many rows as that leaves.
+    const std::int64_t most_rows = kSplitProductRows * chunks / 2;
+    add_parts(op, {Expr(1), max(1, min(Expr(chunks), floordiv(kSplitProductRows * chunks, rows))), Expr(most_rows), columns});
+    add_arrivals(op, most_rows / kLowestRows * ((upper(columns) + kNarrowestColumns - 1) / kNarrowestColumns));
   }
 
   /// As many counts, of the tensor that all such ops share.

@@ -8,8 +8,8 @@ namespace ccks::codegen {
 /// Rows of queries that a split attention takes at most: with more there are tiles enough. All of them are one tile's.
 inline constexpr std::int32_t kSplitRows = 8;
 
-/// Rows of a matmul whose depth is split, at most.
-inline constexpr std::int32_t kSplitProductRows = 64;
+/// Rows of a matmul whose depth is split, in its typical run: of as many chunks as there may be.
+inline constexpr std::int64_t kSplitProductRows = 64;
 
 /// split_attention gives the program that is planned and checked in place of `program`. Tensors keep their ids; where anything is split
 /// there are more, and an op in front of all others. `chunks`: tiles that share a context or a depth: 0: as workers are left; 1: none do.

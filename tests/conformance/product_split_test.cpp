@@ -19,7 +19,7 @@ constexpr const char* kSpec = R"yaml(
 ccks: 1
 program: product_split
 dtype: @DTYPE@
-dims: {n: {range: [1, 96], default: 48}, d: 1024, f: 256}
+dims: {n: {range: [1, 200], default: 48}, d: 1024, f: 256}
 tensors:
   x: {shape: [n, d], kind: input}
   wide: {shape: [d, d], kind: input}
@@ -55,7 +55,7 @@ TEST_P(ProductSplit, MatchesTheReference) {
   options.code = code;
   options.verify = true;
   options.iterations = 4;
-  for (const std::int64_t n : {48, 64, 9, 1, 65, 96}) {
+  for (const std::int64_t n : {48, 64, 9, 1, 65, 96, 150, 200}) {
     options.dims = {{"n", n}};
     run::Outcome outcome;
     const std::atomic<bool> interrupted{false};
@@ -123,7 +123,7 @@ TEST_P(ProductSplitOnHost, GivesWhatOneTileGives) {
   };
   ASSERT_EQ(parts(*split), 3);
   ASSERT_EQ(parts(*whole), 0);
-  for (const std::int64_t n : {48, 64, 5, 65, 96}) EXPECT_EQ(run_once(*whole, n), run_once(*split, n)) << "n = " << n;
+  for (const std::int64_t n : {48, 64, 5, 65, 96, 150, 200}) EXPECT_EQ(run_once(*whole, n), run_once(*split, n)) << "n = " << n;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, ProductSplitOnHost,
