@@ -2,13 +2,13 @@
 """Programs whose values decide what is computed: an encoder that may stop early, one that may stop behind any layer, a net with a stack, one that
 thinks as long as it has to. ccks under each arm and PyTorch in one run, over seeded inputs that go different ways, one run after the other.
 
-Arms of ours: copilot (lookahead, which sends ops under a condition as lists or tile by tile, as suits their tasks: tasks_sent says which), tiles (always tile
-by tile), reactive; replay and replay_tiles (those two with decisions from a record of the same runs: what is left out is choosing; a replay
-waits for every report, and sends nothing before one); static, gpu_queue, and one launch per op: stream, graph. These and lists ask the host nothing: what
-must not run is there, sees so on the device, and ends at once; so stream does not wait for the host either, and `graph` is the padded program of ours. PyTorch: eager with item() where it decides, segments (a CUDA graph between decisions), padded
-(one CUDA graph of everything, masked). Our times are from the end of submit(), inputs written, to done; with_inputs_us counts submit() too. PyTorch's inputs lie
-on the GPU as well. No time is printed unless every run was right: held against PyTorch in float64, and where PyTorch is left out (--torch '')
-against the reference interpreter (--verify).
+Arms of ours: copilot (lookahead; what stands under a condition goes out ahead with everything else, and the device finds what must not run), tiles (the
+same without lists), reactive (sends what is ready; leaves out what a report has ruled out), static, gpu_queue, and one launch per op: stream and graph, which
+wait for no host either, so `graph` is the padded program of ours. replay, replay_tiles, replay_reactive: decisions of a record of the same runs, so
+no choosing; they wait for reports that tiles hang on, not for tasks to be ready, and send nothing before its report. PyTorch: eager with
+item() where it decides, segments (a CUDA graph between decisions), padded (one CUDA graph of everything, masked). Our times are from the end of
+submit(), inputs written, to done; with_inputs_us counts submit() too. PyTorch's inputs lie on the GPU as well. No time is printed unless every run was right: held
+against PyTorch in float64, and where PyTorch is left out (--torch '') against the reference interpreter (--verify).
 --isolate: many instances in flight, of which one takes long since its values say so (specs/one_long.yaml), each on workers of its own or all on all:
 latencies of the others while it runs and without it. --ablate moe,ragged: what share of those layers' time is choosing, (copilot - replay) / copilot.
 Prints JSON lines, and a table last. Exits 77 without PyTorch or a GPU, 3 if something was wrong. --device host --torch '' needs neither.
@@ -39,8 +39,9 @@ PROGRAMS = {  # dims; those of --small; outputs
     "stack_machine": ({"d": 128, "words": 12}, {"d": 16, "words": 5}, ("y", "taken")),
     "varying_depth": ({"d": 128, "words": 6, "thoughts": 4}, {"d": 16, "words": 3, "thoughts": 4}, ("y", "depths")),
 }
-ARMS = ("copilot", "tiles", "reactive", "replay", "replay_tiles", "static", "gpu_queue", "stream", "graph")
+ARMS = ("copilot", "tiles", "reactive", "replay", "replay_tiles", "replay_reactive", "static", "gpu_queue", "stream", "graph")
 TORCH = ("eager", "segments", "padded")
+REPLAYED = (("copilot", "replay", "choosing"), ("tiles", "replay_tiles", "choosing"), ("reactive", "replay_reactive", "choosing, and waiting until tasks are ready"))
 ABLATED = ("copilot", "tiles", "replay", "replay_tiles", "static", "gpu_queue", "stream")
 ABLATIONS = {  # the bench that has the inputs and holds the values; the same program where there is no GPU
     "moe": (["moe_layer.py", "--tokens", "8,512"], ["moe_layer", "experts=8", "top=2", "d=64", "ffn=32"]),
@@ -94,6 +95,11 @@ def steps_of(name, dims, reports):
 
 def times(us):
     return {"p50": micro.percentile(us, 0.5), "p99": micro.percentile(us, 0.99), "max": max(us)}
+
+
+def submitted_us(each):
+    """Of each iteration, from the end of submit() to done."""
+    return [max(0.0, us - submit) for us, submit in zip(each["us"], each["submit_us"])]
 
 
 def by_steps(us, steps):
@@ -158,7 +164,7 @@ class Case:
                 raise RuntimeError(f"off by {wrong}, allowed {TOLERANCE}")
         result["error"] = wrong
         result["steps"] = [self.steps[i % len(self.runs)] for i in range(iterations)] if self.net else steps_of(self.name, self.dims, each["reports"])
-        result["alone_us"] = [max(0.0, us - submit) for us, submit in zip(each["us"], each["submit_us"])]
+        result["alone_us"] = submitted_us(each)
         return result
 
     def our_line(self, arm):
@@ -231,16 +237,16 @@ class Isolation:
         """One long instance at a time beside in_flight - 1 short ones; then the short ones alone."""
         flying, short = self.args.in_flight, [False] * 16
         alone = self.runs(arm, short, self.args.iters // 16 + 2, flying - 1, workers)["each"]
-        slow = statistics.median(self.runs(arm, [True], 8, 1, workers)["each"]["us"][2:])
-        quick = statistics.median(alone["us"][len(short):])
+        slow = statistics.median(submitted_us(self.runs(arm, [True], 8, 1, workers)["each"])[2:])
+        quick = submitted_us(alone)[len(short):]  # the first round is not counted, here and below
         # Short ones until the long one has ended, and a few more: never two long ones at a time.
         between = min(MOST_SHORT, int(1.2 * slow / (alone["at_us"][-1] / len(alone["us"]))) + flying)
         both = self.runs(arm, [True] + [False] * between, max(3, self.args.iters // between), flying, workers)["each"]
-        ends = [(at, at + us) for at, us in zip(both["at_us"], both["us"])]
-        long = [ends[i] for i in range(between + 1, len(ends), between + 1)]  # the first round is not counted
-        beside = [us for i, us in enumerate(both["us"]) if i % (between + 1) != 0 and any(ends[i][0] < end and begin < ends[i][1] for begin, end in long)]
-        return {"arm": arm, "in_flight": flying, "workers_per_run": workers, "long_us": slow, "short_alone_us": times(alone["us"][len(short):]), "short_beside_us": times(beside),
-                "long_over_short": slow / quick, "short_runs_beside": len(beside)}
+        spans = [(at, at + us) for at, us in zip(both["at_us"], both["us"])]
+        long = [spans[i] for i in range(between + 1, len(spans), between + 1)]
+        beside = [us for i, us in enumerate(submitted_us(both)) if i % (between + 1) != 0 and any(spans[i][0] < end and begin < spans[i][1] for begin, end in long)]
+        return {"arm": arm, "in_flight": flying, "workers_per_run": workers, "long_us": slow, "short_alone_us": times(quick), "short_beside_us": times(beside),
+                "long_over_short": slow / statistics.median(quick), "short_runs_beside": len(beside)}
 
 
 def isolate(args, lines):
@@ -288,26 +294,17 @@ def summary(lines):
         for line in own:
             ways = list(line.get("by_steps", {}).items())
             shown = ", ".join(f"{count} steps {us:.1f}" for count, us in dict([ways[0], ways[-1]]).items()) if ways else ""
-            out.append(f"  {line['arm']:<44}" + ("failed: " + line["failed"][:90] if "failed" in line else 
+            out.append(f"  {line['arm']:<44}" + ("failed: " + line["failed"][:90] if "failed" in line else
                                                    f"{line['us']['p50']:>10.1f}{line['us']['p99']:>10.1f}{line.get('tasks_sent', ''):>12}  {shown}".rstrip()))
         p50 = {line["arm"]: line["us"]["p50"] for line in own if "failed" not in line}
-        for arm, replayed in (("copilot", "replay"), ("tiles", "replay_tiles")):
+        for arm, replayed, what in REPLAYED:
             if arm in p50 and replayed in p50:
-                out.append(f"  choosing, ({arm} - {replayed}) / {arm}: {(p50[arm] - p50[replayed]) / p50[arm]:.1%}")
+                out.append(f"  {what}, ({arm} - {replayed}) / {arm}: {(p50[arm] - p50[replayed]) / p50[arm]:.1%}")
     return "\n".join(out)
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-
-    def names(known):
-        def read(text):
-            found = [name for name in text.split(",") if name]
-            for name in found:
-                if name not in known:
-                    raise argparse.ArgumentTypeError(f"no {name}: there are {', '.join(known)}")
-            return found
-        return read
 
     def dim(text):
         name, _, value = text.partition("=")
@@ -315,7 +312,7 @@ def arguments():
     parser.add_argument("--ccks-run", default=os.path.join(ROOT, "build/scheduler/tools/ccks-run"))
     parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
     for option, known in (("programs", tuple(PROGRAMS)), ("arms", ARMS), ("torch", TORCH), ("ablate", tuple(ABLATIONS))):
-        parser.add_argument(f"--{option}", type=names(known), default=[] if option == "ablate" else list(known), help=", ".join(known))
+        parser.add_argument(f"--{option}", type=micro.names_of(known), default=[] if option == "ablate" else list(known), help=", ".join(known))
     parser.add_argument("--set", type=dim, action="append", default=[], metavar="NAME=INT", help="a dim of all programs that have it")
     parser.add_argument("--small", action="store_true", help="dims small enough for the reference interpreter")
     parser.add_argument("--inputs", type=int, default=32, help="different ones")

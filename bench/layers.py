@@ -35,11 +35,11 @@ def torch_line(how, function, runs, error):
 
 
 def arm_options(arm):
-    """As ccks-run has them: `reactive` is a policy of the co-pilot, `tiles` one that makes no lists; `replay` and `replay_tiles` take decisions that
+    """As ccks-run has them: `reactive` is a policy of the co-pilot, `tiles` one that makes no lists; `replay`, `replay_tiles` and `replay_reactive` take decisions that
     a run of the same has recorded."""
     copilot = ["--arm", "copilot"]
     return {"reactive": [*copilot, "--policy", "reactive"], "tiles": [*copilot, "--spine", "tiles"], "replay": copilot,
-            "replay_tiles": [*copilot, "--spine", "tiles"]}.get(arm, ["--arm", arm])
+            "replay_tiles": [*copilot, "--spine", "tiles"], "replay_reactive": [*copilot, "--policy", "reactive"]}.get(arm, ["--arm", arm])
 
 
 def run(arm, command, work, timeout):

@@ -59,6 +59,17 @@ def attn8(torch, dtype, device):
 WORKLOADS = {"micro/chain200": chain200, "micro/mlp6x256_B1": mlp(1), "micro/mlp6x256_B8": mlp(8), "micro/attn8": attn8}
 
 
+def names_of(known):
+    """Of an option: names with commas between them, or nothing."""
+    def parse(text):
+        names = [name for name in text.split(",") if name]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(known)}")
+        return names
+    return parse
+
+
 def percentile(values, p):
     ordered = sorted(values)
     return ordered[min(len(ordered), max(1, math.ceil(p * len(ordered)))) - 1]
