@@ -1,14 +1,18 @@
 """What benches of one layer beside PyTorch share (moe_layer.py, ragged_encoder.py): a line for each arm, once its values are right, and a table of ops.
 
-Imports numpy and torch: who imports it exits 77 where they are missing.
+Who holds values against PyTorch's exits 77 where numpy or torch are missing.
 """
 import collections
 import json
 import subprocess
 
 import micro
-import numpy
-import torch
+
+try:
+    import numpy
+    import torch
+except ImportError:  # run() and arm_options() need neither
+    numpy = torch = None
 
 
 def difference(y, want, sure=slice(None)):
@@ -30,13 +34,28 @@ def torch_line(how, function, runs, error):
             "us": {"p50": micro.percentile(times, 0.5), "p99": micro.percentile(times, 0.99), "max": max(times)}, "error": error}
 
 
+def arm_options(arm):
+    """As ccks-run has them: `reactive` is a policy of the co-pilot, `tiles` one that makes no lists; `replay`, `replay_tiles` and `replay_reactive` take decisions that
+    a run of the same has recorded."""
+    copilot = ["--arm", "copilot"]
+    return {"reactive": [*copilot, "--policy", "reactive"], "tiles": [*copilot, "--spine", "tiles"], "replay": copilot,
+            "replay_tiles": [*copilot, "--spine", "tiles"], "replay_reactive": [*copilot, "--policy", "reactive"]}.get(arm, ["--arm", arm])
+
+
+def run(arm, command, work, timeout):
+    """What ccks-run prints; of a replay the second run, which takes its decisions from the first. RuntimeError: it failed."""
+    for more in [["--record", f"{work}/record"], ["--replay", f"{work}/record"]] if arm.startswith("replay") else [[]]:
+        done = subprocess.run(command + more, capture_output=True, text=True, timeout=timeout)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr.strip()[-300:] or f"exit code {done.returncode}")
+    return json.loads(done.stdout)
+
+
 def our_line(args, arm, command, work, error_of, tolerance):
     """Of one process, which puts out y of its last run; `error_of` gives what y is off by."""
     out = f"{work}/y.npy"
-    done = subprocess.run(command + ["--iters", str(args.iters), "--output", f"y={out}"], capture_output=True, text=True, timeout=args.timeout)
-    if done.returncode != 0:
-        return {"arm": arm, "failed": done.stderr.strip()[-300:]}
-    result, wrong = json.loads(done.stdout), error_of(load(out))
+    result = run(arm, command + ["--iters", str(args.iters), "--output", f"y={out}"], work, args.timeout)
+    wrong = error_of(load(out))
     if not wrong <= tolerance:
         return {"arm": arm, "failed": f"off by {wrong}, allowed {tolerance}"}
     return {"arm": arm, "code": result["code"]["kind"], "us": result["us"], "error": wrong, "scheduler": result["scheduler"]}

@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 import llama_check  # noqa: E402
 import numpy  # noqa: E402
 import torch  # noqa: E402
-from micro import percentile  # noqa: E402
+from micro import names_of, percentile  # noqa: E402
 
 ROOT = llama_check.ROOT
 BYTES_PER_US = 4.67e6  # what an H200 reads at most
@@ -173,17 +173,6 @@ def op_table(args, folder, prompt, work):
 
 ARMS = ["copilot", "static", "gpu_queue", "stream", "graph", "graph_pdl"]
 TORCH = ["eager", "graph", "compile"]
-
-
-def names_of(known):
-    """Of an option: names with commas between them, or nothing."""
-    def parse(text):
-        names = [name for name in text.split(",") if name]
-        for name in names:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(known)}")
-        return names
-    return parse
 
 
 def main():

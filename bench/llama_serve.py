@@ -20,8 +20,8 @@ sys.dont_write_bytecode = True
 import llama_check  # noqa: E402
 import numpy  # noqa: E402
 import torch  # noqa: E402
-from llama_decode import ARMS, names_of  # noqa: E402
-from micro import percentile  # noqa: E402
+from llama_decode import ARMS  # noqa: E402
+from micro import names_of, percentile  # noqa: E402
 
 
 def make_trace(args, vocabulary):

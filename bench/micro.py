@@ -59,6 +59,17 @@ def attn8(torch, dtype, device):
 WORKLOADS = {"micro/chain200": chain200, "micro/mlp6x256_B1": mlp(1), "micro/mlp6x256_B8": mlp(8), "micro/attn8": attn8}
 
 
+def names_of(known):
+    """Of an option: names with commas between them, or nothing."""
+    def parse(text):
+        names = [name for name in text.split(",") if name]
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(f"'{name}' is none of {', '.join(known)}")
+        return names
+    return parse
+
+
 def percentile(values, p):
     ordered = sorted(values)
     return ordered[min(len(ordered), max(1, math.ceil(p * len(ordered)))) - 1]
@@ -81,21 +92,28 @@ def as_graph(torch, function):
     return replay
 
 
-def measure(torch, function, runs, warm=10):
-    """Microseconds of each call, between two events around it and by the host's clock; `warm` calls in front of them are not counted."""
+def measure(torch, function, runs, warm=10, before=lambda: None):
+    """Microseconds of each call, between two events around it and by the host's clock (both by that without CUDA); `warm` calls in front of them
+    are not counted, nor is what `before` does in front of each."""
+    cuda = torch.cuda.is_available()
+    synchronize = torch.cuda.synchronize if cuda else lambda: None
     for _ in range(warm):
+        before()
         function()
-    torch.cuda.synchronize()
     between, wall = [], []
     for _ in range(runs):
-        begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+        events = [torch.cuda.Event(True), torch.cuda.Event(True)] if cuda else []
+        before()
+        synchronize()
         since = time.perf_counter()
-        begin.record()
+        for event in events[:1]:
+            event.record()
         function()
-        end.record()
-        torch.cuda.synchronize()
+        for event in events[1:]:
+            event.record()
+        synchronize()
         wall.append((time.perf_counter() - since) * 1e6)
-        between.append(begin.elapsed_time(end) * 1e3)
+        between.append(events[0].elapsed_time(events[1]) * 1e3 if cuda else wall[-1])
     return between, wall
 
 

@@ -113,7 +113,7 @@ def torch_line(how, run, x, want, sure, runs):
 
 def command_of(args, arm, tokens, work):
     dims = [text for name in ("experts", "top", "d", "ffn") for text in ("--set", f"{name}={getattr(args, name)}")]
-    return [args.ccks_run, SPEC, *dims, "--set", f"t={tokens}", "--device", "cuda", "--arm", arm, "--weights", f"{work}/weights.safetensors",
+    return [args.ccks_run, SPEC, *dims, "--set", f"t={tokens}", "--device", "cuda", *layers.arm_options(arm), "--weights", f"{work}/weights.safetensors",
             "--input", f"x={work}/x{tokens}.npy", "--keep-inputs", "--json", *args.options]
 
 

@@ -115,7 +115,7 @@ def torch_line(args, how, weights, x, lengths, want):
 
 def command_of(args, arm, lengths, work):
     return [args.ccks_run, f"{work}/ragged_encoder.yaml", "--set", f"d={args.d}", "--set", f"heads={args.heads}", "--set", f"ffn={args.ffn}",
-            "--set", f"sequences={len(lengths)}", "--lengths", f"rows={work}/lengths.npy", "--device", "cuda", "--arm", arm,
+            "--set", f"sequences={len(lengths)}", "--lengths", f"rows={work}/lengths.npy", "--device", "cuda", *layers.arm_options(arm),
             "--weights", f"{work}/weights.safetensors", "--input", f"x={work}/x.npy", "--keep-inputs", "--json", *args.options]
 
 

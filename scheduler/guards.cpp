@@ -44,4 +44,12 @@ bool guards_known_false(const plan::PlanView& plan, const RunSlot& run, std::uin
   return false;
 }
 
+bool guards_seen(const plan::PlanView& plan, const RunSlot& run, std::uint32_t op) {
+  const plan::OpDesc& desc = plan.ops[op];
+  for (std::uint32_t g = 0; g < desc.guard_count; ++g) {
+    if (!run.progress.report_seen(plan.guards[desc.guard_first + g].report)) return false;
+  }
+  return true;
+}
+
 }  // namespace ccks::scheduler

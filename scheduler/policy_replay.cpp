@@ -111,8 +111,11 @@ ReplayPolicy::Step ReplayPolicy::replay_piece(RunSlot& run, const RecordEntry& e
   if (!progress.is_open(entry.op) || !loads.has_room(entry.worker, loads.inbox_slots())) return Step::wait;
   if (entry.kind == EntryKind::draft) return replay_draft(run, entry, batch, loads);
   const bool credit = entry.kind != EntryKind::tiles;
-  if (credit && progress.next_tile(entry.op) == 0 && guards_known_false(tables_.plan, run, entry.op))
-    progress.drop_tiles(entry.op);
+  if (credit && progress.next_tile(entry.op) == 0) {
+    // A replay may be ahead of where the record was: it was credited since a guard was false, and that is not known yet.
+    if (guards_known_false(tables_.plan, run, entry.op)) progress.drop_tiles(entry.op);
+    else if (progress.peek(entry.op).kind == Piece::Kind::tiles && !guards_seen(tables_.plan, run, entry.op)) return Step::wait;
+  }
   Piece piece = progress.peek(entry.op);
   if (entry.kind == EntryKind::signal) {
     const bool same = piece.kind == Piece::Kind::signal && piece.first == entry.tile && piece.count == entry.amount;

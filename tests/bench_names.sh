@@ -18,5 +18,7 @@ refuses gpu_queue "$bench" micro --arms static coplot
 refuses micro/attn8 "$bench" micro --only chain200
 refuses lookahead "$bench" crossover --arms copilot
 refuses dynamic "$bench" crossover --programs moving
+refuses stack_machine "$python" -B "$root/bench/control_flow.py" --programs stacked
+refuses replay_tiles "$python" -B "$root/bench/control_flow.py" --arms copilot,replayed
 refuses handoff "$python" -B "$root/bench/gpu" --no-build --only micros
 exit $failed

@@ -235,22 +235,45 @@ Result<RunData> RunData::open(const spec::Program& program, std::vector<std::int
   data.program_ = &program;
   data.dims_ = std::move(dims);
   data.seed_ = options.seed;
-  for (const auto& [name, path] : options.inputs) {
-    const std::optional<spec::TensorId> id = program.find_tensor(name);
-    if (!id) return at_fault(fmt::format("program '{}' has no tensor '{}'", program.name, name));
-    const spec::TensorKind kind = program.tensor(*id).kind;
-    if (kind != spec::TensorKind::input && kind != spec::TensorKind::state)
-      return at_fault(fmt::format("'{}' is neither an input nor a state", name));
-    Result<HostTensor> tensor = read_npy(path, {.void2_is_bf16 = program.tensor(*id).dtype == Dtype::bf16});
-    if (!tensor.ok()) return tensor.status();
-    data.inputs_[name] = std::move(*tensor);
-  }
+  CCKS_RETURN_IF_ERROR(data.read_inputs(options.inputs, false));
+  CCKS_RETURN_IF_ERROR(data.read_inputs(options.inputs_each, true));
   for (const std::string& path : options.weights) {
     Result<SafetensorsFile> file = SafetensorsFile::open(path);
     if (!file.ok()) return file.status();
     data.weights_.push_back(std::move(*file));
   }
   return data;
+}
+
+Status RunData::read_inputs(const std::vector<NameAndPath>& files, bool stacked) {
+  for (const auto& [name, path] : files) {
+    const std::optional<spec::TensorId> id = program_->find_tensor(name);
+    if (!id) return at_fault(fmt::format("program '{}' has no tensor '{}'", program_->name, name));
+    const spec::TensorKind kind = program_->tensor(*id).kind;
+    if (kind != spec::TensorKind::input && (stacked || kind != spec::TensorKind::state))
+      return at_fault(fmt::format("'{}' is {}", name, stacked ? "not an input" : "neither an input nor a state"));
+    Result<HostTensor> tensor = read_npy(path, {.void2_is_bf16 = program_->tensor(*id).dtype == Dtype::bf16});
+    if (!tensor.ok()) return tensor.status();
+    if (stacked) {
+      if (tensor->shape.empty() || tensor->shape[0] < 1 || tensor->shape[0] > UINT32_MAX)
+        return at_fault(fmt::format("--input-each: '{}' has no axis of iterations", path));
+      if (!stacked_.empty() && tensor->shape[0] != different_iterations())
+        return at_fault(fmt::format("--input-each: '{}' is for {} iterations, '{}' for {}", name, tensor->shape[0], stacked_.begin()->first, different_iterations()));
+      if (given(name)) return at_fault(fmt::format("'{}' is given twice, by --input and by --input-each", name));
+      const std::vector<std::int64_t> one(tensor->shape.begin() + 1, tensor->shape.end());
+      CCKS_RETURN_IF_ERROR(check(*id, {tensor->dtype, one, tensor->bytes}, "--input-each"));
+    }
+    (stacked ? stacked_ : inputs_)[name] = std::move(*tensor);
+  }
+  return {};
+}
+
+std::span<const std::byte> RunData::stacked(const std::string& name, std::uint32_t iteration) const {
+  const auto found = stacked_.find(name);
+  if (found == stacked_.end()) return {};
+  const auto count = static_cast<std::size_t>(found->second.shape[0]);
+  const std::size_t bytes = found->second.bytes.size() / count;
+  return std::span(found->second.bytes).subspan(iteration % count * bytes, bytes);
 }
 
 std::vector<std::int64_t> RunData::shape(spec::TensorId id) const {
@@ -304,8 +327,9 @@ std::vector<std::string> RunData::unused_weights() const {
   return out;
 }
 
-Result<std::vector<std::byte>> RunData::bytes(spec::TensorId id) const {
+Result<std::vector<std::byte>> RunData::bytes(spec::TensorId id, std::uint32_t iteration) const {
   const spec::Tensor& tensor = program_->tensor(id);
+  if (const std::span<const std::byte> own = stacked(tensor.name, iteration); !own.empty()) return std::vector<std::byte>(own.begin(), own.end());
   if (const auto input = inputs_.find(tensor.name); input != inputs_.end()) {
     CCKS_RETURN_IF_ERROR(check(id, {input->second.dtype, input->second.shape, input->second.bytes}, "--input"));
     return input->second.bytes;

@@ -28,8 +28,12 @@ class RunData {
   /// Opens the weight files and reads the inputs; complains about names that the program does not have, and about lengths that do not fit `dims`.
   static Result<RunData> open(const spec::Program& program, std::vector<std::int64_t> dims, Lengths lengths, const Options& options);
 
-  /// The bytes of tensor `id`, contiguous, in its dtype.
-  Result<std::vector<std::byte>> bytes(spec::TensorId id) const;
+  /// The bytes of tensor `id` in an iteration, contiguous, in its dtype.
+  Result<std::vector<std::byte>> bytes(spec::TensorId id, std::uint32_t iteration = 0) const;
+  /// What --input-each gives input `name` in an iteration; empty where it gives none. As long as this lives.
+  std::span<const std::byte> stacked(const std::string& name, std::uint32_t iteration) const;
+  /// After so many iterations inputs come again.
+  std::uint32_t different_iterations() const { return stacked_.empty() ? 1 : static_cast<std::uint32_t>(stacked_.begin()->second.shape[0]); }
   /// The bytes of weight `id` where --weights has it, as long as this lives; empty where no checkpoint was given.
   Result<std::span<const std::byte>> stored_weight(spec::TensorId id) const;
   /// Tensors of the checkpoints that no weight of the program is.
@@ -49,7 +53,10 @@ class RunData {
   std::vector<std::int64_t> dims_;
   Lengths lengths_;
   std::uint64_t seed_ = 1;
+  Status read_inputs(const std::vector<NameAndPath>& files, bool stacked);
+
   std::map<std::string, HostTensor> inputs_;
+  std::map<std::string, HostTensor> stacked_;  // one more axis in front
   std::vector<SafetensorsFile> weights_;
 };
 

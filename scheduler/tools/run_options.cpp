@@ -21,6 +21,9 @@ constexpr const char* kFooter =
     "Exit codes: 0 done; 1 the spec, an input or an output file is at fault; 2 wrong usage; 3 verification failed;\n"
     "4 device error or timeout; 130 interrupted by SIGINT or SIGTERM: the run was cancelled, no output was written.";
 
+// What neither --generate nor --serve goes with.
+constexpr const char* kPlainRunsOnly[] = {"--verify", "--record", "--replay", "--iters", "--input", "--input-each", "--output-each", "--in-flight", "--keep-inputs", "--lengths"};
+
 // "name=value" in two; CLI11 turns the exception into a message and exit code.
 NameAndPath split(const std::string& option, const std::string& text) {
   const std::size_t at = text.find('=');
@@ -41,7 +44,7 @@ std::pair<std::string, std::int64_t> split_dim(const std::string& text) {
 }
 
 struct RawPairs {
-  std::vector<std::string> dims, lengths, inputs, outputs;
+  std::vector<std::string> dims, lengths, inputs, inputs_each, outputs, outputs_each;
 };
 
 void add_data_options(CLI::App& app, Options& options, RawPairs& raw) {
@@ -66,6 +69,15 @@ void add_data_options(CLI::App& app, Options& options, RawPairs& raw) {
                  "Checkpoint: its config.json, which gives dims their values (default: beside the weights); --set goes first")
       ->type_name("FILE");
   app.add_option("--output", raw.outputs, "Write an output to a .npy file")
+      ->type_name("NAME=FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--input-each", raw.inputs_each, "Inputs of the iterations, stacked in a .npy file: each takes the next, from the start again\n"
+                                                   "behind the last. --verify then looks at every iteration, and --json tells them apart")
+      ->type_name("NAME=FILE")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  app.add_option("--output-each", raw.outputs_each, "Write what each iteration put out, stacked, to a .npy file")
       ->type_name("NAME=FILE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -112,7 +124,12 @@ void add_run_options(CLI::App& app, Options& options) {
       ->check(CLI::Range(1, 1'000'000'000))
       ->capture_default_str();
   app.add_flag("--keep-inputs", options.keep_inputs, "Inputs are written for the first iteration alone, and stay on the device for the others")
-      ->excludes(app.get_option("--slots"));
+      ->excludes(app.get_option("--slots"))
+      ->excludes(app.get_option("--input-each"));
+  app.add_option("--in-flight", options.in_flight, "Iterations in flight at a time: when one has ended the next is submitted")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str()
+      ->excludes(app.get_option("--keep-inputs"));
   app.add_option("--arm", options.arm,
                  "How ops reach the device. Resident workers: copilot (as --policy says), static (lists only), gpu_queue\n"
                  "(ready queues on the device). One launch per op: stream, graph, graph_pdl (programmatic dependent\n"
@@ -154,7 +171,7 @@ void add_generate_options(CLI::App& app, Options& options) {
   app.add_option("--prompt-chunk", options.prompt_chunk, "Generate: tokens of the prompt in one run; 0: as many as the program takes")
       ->check(CLI::Range(0, 1 << 20))
       ->needs(generate);
-  for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input", "--keep-inputs", "--lengths"}) generate->excludes(app.get_option(other));
+  for (const char* other : kPlainRunsOnly) generate->excludes(app.get_option(other));
   CLI::Option* serve = app.add_option("--serve", options.serve,
                                       "Requests to serve, many at a time, by a program of steps (llama_serve.yaml): a JSON list of {\"arrival_ms\": 0,\n"
                                       "\"prompt\": [ids] or \"prompt_tokens\": number, \"max_tokens\": number, \"stop\": [ids]}, replayed as they arrive")
@@ -163,7 +180,7 @@ void add_generate_options(CLI::App& app, Options& options) {
                            ->excludes(generate);
   app.add_option("--serve-tokens", options.serve_tokens, "Serve: write what each request got (JSON)")->type_name("FILE")->needs(serve);
   app.add_option("--serve-rows", options.serve_rows, "Serve: rows of a step at most; 0: as many as the program takes")->type_name("N")->needs(serve);
-  for (const char* other : {"--verify", "--record", "--replay", "--iters", "--input", "--keep-inputs", "--lengths"}) serve->excludes(app.get_option(other));
+  for (const char* other : kPlainRunsOnly) serve->excludes(app.get_option(other));
 }
 
 }  // namespace
@@ -182,7 +199,9 @@ bool parse_options(int argc, char** argv, Options& options, int& exit_code) {
     for (const std::string& text : raw.dims) options.dims.push_back(split_dim(text));
     for (const std::string& text : raw.lengths) options.lengths.push_back(split("--lengths", text));
     for (const std::string& text : raw.inputs) options.inputs.push_back(split("--input", text));
+    for (const std::string& text : raw.inputs_each) options.inputs_each.push_back(split("--input-each", text));
     for (const std::string& text : raw.outputs) options.outputs.push_back(split("--output", text));
+    for (const std::string& text : raw.outputs_each) options.outputs_each.push_back(split("--output-each", text));
   } catch (const CLI::ParseError& error) {
     exit_code = app.exit(error, std::cout, std::cerr) == 0 ? kDone : kUsage;
     return false;

@@ -30,11 +30,14 @@ struct Options {
   std::vector<std::pair<std::string, std::int64_t>> dims;
   std::vector<NameAndPath> lengths;  // of a ragged dim: numbers with commas between them, or a .npy file
   std::vector<NameAndPath> inputs;
+  std::vector<NameAndPath> inputs_each;   // one more axis in front: an iteration each, from the start again behind the last
   std::vector<std::string> weights;
   std::string config;  // of the checkpoint; empty: config.json beside the weights, if it is there
   std::vector<NameAndPath> outputs;
+  std::vector<NameAndPath> outputs_each;  // of all iterations, stacked
   std::uint64_t seed = 1;
   std::uint32_t iterations = 1;
+  std::uint32_t in_flight = 1;     // iterations at a time
   bool keep_inputs = false;
   std::string arm = "copilot";
   std::string policy = "lookahead";
@@ -62,6 +65,9 @@ struct Options {
   bool no_fold = false;       // norms stay ops of their own
   bool quiet = false;
 };
+
+/// Whether iterations are told apart: they have inputs or outputs of their own, or overlap.
+inline bool tells_iterations_apart(const Options& options) { return !options.inputs_each.empty() || !options.outputs_each.empty() || options.in_flight > 1; }
 
 /// Fills `options`. False: the program ends with `exit_code` (help was printed, or the usage was wrong).
 bool parse_options(int argc, char** argv, Options& options, int& exit_code);

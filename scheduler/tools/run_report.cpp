@@ -148,6 +148,7 @@ std::string to_json(const Options& options, const Outcome& outcome) {
   nlohmann::ordered_json reports = nlohmann::ordered_json::object();
   for (const auto& [name, values] : outcome.reports) reports[name] = values;
   out["reports"] = reports;
+  if (tells_iterations_apart(options)) out["each"] = {{"us", outcome.us}, {"at_us", outcome.at_us}, {"submit_us", outcome.submit_us}, {"reports", outcome.reports_each}};
   out["scheduler"] = {{"tasks_sent", outcome.stats.tasks_sent},
                       {"publications", outcome.stats.publications},
                       {"skipped_tiles", outcome.stats.skipped_tiles},

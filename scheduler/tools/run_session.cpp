@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "scheduler/record.hpp"
 #include "scheduler/tools/run_config.hpp"
 #include "scheduler/tools/run_generate.hpp"
+#include "scheduler/tools/run_iterations.hpp"
 #include "scheduler/tools/run_serve.hpp"
 #include "scheduler/tools/run_sim.hpp"
 #include "spec/parse.hpp"
@@ -16,13 +16,6 @@ namespace ccks::run {
 namespace {
 
 Failure input_fault(const Status& status) { return {kInputAtFault, status.message()}; }
-
-// Everything that fails once the device is at work. A dim or check that the engine refuses is still the input's fault.
-Failure device_failure(const Status& status) {
-  const bool input = status.code() == ErrorCode::out_of_range || status.code() == ErrorCode::invalid_argument ||
-                     status.code() == ErrorCode::invalid_data;
-  return {input ? kInputAtFault : kDeviceError, status.to_string()};
-}
 
 class Session {
  public:
@@ -86,10 +79,12 @@ class Session {
     Result<RunData> data = RunData::open(spec_, std::move(*dims), std::move(*lengths), options_);
     if (!data.ok()) return input_fault(data.status());
     data_.emplace(std::move(*data));
-    for (const auto& [name, path] : options_.outputs) {
-      const auto id = spec_.find_tensor(name);
-      if (!id || spec_.tensor(*id).kind != spec::TensorKind::output)
-        return {kInputAtFault, fmt::format("'{}' is not an output", name)};
+    for (const auto* outputs : {&options_.outputs, &options_.outputs_each}) {
+      for (const auto& [name, path] : *outputs) {
+        const auto id = spec_.find_tensor(name);
+        if (!id || spec_.tensor(*id).kind != spec::TensorKind::output)
+          return {kInputAtFault, fmt::format("'{}' is not an output", name)};
+      }
     }
     if (!options_.serve.empty()) return read_serve();
     if (options_.generate == 0) return read_inputs();
@@ -154,7 +149,7 @@ class Session {
     engine.spine = options_.spine;
     engine.slots = !options_.serve.empty()  ? std::max(options_.slots, Server::slots_for(most_rows_, options_.ahead))
                    : options_.generate > 0 ? generate_slots(options_)
-                                           : options_.slots;
+                                           : std::max(options_.slots, options_.in_flight);
     engine.chain_states = options_.generate > 0 || !options_.serve.empty();
     engine.workers_per_run = options_.workers_per_run;
     if (options_.task_deadline_s > 0)
@@ -175,6 +170,7 @@ class Session {
   Failure simulate() {
     if (options_.generate > 0) return {kUsage, "--device sim generates nothing"};
     if (!options_.serve.empty()) return {kUsage, "--device sim serves nobody"};
+    if (tells_iterations_apart(options_)) return {kUsage, "--device sim: iterations are alike, one at a time"};
     if (Failure parsed = parse()) return parsed;
     if (Failure loaded = load_data()) return loaded;
     return run_simulated(options_, spec_, *data_, interrupted_, outcome_);
@@ -217,60 +213,15 @@ class Session {
     return {};
   }
 
-  Status prepare_state() {
-    CCKS_RETURN_IF_ERROR(engine_->reset_state(0));
-    for (const auto& [name, bytes] : states_) CCKS_RETURN_IF_ERROR(engine_->write_state(0, name, bytes));
-    return {};
-  }
-
   Failure iterate() {
-    for (std::uint32_t i = 0; i < options_.iterations && !interrupted(); ++i) {
-      show_progress(i);
-      const bool last = i + 1 == options_.iterations;
-      if (const Status state = prepare_state(); !state.ok()) return device_failure(state);
-      RunRequest request;
-      request.dims = dims_;
-      if (i == 0 || !options_.keep_inputs) {
-        for (const auto& [name, bytes] : inputs_) request.inputs.push_back({name, bytes});
-        for (const auto& [name, values] : data_->lengths()) request.lengths.emplace_back(name, values);
-      }
-      if (last && options_.verify) add_poison(request);
-      run_ = Run();
-      Result<Run> run = engine_->submit(std::move(request));
-      if (!run.ok()) return device_failure(run.status());
-      run_ = std::move(*run);
-      if (Failure failure = wait()) return failure;
-      outcome_.us.push_back(static_cast<double>(run_.latency().count()) / 1e3);
-    }
-    end_progress();
-    return {};
+    Iterations iterations({options_, *data_, *engine_, inputs_, states_, dims_, interrupted_, progress_}, outcome_);
+    Failure failure = iterations.run();
+    run_ = iterations.take_last();
+    outputs_each_ = iterations.take_outputs();
+    return failure;
   }
 
   Failure generate() { return generate_tokens(options_, *engine_, prompt_, interrupted_, sink_, outputs_, outcome_); }
-
-  // So that an output nobody writes cannot pass for a result of an earlier iteration.
-  void add_poison(RunRequest& request) {
-    for (spec::TensorId id = 0; id < spec_.tensors.size(); ++id) {
-      const spec::Tensor& tensor = spec_.tensor(id);
-      if (tensor.kind != spec::TensorKind::output) continue;
-      std::size_t elements = 1;
-      for (const std::int64_t extent : data_->shape(id)) elements *= static_cast<std::size_t>(extent);
-      poison_[tensor.name] = poison(tensor.dtype, elements);
-      request.inputs.push_back({tensor.name, poison_[tensor.name]});
-    }
-  }
-
-  Failure wait() {
-    for (;;) {
-      const Status done = run_.wait_for(std::chrono::milliseconds(50));
-      if (run_.poll() == RunState::done) return {};
-      if (run_.poll() == RunState::failed) return device_failure(done.ok() ? run_.wait() : done);
-      if (!interrupted()) continue;
-      run_.cancel();
-      (void)run_.wait_for(std::chrono::seconds(2));
-      return {kInterrupted, "interrupted"};
-    }
-  }
 
   Failure collect() {
     for (auto& [name, bytes] : outputs_) {
@@ -289,7 +240,8 @@ class Session {
 
   Failure check() {
     if (!options_.verify) return {};
-    Result<Verification> result = verify(*data_, outputs_);
+    const bool each = tells_iterations_apart(options_);
+    Result<Verification> result = verify(*data_, each ? outputs_each_ : outputs_, each ? options_.iterations : 1);
     if (!result.ok())
       return {result.status().code() == ErrorCode::unsupported ? kUsage : kInputAtFault, result.status().to_string()};
     outcome_.verified = true;
@@ -303,6 +255,13 @@ class Session {
       std::vector<std::int64_t> shape = data_->shape(id);
       if (options_.generate > 0) shape.insert(shape.begin(), static_cast<std::int64_t>(outcome_.us.size()));  // a token each
       const Status written = write_npy(path, {spec_.tensor(id).dtype, shape, outputs_[name]});
+      if (!written.ok()) return input_fault(written);
+    }
+    for (const auto& [name, path] : options_.outputs_each) {
+      const spec::TensorId id = *spec_.find_tensor(name);
+      std::vector<std::int64_t> shape = data_->shape(id);
+      shape.insert(shape.begin(), options_.iterations);
+      const Status written = write_npy(path, {spec_.tensor(id).dtype, shape, outputs_each_[name]});
       if (!written.ok()) return input_fault(written);
     }
     if (options_.trace.empty()) return {};
@@ -325,15 +284,6 @@ class Session {
     return record.ok() ? Failure{} : input_fault(record.status());
   }
 
-  void show_progress(std::uint32_t done) const {
-    if (!progress_ || (done & (done - 1)) != 0 || done == 0) return;
-    std::fprintf(stderr, "\riteration %u of %u", done, options_.iterations);
-    std::fflush(stderr);
-  }
-  void end_progress() const {
-    if (progress_ && options_.iterations > 1) std::fprintf(stderr, "\r%40s\r", "");
-  }
-
   static constexpr int kConfigRounds = 4;
   Options options_;  // its dims grow by what a checkpoint's config says
   const Constants given_;
@@ -346,13 +296,19 @@ class Session {
   std::uint32_t most_rows_ = 0;
   spec::Program spec_;
   std::optional<RunData> data_;
-  std::map<std::string, std::vector<std::byte>> inputs_, states_, outputs_, poison_;
+  std::map<std::string, std::vector<std::byte>> inputs_, states_, outputs_, outputs_each_;
   std::vector<std::pair<std::string_view, std::int64_t>> dims_;
   std::optional<Engine> engine_;
   Run run_;
 };
 
 }  // namespace
+
+Failure device_failure(const Status& status) {
+  const bool input = status.code() == ErrorCode::out_of_range || status.code() == ErrorCode::invalid_argument ||
+                     status.code() == ErrorCode::invalid_data;
+  return {input ? kInputAtFault : kDeviceError, status.to_string()};
+}
 
 Failure run_session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome,
                     const std::function<void(const GeneratedToken&)>& on_token) {

@@ -40,6 +40,10 @@ struct Outcome {
   CodeReport code;
   std::uint64_t tasks_per_iteration = 0;
   std::vector<double> us;  // latency of each iteration
+  // Where iterations are told apart:
+  std::vector<double> at_us;      // when each was submitted, from the first on
+  std::vector<double> submit_us;  // of its latency, what submit() took, inputs written
+  std::map<std::string, std::vector<std::vector<double>>> reports_each;  // empty: not published
   std::vector<std::pair<std::string, std::vector<double>>> reports;
   EngineStats stats;
   bool verified = false;
@@ -56,12 +60,15 @@ struct Failure {
   explicit operator bool() const { return exit_code != kDone; }
 };
 
+/// Of what fails once the device is at work. A dim or check that the engine refuses is still the input's fault.
+Failure device_failure(const Status& status);
+
 /// Runs everything; `interrupted` is set by a signal handler. Prints nothing but progress (to stderr, if `progress`). `on_token`
 /// is told of each token generated.
 Failure run_session(const Options& options, const std::atomic<bool>& interrupted, bool progress, Outcome& outcome,
                     const std::function<void(const GeneratedToken&)>& on_token = {});
 
-/// compare holds outputs against the reference interpreter, which sees the same inputs.
-Result<Verification> verify(const RunData& data, const std::map<std::string, std::vector<std::byte>>& outputs);
+/// Holds outputs of so many iterations, stacked, against the reference interpreter, which sees the same inputs.
+Result<Verification> verify(const RunData& data, const std::map<std::string, std::vector<std::byte>>& outputs, std::uint32_t iterations = 1);
 
 }  // namespace ccks::run

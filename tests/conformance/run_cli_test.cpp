@@ -10,10 +10,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "ccks/tensor_file.hpp"
 #include "tests/support/shell.hpp"
 #include "tests/paths.hpp"
 
@@ -43,6 +45,33 @@ class RunCli : public testing::Test {
 TEST_F(RunCli, InputsMayStayOnTheDevice) {
   EXPECT_EQ(ccks_run(example("mlp") + " --device host --set d=64 --verify --json --iters 3 --keep-inputs").exit_code, 0);
   EXPECT_EQ(ccks_run(example("mlp") + " --device host --set d=64 --iters 3 --keep-inputs --slots 2").exit_code, 2) << "runs in another slot would have none";
+}
+
+TEST_F(RunCli, EachIterationMayHaveInputsOfItsOwn) {
+  std::vector<float> x(3 * 4 * 64);
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i * 37 % 101) / 101 - 0.5f;
+  const std::vector<std::int64_t> stack{3, 4, 64}, alone{4, 64}, wrong{4, 3, 64};
+  const auto write = [&](const char* name, const std::vector<std::int64_t>& shape) {
+    ASSERT_TRUE(write_npy(path(name), {wire::Dtype::f32, shape, std::as_bytes(std::span(x)).first(shape.size() == 2 ? x.size() * 4 / 3 : x.size() * 4)}).ok());
+  };
+  write("xs.npy", stack), write("x.npy", alone), write("wrong.npy", wrong);
+  const std::string mlp = example("mlp") + " --device host --set d=64 --set n=4 --iters 5 ", each = "--input-each x=" + path("xs.npy");
+  for (const char* how : {" --in-flight 1", " --in-flight 3 --workers 2 --workers-per-run 1", " --arm stream"}) {
+    const Ended ended = ccks_run(mlp + each + how + " --verify --json --output-each y=" + path("ys.npy"));
+    ASSERT_EQ(ended.exit_code, 0) << ended.text;
+    EXPECT_NE(ended.text.find("\"each\":{\"us\":["), std::string::npos) << ended.text;
+    const Result<HostTensor> y = read_npy(path("ys.npy"));
+    ASSERT_TRUE(y.ok());
+    ASSERT_EQ(y->shape, (std::vector<std::int64_t>{5, 4, 64}));
+    const auto row = [&](std::size_t i) { return std::vector<std::byte>(y->bytes.begin() + static_cast<std::ptrdiff_t>(i * 1024), y->bytes.begin() + static_cast<std::ptrdiff_t>(i * 1024 + 1024)); };
+    EXPECT_EQ(row(0), row(3));
+    EXPECT_NE(row(0), row(1));
+    EXPECT_NE(row(1), row(2));
+  }
+  EXPECT_EQ(ccks_run(mlp + "--input-each x=" + path("wrong.npy")).exit_code, 1);
+  EXPECT_EQ(ccks_run(mlp + each + " --input x=" + path("x.npy")).exit_code, 1) << "given twice";
+  EXPECT_EQ(ccks_run(mlp + each + " --keep-inputs").exit_code, 2);
+  EXPECT_EQ(ccks_run(example("mlp") + " --device sim --set d=64 --in-flight 2").exit_code, 2);
 }
 
 TEST_F(RunCli, VerifiesAndPrintsOneJsonObject) {
