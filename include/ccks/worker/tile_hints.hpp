@@ -194,9 +194,9 @@ CCKS_HD constexpr bool takes_groups(const TileQuestion& q) {
 CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
   if (takes_groups(q)) return staged_matmul(q);
   const bool host = q.device == DeviceClass::host;
-  // Up to twice as many rows of deep products of 16-bit floats, which are weights most likely, are two tiles that read the same columns at
-  // the same time: from memory once, from the L2 twice.
-  const bool twice = !host && q.extent[2] <= 2 * kCudaFewRows && q.extent[0] * q.extent[1] <= 1 && wire::dtype_bytes(q.dtype) == 2 && q.depth >= 512;
+  // Up to twice as many rows of deep products, whose columns are weights most likely, are two tiles that read the same columns at the same time: from memory
+  // once, from the L2 twice. Blocks would leave most workers without a tile.
+  const bool twice = !host && q.extent[2] <= 2 * kCudaFewRows && q.extent[0] * q.extent[1] <= 1 && q.depth >= (wire::dtype_bytes(q.dtype) == 2 ? 512 : 256);
   return q.extent[2] <= (host ? kHostFewRows : kCudaFewRows) || twice ? thin_matmul(q) : block_matmul(q, 128);
 }
 

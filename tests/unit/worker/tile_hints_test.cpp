@@ -77,7 +77,8 @@ TEST(TileHints, UpToSixteenRowsOfDeepProductsAreTwoTilesOfEight) {
   EXPECT_EQ(tile(16, 128256, 2048), std::pair(8, 128));
   EXPECT_GT(tile(17, 2048, 2048).first, 8);
   EXPECT_EQ(tile(16, 2048, 256).first, 16) << "too shallow to stream";
-  EXPECT_EQ(tile(16, 2048, 2048, wire::Dtype::f32).first, 16);
+  EXPECT_EQ(tile(16, 512, 512, wire::Dtype::f32), std::pair(8, 8)) << "blocks of 16 x 64 would be eight tiles";
+  EXPECT_EQ(tile(16, 512, 128, wire::Dtype::f32).first, 16);
 }
 
 }  // namespace
