@@ -188,6 +188,23 @@ TEST(ExpertTwins, WithoutAWalkOfBoth) {
   shifted.expect_right();
 }
 
+// The twin's product is 1 + 2^-8, of which bf16 has 1: as a tensor between the two would.
+TEST(ExpertTwins, WhatLiesBetweenIsRounded) {
+  TwinExperts e(965, Dtype::bf16, {{3, 0, 18}, 1, 72, 66, 32, 66, true});
+  e.b.fill(e.x, 1, 1);
+  e.b.fill(e.factor, 1, 1);
+  e.b.fill(e.added, -1, -1);
+  Bench::each(e.w.dim, [&](const Index& c) {
+    e.b.set(e.w, c, c[2] == 0 ? 1 : 0);
+    e.b.set(e.v, c, c[2] == 0 ? 1 : c[2] == 40 ? 0x1p-8 : 0);
+  });
+  const auto expect_nothing = [&] { Bench::each(e.out.dim, [&](const Index& c) { EXPECT_EQ(e.b.get(e.out, c), 0) << c[2] << " " << c[3]; }); };
+  (void)e.run_by<Op<Dtype::bf16>, RoomyWarps>();
+  expect_nothing();
+  (void)e.run_by<Op<Dtype::bf16>, EmulatedWarps>();
+  expect_nothing();
+}
+
 TEST(ExpertTwins, BadIndicesAreFaults) {
   TwinExperts e(970, Dtype::bf16, {{2, 3}, 1, 64, 16, 4, 16, true});
   e.b.set(e.source, {0, 0, 0, 4}, 5);
