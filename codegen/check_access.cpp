@@ -89,7 +89,7 @@ Window conv_window(const spec::Conv2dAttrs& attrs, std::span<const Operand> oper
   return w;
 }
 
-/// Where a routed row lies is known only at run time: any tile of a column may touch any row.
+/// Where a routed row lies is known only at run time: any tile of a column may touch any row. A twin's b, input 4, is as b: whole but for columns.
 Window expert_window(std::span<const Operand> operands, std::size_t k, std::size_t inputs, Window out) {
   const Operand& o = operands[k];
   Window w = whole(o);
@@ -299,7 +299,7 @@ bool same_row_tiles(const Model& m, std::size_t earlier, std::size_t later) {
 bool routed_alike(const Model& m, std::size_t later, std::uint32_t mine, std::size_t earlier, std::uint32_t theirs) {
   const auto routed = [&](std::size_t op, std::uint32_t k) {
     const auto* attrs = std::get_if<spec::ExpertMatmulAttrs>(&m.spec_op(op).attrs);
-    return attrs != nullptr && k < m.operands_of(op).size() && (k >= 4 || (k == 0 && !attrs->gather));
+    return attrs != nullptr && k < m.operands_of(op).size() && (k >= (attrs->twin ? 5u : 4u) || (k == 0 && !attrs->gather));
   };
   if (!routed(later, mine) || !routed(earlier, theirs) || !same_row_tiles(m, earlier, later)) return false;
   const Operand &x = m.operands_of(later)[mine], &y = m.operands_of(earlier)[theirs];

@@ -37,6 +37,12 @@ struct Expect {
     e.code = &code;
     if (!code.empty()) e.dims.push_back({wire::kEpilogueDim, first});
   }
+  void twin(const std::optional<spec::ElementExpr>& code) {
+    if (code)
+      e.twin = &*code;
+    else
+      e.dims.push_back({wire::kTwinDim, 0});
+  }
   void operator()(const spec::MapAttrs& a) { e.code = &a.expr; }
   void operator()(const spec::ReduceAttrs& a) {
     std::int64_t mask = 0;
@@ -49,8 +55,7 @@ struct Expect {
   void operator()(const spec::MatmulAttrs& a) {
     epilogue(a.epilogue, 2);
     e.dims.push_back({wire::kNormDim, a.norm ? static_cast<std::int64_t>(op.inputs.size() - 1) : 0});
-    e.twin = a.twin ? &*a.twin : nullptr;
-    if (!a.twin) e.dims.push_back({wire::kTwinDim, 0});
+    twin(a.twin);
     e.dims.push_back({wire::kRopeDim, a.rope ? static_cast<std::int64_t>(table_input(op)) : 0});
     if (a.norm) scalar(a.norm->eps);
   }
@@ -83,6 +88,7 @@ struct Expect {
   void operator()(const spec::RouteAttrs& a) { e.dims = {{0, a.k}, {1, a.softmax_over_all}, {2, a.renormalize}}; }
   void operator()(const spec::ExpertMatmulAttrs& a) {
     epilogue(a.epilogue, 4);
+    twin(a.twin);
     e.dims.insert(e.dims.end(),
                   {{0, a.top_k}, {1, a.gather}, {2, op.inputs[1].dims[0].extent.evaluate(m.symbols).value_or(-1)}});
   }
@@ -115,7 +121,7 @@ void check_flags(const Model& m, std::size_t op, Faults& faults) {
 std::span<const wire::ExprInstr> check_twin(const Model& m, std::size_t op, const spec::ElementExpr& expr, std::span<const wire::ExprInstr> code,
                                             Faults& faults) {
   const std::int64_t twins = m.ops[op].dims[wire::kTwinDim] - 1;
-  if (twins < 0 || twins > static_cast<std::int64_t>(code.size()) || m.ops[op].dims[wire::kEpilogueDim] != 2) {
+  if (twins < 0 || twins > static_cast<std::int64_t>(code.size()) || m.ops[op].dims[wire::kEpilogueDim] != (m.spec_op(op).kind() == spec::OpKind::expert_matmul ? 4 : 2)) {
     faults.add("op.dims", fmt::format("op '{}': {} instructions of a twin, of {}", m.name(op), twins, code.size()));
     return code;
   }

@@ -78,7 +78,7 @@ TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op);
 bool norms_rows(const PlanImage& image, const plan::OpDesc& op);
 /// Whether it is a matmul that turns heads.
 bool turns_heads(const PlanImage& image, const plan::OpDesc& op);
-/// Of a matmul wire::kTwinDim; else 0.
+/// Of a matmul or expert_matmul wire::kTwinDim; else 0.
 std::int64_t twin_dim(const PlanImage& image, const plan::OpDesc& op);
 /// The tables of scheduler.cpp by template hole.
 std::map<std::string, std::string> emit_tables(const PlanImage& image, const Bodies& bodies);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "codegen/check_events.hpp"
+#include "codegen/plan_twin.hpp"
 #include "codegen/predict_plan.hpp"
 
 namespace ccks::codegen {
@@ -40,6 +41,7 @@ ExplainedOp explain_op(const Model& m, std::size_t i, const GpuFigures& gpu) {
   out.kind = spec::op_kind_name(m.spec_op(i).kind());
   if (const auto* matmul = std::get_if<spec::MatmulAttrs>(&m.spec_op(i).attrs))
     out.kind = std::string(matmul->norm ? "rmsnorm+" : "") + "matmul" + (matmul->twin ? "+matmul" : "") + (matmul->rope ? "+rope" : "");
+  if (const auto* experts = std::get_if<spec::ExpertMatmulAttrs>(&m.spec_op(i).attrs); experts && experts->twin) out.kind += "+expert_matmul";
   out.guard = guard_text(m, d);
   out.grid = op.grid;
   out.tile = op.tile;
@@ -135,7 +137,7 @@ std::int64_t touched_bytes(const Model& m, std::size_t op, std::size_t k) {
     bytes = std::min(bytes, m.operands_of(op)[0].dim[2] * o.dim[3] * o.element_bytes());
   if (const auto* a = std::get_if<spec::AttentionAttrs>(&m.spec_op(op).attrs); a && a->page > 0 && (k == 1 || k == 2))
     bytes = std::min(bytes, m.operands_of(op)[4].dim[2] * m.operands_of(op)[4].dim[3] * a->page * o.dim[3] * o.element_bytes());
-  if (m.spec_op(op).kind() == spec::OpKind::expert_matmul && k == 1)  // no more experts than routed rows
+  if (m.spec_op(op).kind() == spec::OpKind::expert_matmul && (k == 1 || is_twin_operand(m.spec_op(op), k)))  // no more experts than routed rows
     bytes = o.dim[1] == 0 ? 0 : bytes / o.dim[1] * std::min(o.dim[1], m.operands_of(op)[2].dim[3]);
   return bytes;
 }

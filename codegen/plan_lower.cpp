@@ -65,12 +65,14 @@ worker::TileHint pairs_hint(worker::TileQuestion q) {
   return hint;
 }
 
-/// Tiles of two products: as many columns of both as a product of twice the columns would have.
+/// Tiles of two products: as many columns of both as a product of twice the columns would have. Of experts on a GPU no fewer than half a block of matrix units,
+/// which takes both (worker/expert_warps.hpp).
 worker::TileHint twins_hint(worker::TileQuestion q) {
   const std::int64_t columns = q.extent[3];
   q.extent[3] *= 2;
   worker::TileHint hint = worker::tile_hint(q);
-  hint.tile[3] = static_cast<std::int32_t>(std::min(columns, std::int64_t{worker::hints::ceil_pow2(std::max(1, hint.tile[3] / 2))}));
+  const int least = q.kind == wire::OpCode::expert_matmul && q.device == worker::DeviceClass::cuda ? 64 : 1;
+  hint.tile[3] = static_cast<std::int32_t>(std::min(columns, std::int64_t{worker::hints::ceil_pow2(std::max(least, hint.tile[3] / 2))}));
   return hint;
 }
 
@@ -319,7 +321,7 @@ Expr operand_bytes(const OpLowering& l, std::size_t index) {
   if ((l.op.kind() == spec::OpKind::gather || l.op.kind() == spec::OpKind::scatter) && index == rows_of) return l.out.extent[2] * l.out.extent[3] * size;
   if (const auto* a = std::get_if<spec::AttentionAttrs>(&l.op.attrs); a && a->page > 0 && (index == 1 || index == 2))
     return min(l.dim(index, 0), l.out.extent[2] * l.dim(4, 1) * Expr(std::int64_t{a->page})) * l.dim(index, 1) * size;
-  if (l.op.kind() == spec::OpKind::expert_matmul && index == 1)
+  if (l.op.kind() == spec::OpKind::expert_matmul && (index == 1 || is_twin_operand(l.op, index)))
     return min(l.dim(1, 0), l.out.extent[2]) * l.dim(1, 1) * l.dim(1, 2) * size;
   return element_count(l.view(index)) * size;
 }

@@ -36,6 +36,20 @@ Status compile_code(OpLowering& l, const spec::ElementExpr& expr, std::size_t fi
   return {};
 }
 
+/// Of an op that may have a twin, whose code stands in front.
+Status compile_epilogue(OpLowering& l, const spec::ElementExpr& epilogue) {
+  const std::size_t first = epilogue_first(l.op), beyond = l.op.inputs.size() - epilogue_end(l.op);
+  std::vector<wire::ExprInstr> code;
+  if (const spec::ElementExpr* twin = twin_of(l.op)) {
+    CCKS_RETURN_IF_ERROR(compile_code(l, *twin, first, beyond));
+    code = std::move(l.out.code);
+    l.out.dims[wire::kTwinDim] = Expr(static_cast<std::int64_t>(1 + code.size()));
+  }
+  CCKS_RETURN_IF_ERROR(compile_code(l, epilogue, first, beyond));
+  l.out.code.insert(l.out.code.begin(), code.begin(), code.end());
+  return {};
+}
+
 Status describe_reduce(OpLowering& l, const spec::ReduceAttrs& a) {
   space_of(l, l.op.inputs[0]);
   const std::size_t rank = l.rank(0), lead = 4 - rank;
@@ -86,16 +100,7 @@ Status describe_matmul(OpLowering& l, const spec::MatmulAttrs& a) {
     l.out.dims[wire::kNormDim] = Expr(static_cast<std::int64_t>(l.op.inputs.size() - 1));
     l.out.scalars[0] = static_cast<float>(a.norm->eps);
   }
-  const std::size_t beyond = l.op.inputs.size() - epilogue_end(l.op);
-  std::vector<wire::ExprInstr> code;
-  if (a.twin) {
-    CCKS_RETURN_IF_ERROR(compile_code(l, *a.twin, 2, beyond));
-    code = std::move(l.out.code);
-    l.out.dims[wire::kTwinDim] = Expr(static_cast<std::int64_t>(1 + code.size()));
-  }
-  CCKS_RETURN_IF_ERROR(compile_code(l, a.epilogue, 2, beyond));
-  l.out.code.insert(l.out.code.begin(), code.begin(), code.end());
-  return {};
+  return compile_epilogue(l, a.epilogue);
 }
 
 Status set_heads(OpLowering& l, std::int64_t heads) {
@@ -203,7 +208,7 @@ Status describe_expert_matmul(OpLowering& l, const spec::ExpertMatmulAttrs& a) {
   l.out.dims[2] = l.dim(1, 0);
   l.question.depth = l.planner.typical_value(l.dim(1, 1));
   l.question.experts = l.planner.typical_value(l.dim(1, 0));
-  return compile_code(l, a.epilogue, 4);
+  return compile_epilogue(l, a.epilogue);
 }
 
 Status describe_norm(OpLowering& l, double eps, bool layer, bool has_bias) {
@@ -319,12 +324,15 @@ void expert_matmul_windows(OpLowering& l, const spec::ExpertMatmulAttrs& a) {
   // Which rows a row tile holds depends on values: rows are whole everywhere, to all but products of the same route.
   l.make_all_whole(0);
   if (!a.gather) l.make_routed(0, l.rank(0) - 2);
-  l.make_whole(1, 0);
-  l.make_whole(1, 1);
   l.make_all_whole(2);
   l.make_all_whole(3);
   for (std::size_t i = 4; i < l.operand_count(); ++i)
     if (l.rank(i) >= 2) l.make_routed(i, l.rank(i) - 2);
+  for (const std::size_t b : {1, 4}) {
+    if (b == 4 && !has_twin(l.op)) break;
+    l.make_whole(b, 0);
+    l.make_whole(b, 1);
+  }
 }
 
 struct DescribeWindows {
@@ -408,7 +416,7 @@ struct Operations {
   Expr operator()(const spec::AttentionAttrs& a) const { return l.out.extent[1] * l.out.extent[2] * l.out.extent[3] * positions(a) * 4; }
   Expr operator()(const spec::RopeAttrs&) const { return outputs() * 3; }
   Expr operator()(const spec::Conv2dAttrs&) const { return code(l.dim(1, 1) * l.dim(1, 2) * l.dim(1, 3) * 2); }
-  Expr operator()(const spec::ExpertMatmulAttrs&) const { return code(l.dim(1, 1) * 2); }
+  Expr operator()(const spec::ExpertMatmulAttrs& a) const { return code(l.dim(1, 1) * (a.twin ? 4 : 2)); }
   Expr operator()(const spec::CombineAttrs& a) const {
     return outputs() * Expr(static_cast<std::int64_t>(a.top_k) * 2);
   }

@@ -164,7 +164,7 @@ std::uint16_t TableWriter::body_of(const LoweredOp& op) {
   key += static_cast<char>(op.kind);
   key += static_cast<char>(op.inputs);
   for (const LoweredOperand& o : op.operands) key += static_cast<char>(o.dtype);
-  if (op.kind == wire::OpCode::matmul) key += std::to_string(op.dims[wire::kTwinDim].as_constant().value_or(0));
+  if (op.kind == wire::OpCode::matmul || op.kind == wire::OpCode::expert_matmul) key += std::to_string(op.dims[wire::kTwinDim].as_constant().value_or(0));
   key.append(reinterpret_cast<const char*>(op.code.data()), op.code.size() * sizeof(wire::ExprInstr));
   if (op.kind == wire::OpCode::custom) key += std::get<spec::CustomAttrs>(program_.ops[op.spec_op].attrs).code;
   return bodies_.try_emplace(key, static_cast<std::uint16_t>(bodies_.size())).first->second;

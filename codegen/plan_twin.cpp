@@ -16,6 +16,7 @@ using spec::Expr;
 
 // What bodies for few rows take (worker/tile_hints.hpp). With more, a tile is long beside what lies between two.
 constexpr std::int64_t kHostRows = 4, kCudaRows = 8;
+constexpr std::int64_t kPacket = 8;  // 16-bit floats of 16 bytes
 
 class TwinFolder {
  public:
@@ -48,11 +49,24 @@ class TwinFolder {
 
   static bool is_plain(const spec::Op& op) {
     const auto* matmul = std::get_if<spec::MatmulAttrs>(&op.attrs);
-    return matmul != nullptr && !matmul->rope && !matmul->twin && op.condition == spec::kNone && op.inputs[0].dims.size() == 2;
+    if (matmul == nullptr && op.kind() != spec::OpKind::expert_matmul) return false;
+    return !(matmul != nullptr && matmul->rope) && !has_twin(op) && op.condition == spec::kNone && op.inputs[0].dims.size() == 2;
   }
-  static const spec::MatmulAttrs& attrs(const spec::Op& op) { return std::get<spec::MatmulAttrs>(op.attrs); }
+  static const std::optional<spec::RmsnormAttrs>& norm(const spec::Op& op) {
+    static const std::optional<spec::RmsnormAttrs> kNoNorm;
+    const auto* matmul = std::get_if<spec::MatmulAttrs>(&op.attrs);
+    return matmul != nullptr ? matmul->norm : kNoNorm;
+  }
+  static spec::ElementExpr& epilogue(spec::Op& op) {
+    auto* matmul = std::get_if<spec::MatmulAttrs>(&op.attrs);
+    return matmul != nullptr ? matmul->epilogue : std::get<spec::ExpertMatmulAttrs>(op.attrs).epilogue;
+  }
+  static std::optional<spec::ElementExpr>& twin_in(spec::Op& op) {
+    auto* matmul = std::get_if<spec::MatmulAttrs>(&op.attrs);
+    return matmul != nullptr ? matmul->twin : std::get<spec::ExpertMatmulAttrs>(op.attrs).twin;
+  }
   /// Behind the operands of the epilogue.
-  static std::size_t end_of(const spec::Op& op) { return op.inputs.size() - (attrs(op).norm ? 1 : 0); }
+  static std::size_t end_of(const spec::Op& op) { return op.inputs.size() - (norm(op) ? 1 : 0); }
 
   /// The only op that touches the result of op `i`, later; i itself: there is none.
   std::size_t reader_of(std::size_t i) const {
@@ -73,8 +87,13 @@ class TwinFolder {
   }
 
   bool same_rows(const spec::Op& a, const spec::Op& b) const {
-    if (!spec::views_equal(a.inputs[0], b.inputs[0]) || attrs(a).norm.has_value() != attrs(b).norm.has_value()) return false;
-    return !attrs(a).norm || (attrs(a).norm->eps == attrs(b).norm->eps && spec::views_equal(a.inputs.back(), b.inputs.back()));
+    if (a.kind() != b.kind() || !spec::views_equal(a.inputs[0], b.inputs[0]) || norm(a).has_value() != norm(b).has_value()) return false;
+    if (const auto* experts = std::get_if<spec::ExpertMatmulAttrs>(&a.attrs)) {
+      const auto& others = std::get<spec::ExpertMatmulAttrs>(b.attrs);
+      return experts->gather == others.gather && experts->top_k == others.top_k && spec::views_equal(a.inputs[2], b.inputs[2]) &&
+             spec::views_equal(a.inputs[3], b.inputs[3]);
+    }
+    return !norm(a) || (norm(a)->eps == norm(b)->eps && spec::views_equal(a.inputs.back(), b.inputs.back()));
   }
   bool same_form(const spec::View& a, const spec::View& b) const {
     if (dtype(a) != dtype(b) || a.dims.size() != b.dims.size()) return false;
@@ -82,13 +101,17 @@ class TwinFolder {
       if (!(a.dims[d].extent == b.dims[d].extent) || a.dims[d].base_dim != b.dims[d].base_dim || a.dims[d].step != b.dims[d].step) return false;
     return true;
   }
-  /// On a GPU only where both stream: else they are two products in one tile, one after the other, and nothing is gained.
+  /// On a GPU only where both stream, or weights of experts go through matrix units in one walk, of any number of rows: else they are two products in one
+  /// tile, one after the other, and nothing is gained.
   bool pays(const spec::Op& op) const {
     const spec::View &a = op.inputs[0], &b = op.inputs[1];
     if (options_.device != "cuda") return typical(a.dims[0].extent) <= kHostRows;
-    const bool halves = dtype(b) == wire::Dtype::bf16 || dtype(b) == wire::Dtype::f16;
-    const bool columns = b.dims[0].step == 1 && b.dims[0].base_dim + 1 == out_.tensors[b.tensor].shape.size();
-    return typical(a.dims[0].extent) <= kCudaRows && halves && dtype(a) == dtype(b) && columns && typical(a.dims[1].extent) >= wire::kStreamedDepth;
+    const spec::ViewDim& along = b.dims[b.dims.size() - 2];
+    const std::int64_t depth = typical(a.dims[1].extent);
+    const bool columns = along.step == 1 && along.base_dim + 1 == out_.tensors[b.tensor].shape.size();
+    if (!wire::dtype_is_half(dtype(b)) || dtype(a) != dtype(b) || !columns) return false;
+    if (op.kind() == spec::OpKind::expert_matmul) return depth % kPacket == 0;
+    return typical(a.dims[0].extent) <= kCudaRows && depth >= wire::kStreamedDepth;
   }
 
   bool foldable(std::size_t i, std::size_t r) const {
@@ -99,10 +122,10 @@ class TwinFolder {
     const spec::View &made = twin.outputs[0], &out = op.outputs[0];
     if (!wire::dtype_is_float(dtype(out)) || dtype(made) != dtype(out) || dtype(out) != dtype(op.inputs[1])) return false;
     const auto reads = [&](const spec::View& v) { return v.tensor == made.tensor; };
-    const auto first = op.inputs.begin() + 2, end = op.inputs.begin() + static_cast<std::ptrdiff_t>(end_of(op));
+    const auto first = op.inputs.begin() + static_cast<std::ptrdiff_t>(epilogue_first(op)), end = op.inputs.begin() + static_cast<std::ptrdiff_t>(end_of(op));
     if (std::count_if(op.inputs.begin(), op.inputs.end(), reads) != 1) return false;
     const auto at = std::find_if(first, end, reads);
-    if (at == end || !spec::views_equal(*at, made) || op.inputs.size() + end_of(twin) > wire::kMostTwinOperands) return false;
+    if (at == end || !spec::views_equal(*at, made) || op.inputs.size() + end_of(twin) + 2 - epilogue_first(op) > wire::kMostTwinOperands) return false;
     if (touches(op.inputs, root(out.tensor)) || touches(twin.inputs, root(out.tensor))) return false;
     for (std::size_t k = i + 1; k < r; ++k)
       for (const spec::View& in : twin.inputs)
@@ -115,22 +138,23 @@ class TwinFolder {
     for (spec::ExprNode& n : expr.nodes)
       if (n.fn == spec::ExprFn::argument) n.index = now[n.index];
   }
-  /// Inputs of the product that is left: a, its b, the twin's, the other operands of its epilogue, those of the twin's, the norm's weight.
-  static void fold(const spec::Op& twin, spec::Op& op) {
-    auto& left = std::get<spec::MatmulAttrs>(op.attrs);
+  /// Inputs of the product that is left: a, its b, what routes rows, the twin's b, the other operands of its epilogue, those of the twin's, the norm's weight.
+  static void fold(spec::Op& twin, spec::Op& op) {
+    const std::size_t first = epilogue_first(op);
     const spec::TensorId made = twin.outputs[0].tensor;
-    std::vector<spec::View> inputs{op.inputs[0], op.inputs[1], twin.inputs[1]};
+    std::vector<spec::View> inputs(op.inputs.begin(), op.inputs.begin() + static_cast<std::ptrdiff_t>(first));
+    inputs.push_back(twin.inputs[1]);
     std::vector<std::uint32_t> own{0}, others{0};
     const auto take = [&](const spec::View& v) {
       inputs.push_back(v);
-      return static_cast<std::uint32_t>(inputs.size() - 2);
+      return static_cast<std::uint32_t>(inputs.size() - first);
     };
-    for (std::size_t k = 2; k < end_of(op); ++k) own.push_back(op.inputs[k].tensor == made ? 1 : take(op.inputs[k]));
-    for (std::size_t k = 2; k < end_of(twin); ++k) others.push_back(take(twin.inputs[k]));
-    if (left.norm) inputs.push_back(op.inputs.back());
-    left.twin = attrs(twin).epilogue;
-    rename(left.epilogue, own);
-    rename(*left.twin, others);
+    for (std::size_t k = first; k < end_of(op); ++k) own.push_back(op.inputs[k].tensor == made ? 1 : take(op.inputs[k]));
+    for (std::size_t k = first; k < end_of(twin); ++k) others.push_back(take(twin.inputs[k]));
+    if (norm(op)) inputs.push_back(op.inputs.back());
+    twin_in(op) = epilogue(twin);
+    rename(epilogue(op), own);
+    rename(*twin_in(op), others);
     op.inputs = std::move(inputs);
   }
 

@@ -50,7 +50,7 @@ std::size_t bytes_of(const Op& op) {
   if (const auto* matmul = std::get_if<MatmulAttrs>(&op.attrs)) n += (matmul->epilogue.nodes.size() + (matmul->twin ? matmul->twin->nodes.size() : 0)) * sizeof(ExprNode);
   if (const auto* conv = std::get_if<Conv2dAttrs>(&op.attrs)) n += conv->epilogue.nodes.size() * sizeof(ExprNode);
   if (const auto* experts = std::get_if<ExpertMatmulAttrs>(&op.attrs))
-    n += experts->epilogue.nodes.size() * sizeof(ExprNode);
+    n += (experts->epilogue.nodes.size() + (experts->twin ? experts->twin->nodes.size() : 0)) * sizeof(ExprNode);
   if (const auto* custom = std::get_if<CustomAttrs>(&op.attrs)) n += custom->code.size();
   return n;
 }

@@ -156,7 +156,13 @@ struct Conv2dAttrs { std::array<std::uint32_t, 2> stride, padding, dilation; Ele
 struct RouteAttrs { std::uint32_t k; bool softmax_over_all; bool renormalize; };
 /// inputs: x, b[e, k, n] (transposes folded), source i32[t*k], count i32[e], epilogue operands over out.
 /// x has t rows (rows are gathered by token: source / top_k) if `gather`, else t*k routed rows. out[t*k, n].
-struct ExpertMatmulAttrs { std::uint32_t top_k; bool gather; ElementExpr epilogue; };
+/// With `twin`, as a matmul's: inputs[4] is the second b, operands of both expressions come behind it.
+struct ExpertMatmulAttrs {
+  std::uint32_t top_k;
+  bool gather;
+  ElementExpr epilogue;
+  std::optional<ElementExpr> twin{};
+};
 /// inputs: x[t*k, d] routed rows, weight f32[t, k], row i32[t, k]; out[t, d] = sum_j weight[t, j] * x[row[t, j]].
 struct CombineAttrs { std::uint32_t top_k; };
 /// inputs: x (1 to 1024 elements, dtype i32, i64, bool or f32); output: a copy, 'report.<name>', of dtype i32 or f32, which

@@ -312,7 +312,7 @@ Arity arity(const Op& op) {
     case OpKind::combine:
       return {3, 1};
     case OpKind::expert_matmul:
-      return {4, 1};
+      return {4u + (std::get<ExpertMatmulAttrs>(op.attrs).twin ? 1u : 0u), 1};
     case OpKind::topk:
       return {1, 2};
     case OpKind::route:

@@ -86,6 +86,11 @@ Status run_route(const Call& call, const RouteAttrs& attrs) {
 }
 
 Status run_expert_matmul(const Call& call, const ExpertMatmulAttrs& attrs) {
+  if (attrs.twin) {
+    TwinCalls twins(call, 4);
+    CCKS_RETURN_IF_ERROR(run_expert_matmul(twins.twin, {attrs.top_k, attrs.gather, *attrs.twin}));
+    return run_expert_matmul(twins.product, {attrs.top_k, attrs.gather, attrs.epilogue});
+  }
   const Window &x = call.in[0], &b = call.in[1], &out = call.out[0];
   if (x.rank() != 2 || b.rank() != 3 || out.rank() != 2 || attrs.top_k == 0)
     return call.misshapen("x, b and out need 2, 3 and 2 dims");

@@ -61,6 +61,15 @@ struct Strided {
 void multiply_add(std::span<const double> a, Strided b, std::span<double> out, std::int64_t m, std::int64_t k,
                   std::int64_t n);
 
+/// The two products of an op with a twin, its second b being input `second`: the twin's result, rounded as a tensor between them would be, is an operand of the
+/// other's epilogue.
+struct TwinCalls {
+  TwinCalls(const Call& call, std::size_t second);
+  TwinCalls(const TwinCalls&) = delete;
+  Call twin, product;
+  std::vector<double> values;
+};
+
 /// Indices of the k largest of `row`, largest first, the first of equals first.
 std::vector<std::int64_t> largest(std::span<const double> row, std::int64_t k);
 /// softmax_in_place replaces `row` by softmax(row * scale).

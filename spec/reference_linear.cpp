@@ -100,6 +100,19 @@ std::vector<double> unfold(std::span<const double> image, const Window& x, const
 
 }  // namespace
 
+TwinCalls::TwinCalls(const Call& call, std::size_t second) : twin(call), product(call) {
+  Window between = call.out[0];
+  values.assign(static_cast<std::size_t>(between.count()), 0);
+  std::int64_t next = 1;
+  for (std::size_t d = between.rank(); d-- > 0;) {
+    between.strides[d] = next;
+    next *= between.extents[d];
+  }
+  between.data = values.data();
+  twin.in[1] = call.in[second];
+  twin.in[second] = product.in[second] = twin.out[0] = between;
+}
+
 void multiply_add(std::span<const double> a, Strided b, std::span<double> out, std::int64_t m, std::int64_t k,
                   std::int64_t n) {
   std::vector<double> panel(static_cast<std::size_t>(std::min(k, kPanelRows) * std::min(n, kPanelColumns)));
@@ -159,21 +172,11 @@ Status run_roped_matmul(const Call& call, const MatmulAttrs& attrs) {
   return {};
 }
 
-/// Two products, likewise: the twin's, rounded as a tensor between them would be, is an operand of the other's epilogue.
+/// Two products, likewise.
 Status run_twin_matmul(const Call& call, const MatmulAttrs& attrs) {
-  Window between = call.out[0];
-  std::vector<double> values(static_cast<std::size_t>(between.count()), 0);
-  std::int64_t next = 1;
-  for (std::size_t d = between.rank(); d-- > 0;) {
-    between.strides[d] = next;
-    next *= between.extents[d];
-  }
-  between.data = values.data();
-  Call twin = call, product = call;
-  twin.in[1] = call.in[2];
-  twin.in[2] = product.in[2] = twin.out[0] = between;
-  CCKS_RETURN_IF_ERROR(run_matmul(twin, MatmulAttrs{*attrs.twin}));
-  return run_matmul(product, MatmulAttrs{attrs.epilogue});
+  TwinCalls twins(call, 2);
+  CCKS_RETURN_IF_ERROR(run_matmul(twins.twin, MatmulAttrs{*attrs.twin}));
+  return run_matmul(twins.product, MatmulAttrs{attrs.epilogue});
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ enum class OpCode : u8 {
   conv2d = 11,        // dims: [0, 1] stride, [2, 3] padding, [4, 5] dilation (h, w). tile space [n, oc, oh, ow]
   route = 12,         // dims: [0] k, [1] softmax over all, [2] renormalize. One tile. Input logits, or values and indices of a topk [t, k]. Outputs: weight [t, k], expert [t, k],
                       // count [1, 1, 1, e], row [t, k], source [1, 1, 1, t * k]
-  expert_matmul = 13, // dims: [0] top_k, [1] gather, [2] experts. Inputs x, b[1, e, k, n], source, count. Dynamic: tile coordinate 2 counts the
+  expert_matmul = 13, // dims: [0] top_k, [1] gather, [2] experts, [kTwinDim]. Inputs x, b[1, e, k, n], source, count. Dynamic: tile coordinate 2 counts the
                       // row tiles of all experts, expert by expert, ceil(count[e] / tile[2]) each; tiles beyond do not exist
   combine = 14,       // dims: [0] top_k. Inputs x [t * k, d], weight [t, k], row [t, k]
   report = 15,        // one tile; output i32 or f32 contiguous; published (OpParams::report)
@@ -61,9 +61,9 @@ inline constexpr u32 kNormDim = 5;
 /// rounded to the output's dtype and then turned, as a rope op that reads them would.
 inline constexpr u32 kRopeDim = 4;
 
-/// dims[3]: for matmul, 0, or 1 + how many instructions at the front of its code are those of a twin: a second b, input 2, of the same shape and
-/// dtype, whose product they finish, rounded to the output's dtype, which is b's. That is argument 1 of the rest of the code, and nobody else
-/// sees it. Argument 1 + i of both is input 2 + i, from i = 1 on; the output overlaps no input. Never with kRopeDim.
+/// dims[3]: for matmul and expert_matmul, 0, or 1 + how many instructions at the front of its code are those of a twin: a second b, input dims[kEpilogueDim],
+/// of the same shape and dtype, whose product they finish, rounded to the output's dtype, which is b's. That is argument 1 of the rest of the code, and
+/// nobody else sees it. Argument 1 + i of both is input dims[kEpilogueDim] + i, from i = 1 on; the output overlaps no input. Never with kRopeDim.
 inline constexpr u32 kTwinDim = 3;
 inline constexpr u32 kMostTwinOperands = 12;  // bodies that know neither types nor shape copy them
 

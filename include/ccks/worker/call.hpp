@@ -115,7 +115,7 @@ struct RopedTypes : Types {
 template <class Types>
 inline constexpr bool kRoped = requires { Types::kRoped; };
 
-/// The same of a matmul with a second b, its input 2 (wire::kTwinDim).
+/// The same of a matmul or expert_matmul with a second b (wire::kTwinDim).
 template <class Types>
 struct TwinTypes : Types {
   static constexpr bool kTwins = true;

@@ -101,17 +101,19 @@ static_assert(kExpertRows * sizeof(u32) <= kExpertTableBytes);
 
 /// Columns of a block of a tile of n columns.
 CCKS_INLINE constexpr u32 expert_columns(u32 n) { return n <= 64 ? 64 : 128; }
+inline constexpr u32 kTwinColumns = 64;  // of both, of a block with a twin's
 /// From one row of sums to the next, in floats: lanes of a warp store to different banks.
 CCKS_INLINE constexpr u32 expert_pitch(u32 columns) { return columns + 4; }
 
 /// What the walk over k goes by: `m` rows of x, `n` columns of b. Row i of a gathered tile is what `source` says of i, over `divisor`; where that is null
-/// it is row first + i.
+/// it is row first + i. With a twin (wire::kTwinDim) the first half of a block's columns are b's, the second those of the twin's, `n` of each at most.
 struct ExpertWindow {
   const u8 *rows, *columns, *source;
   u32 row_bytes, column_bytes, m, n, k;
   u32 first, source_bytes, divisor;  // bytes from one to the next
   i64 limit;                         // of what `source` says
   bool wide;                         // of eight bytes, not four
+  const u8* twin_columns = nullptr;
 };
 
 /// Blocks of kColumns. kM groups of sixteen columns and kN groups of eight rows a warp; warps share out columns, then rows (kWarpsN), then what is
@@ -126,6 +128,7 @@ class ExpertWalk {
   static constexpr u32 kStages = least((kExpertStagesBytes - (kAlign - 128)) / kStageBytes, 10u);
   static constexpr u32 kDepth = kExpertRowBytes / 2, kRowsAtOnce = Lanes::kLanes / 8;
   static constexpr u32 kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce, kColumnCopies = kColumns / kRowsAtOnce;
+  static_assert(kTwinColumns % kRowsAtOnce == 0);
   static_assert(kSplit * kWarpsM * kWarpsN == kWarps && (kSplit == 1 || kSplit == 2) && kStages >= 3);
   static_assert(kSplit * kRows * kPitch * sizeof(float) <= kExpertStagesBytes);
 
@@ -136,7 +139,11 @@ class ExpertWalk {
     const u32 over = static_cast<u32>(reinterpret_cast<u64>(lanes.scratch() + kExpertTableBytes)) % kAlign;
     first_stage_ = kExpertTableBytes + (over == 0 ? 0 : kAlign - over);
     CCKS_UNROLL
-    for (u32 i = 0; i < kColumnCopies; ++i) column_[i] = w.columns + u64{least(line + i * kRowsAtOnce, w.n - 1)} * w.column_bytes + part * 16;
+    for (u32 i = 0; i < kColumnCopies; ++i) {
+      const bool twin = kColumns == 2 * kTwinColumns && i * kRowsAtOnce >= kTwinColumns && w.twin_columns != nullptr;
+      const u32 j = line + i * kRowsAtOnce - (twin ? kTwinColumns : 0);
+      column_[i] = (twin ? w.twin_columns : w.columns) + u64{least(j, w.n - 1)} * w.column_bytes + part * 16;
+    }
   }
 
   /// Sums [slice of k][row][kPitch] behind the table, there for all lanes. False: a row is named that there is not. Which rows they are comes from
@@ -308,8 +315,8 @@ class ExpertWalk {
 inline constexpr u32 kUnsound = 0xffffffffu;
 template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
 CCKS_OUTLINE u32 walk_expert(Lanes& lanes, const u8* rows, const u8* columns, const u8* source, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k,
-                             u32 first, u32 source_bytes, u32 divisor, i64 limit, bool wide) {
-  const ExpertWindow window{rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide};
+                             u32 first, u32 source_bytes, u32 divisor, i64 limit, bool wide, const u8* twin_columns) {
+  const ExpertWindow window{rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide, twin_columns};
   using Walk = ExpertWalk<kType, kColumns, kM, kN, kWarpsN, Lanes>;
   if (!Walk(lanes, window).run()) return kUnsound;
   return Walk::kSplit == 2 ? Walk::kRows : 0;
@@ -319,7 +326,7 @@ template <Dtype kType, class Lanes>
 CCKS_INLINE u32 walk_expert_rows(Lanes& lanes, const ExpertWindow& w, u32 columns) {
   const auto walk = [&]<u32 kColumns, u32 kM, u32 kN, u32 kWarpsN>() {
     return walk_expert<kType, kColumns, kM, kN, kWarpsN>(lanes, w.rows, w.columns, w.source, w.row_bytes, w.column_bytes, w.m, w.n, w.k, w.first, w.source_bytes,
-                                                           w.divisor, w.limit, w.wide);
+                                                           w.divisor, w.limit, w.wide, w.twin_columns);
   };
   if (columns == 64) {
     if (w.m <= 8) return walk.template operator()<64, 1, 1, 1>();
@@ -370,43 +377,62 @@ struct SlicedSums {
   }
 };
 
+/// The same by rows of the problem, which count from the tile's first; sums count from the block's, `i0`.
+struct BlockSums {
+  SlicedSums sums;
+  u32 i0;
+
+  CCKS_INLINE void operator()(u32 i, float* to) const { sums(i - i0, to); }
+  CCKS_INLINE void twin(u32 i, float* to) const { SlicedSums{sums.at + kTwinColumns, sums.pitch, sums.slice_rows}(i - i0, to); }
+};
+
 /// What a walk over a block left in scratch, brought together and finished.
 template <class Lanes, class Problem>
 CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 columns, u32 slice_rows) {
-  const u32 wide = columns / kVector, pitch = expert_pitch(columns);
+  constexpr bool kTwin = TwinnedCode<typename Problem::Epilogue>;
+  const u32 wide = (kTwin ? kTwinColumns : columns) / kVector, pitch = expert_pitch(columns);
   const u32 first = lanes.lane() / wide, step = Lanes::kLanes / wide, j = lanes.lane() % wide * kVector;
   if (j >= n) return;
-  const SlicedSums sums{reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes) + j, pitch, slice_rows};
-  // Rows of the problem count from the tile's first, sums from the block's.
-  const auto from_block = [&](u32 i, float* to) { sums(i - i0, to); };
-  if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, from_block)) return;
+  const BlockSums sums{{reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes) + j, pitch, slice_rows}, i0};
+  if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, sums)) return;
   CCKS_NO_UNROLL
-  for (u32 i = first; i < m; i += step) {
+  for (u32 i = i0 + first; i < i0 + m; i += step) {
     float all[kVector];
     sums(i, all);
-    problem.finish_four(i0 + i, j0 + j, least(kVector, n - j), all);
+    if constexpr (kTwin) {
+      float twin[kVector];
+      sums.twin(i, twin);
+      problem.finish_four_twins(i, j0 + j, least(kVector, n - j), all, twin);
+    } else {
+      problem.finish_four(i, j0 + j, least(kVector, n - j), all);
+    }
   }
 }
 
-/// The product of a tile of m rows and n columns; rows of x are those that tile.problem().row names. Only where expert_in_packets. What the walk and what
+template <class Tile>
+concept TwinTile = requires(const Tile& tile) { tile.twin_columns(); };
+
+/// The product of a tile of m rows and n columns, or of a TwinTile both; rows of x are those that tile.problem().row names. Only where expert_in_packets. What the walk and what
 /// the end want of the op is found out apart: kept over the walk it would lie in memory, from which weights drive it. limit: of what names rows; false:
 /// one is named that there is not.
 template <class Lanes, class Tile>
 CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u32 k, i64 limit) {
   CCKS_NO_UNROLL
   for (u32 i0 = 0; i0 < m; i0 += kExpertRows) {
-    const u32 here = least(kExpertRows, m - i0), block = expert_columns(n);
+    const u32 here = least(kExpertRows, m - i0), block = TwinTile<Tile> ? 2 * kTwinColumns : expert_columns(n), at_once = TwinTile<Tile> ? kTwinColumns : block;
     CCKS_NO_UNROLL
-    for (u32 j0 = 0; j0 < n; j0 += block) {
-      const u32 columns = least(block, n - j0);
+    for (u32 j0 = 0; j0 < n; j0 += at_once) {
+      const u32 columns = least(at_once, n - j0);
       u32 slice_rows = 0;
       {
         const auto p = tile.problem();
         const bool gathers = p.table.source != nullptr, wide = wire::dtype_bytes(p.source_type.get()) == 8;
         const u32 column_bytes = static_cast<u32>(p.right.column_stride) * 2, source_bytes = gathers ? static_cast<u32>(p.table.stride) * (wide ? 8 : 4) : 0;
+        const u8* twin_columns = nullptr;
+        if constexpr (TwinTile<Tile>) twin_columns = tile.twin_columns() + u64{j0} * column_bytes;
         const ExpertWindow window{p.left.data, p.right.data + u64{j0} * column_bytes, gathers ? p.table.source + u64{i0} * source_bytes : nullptr,
                                   static_cast<u32>(p.left.row_stride) * 2, column_bytes, here, columns, k,
-                                  i0, source_bytes, p.table.divisor, limit, wide};
+                                  i0, source_bytes, p.table.divisor, limit, wide, twin_columns};
         lanes.sync();  // what lies in scratch is read to the end
         slice_rows = walk_expert_rows<decltype(p.left.type)::kDtype>(lanes, window, block);
       }

@@ -363,12 +363,14 @@ struct FrameCode {
 template <class Types>
 struct FourArguments {
   Arguments<Types> all;
+  const float* twin = nullptr;  // argument 1, where it is no operand
 
   template <u32 W, class I, class Value>
   CCKS_INLINE void load(const I& in, const Place& p, Value* to) const {
-    if (in.c == 0) {
+    if (in.c == 0 || (in.c == 1 && twin != nullptr)) {
+      const float* from = in.c == 0 ? all.acc : twin;
       CCKS_UNROLL
-      for (u32 i = 0; i < kVector; ++i) to[i] = Arguments<Types>::template from_acc<Value>(all.acc[i]);
+      for (u32 i = 0; i < kVector; ++i) to[i] = Arguments<Types>::template from_acc<Value>(from[i]);
       return;
     }
     const u32 index = all.first + in.c - 1;
@@ -397,16 +399,40 @@ CCKS_INLINE void store_up_to_four(const View<Out>& out, const Place& p, const Va
     if (i < p.n) store_value(out.type, to + i * out.stride[3] * bytes_of(out.type), values[i]);
 }
 
-/// Writes expr(accumulators, arguments) for the n <= 4 elements at `p`; `args.acc` has four values.
+/// Writes expr(accumulators, arguments) for the n <= 4 elements at `p`; `args.acc` has four values, as has `twin` (FourArguments).
 template <class Types, class Expr, class Out>
-CCKS_INLINE void evaluate_four(const Arguments<Types>& args, const Expr& expr, const Place& p, const View<Out>& out) {
+CCKS_INLINE void evaluate_four(const Arguments<Types>& args, const Expr& expr, const Place& p, const View<Out>& out, const float* twin = nullptr) {
   if (expr.identity()) return store_up_to_four(out, p, args.acc);
   Machine<kVector> machine(kVector);
-  expr.run(machine, FourArguments<Types>{args}, p);
+  expr.run(machine, FourArguments<Types>{args, twin}, p);
   if (expr.result_is_int())
     store_up_to_four(out, p, machine.ints(expr.result()));
   else
     store_up_to_four(out, p, machine.floats(expr.result()));
+}
+
+/// What a store of `v` and a load would give.
+template <class T>
+CCKS_INLINE float rounded_to(T type, float v) {
+  u64 stored;
+  store_float(type, reinterpret_cast<u8*>(&stored), 0, v);
+  return load_float(type, reinterpret_cast<const u8*>(&stored), 0);
+}
+template <Dtype D>
+CCKS_INLINE float rounded_to(Fixed<D>, float v) {
+  return to_float<D>(from_float<D>(v));
+}
+/// Makes four sums what would be read where expr(sums, arguments) was stored: `args` has `sums` as its accumulators.
+template <class Args, class Expr, class T>
+CCKS_INLINE void finish_four_between(const Args& args, const Expr& expr, const Place& p, T type, float (&sums)[kVector]) {
+  if (!expr.identity()) {
+    Machine<kVector> machine(kVector);
+    expr.run(machine, args, p);
+    CCKS_UNROLL
+    for (u32 i = 0; i < kVector; ++i) sums[i] = expr.result_is_int() ? static_cast<float>(machine.ints(expr.result())[i]) : machine.floats(expr.result())[i];
+  }
+  CCKS_UNROLL
+  for (u32 i = 0; i < kVector; ++i) sums[i] = rounded_to(type, sums[i]);
 }
 
 /// Writes expr(arguments) for the n elements at `p` of view `out`.

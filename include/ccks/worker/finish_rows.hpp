@@ -15,6 +15,25 @@ inline constexpr u32 kEpilogueFirst = 0;
 template <u32 kFirst, class... Is>
 inline constexpr u32 kEpilogueFirst<BoundCode<kFirst, Is...>> = kFirst;
 
+/// Code of a product with a twin (typed_ops.hpp): what finishes the twin, and the op.
+template <class Expr>
+concept TwinnedCode = requires {
+  typename Expr::Twin;
+  typename Expr::End;
+};
+template <class Expr>
+CCKS_INLINE auto own_code(const Expr& expr) {
+  if constexpr (TwinnedCode<Expr>)
+    return typename Expr::End{};
+  else
+    return expr;
+}
+/// The first input that code for rows reads: with a twin argument 1 is none. 0: not known.
+template <class Expr>
+inline constexpr u32 kRowsFirst = kEpilogueFirst<Expr>;
+template <TwinnedCode Expr>
+inline constexpr u32 kRowsFirst<Expr> = kEpilogueFirst<typename Expr::End> == 0 ? 0 : kEpilogueFirst<typename Expr::End> + 1;
+
 /// Rows that a lane finishes side by side.
 inline constexpr u32 kRowsAtOnce = 4;
 
@@ -59,7 +78,7 @@ struct RowsOfAll<kFirst, Types, kLeft> {
 template <u32 kFirst, class Types>
 class RowOperands {
  public:
-  static constexpr u32 kCount = kFirst == 0 || kTwins<Types> || Types::kCount <= kFirst + 1 ? 0 : Types::kCount - kFirst - 1;
+  static constexpr u32 kCount = kFirst == 0 || Types::kCount <= kFirst + 1 ? 0 : Types::kCount - kFirst - 1;
   using Rows = RowsOfAll<kFirst, Types, kCount>;
   struct Values {
     float v[kCount == 0 ? 1 : kCount][kVector] = {};
@@ -122,8 +141,9 @@ class RowOperands {
   bool fits_ = true;
 };
 
-/// Arguments of an epilogue for four elements: sums, and operands as they were loaded. Integers are read as such, when their turn comes.
-template <class Types, class Values>
+/// Arguments of an epilogue for four elements: sums, and operands as they were loaded, those from argument kSkipped + 1 on. Integers are read as such, when
+/// their turn comes.
+template <class Types, class Values, u32 kSkipped>
 struct RowArguments {
   FourArguments<Types> all;
   const Values& values;
@@ -131,9 +151,9 @@ struct RowArguments {
   template <u32 W, class I, class Value>
   CCKS_INLINE void load(const I& in, const Place& p, Value* to) const {
     if constexpr (sizeof(Value) == sizeof(float)) {
-      if (in.c != 0) {
+      if (in.c > kSkipped) {
         CCKS_UNROLL
-        for (u32 i = 0; i < kVector; ++i) to[i] = values.v[in.c - 1][i];
+        for (u32 i = 0; i < kVector; ++i) to[i] = values.v[in.c - 1 - kSkipped][i];
         return;
       }
     }
@@ -142,28 +162,37 @@ struct RowArguments {
 };
 
 /// Finishes rows row, row + step, ... below m of a product, four columns from element c of the output on, which lies at `to`: sums(i, acc) gives those of
-/// row i. Columns and operands lie in vectors.
+/// row i, sums.twin(i, acc) those of a twin. Columns and operands lie in vectors.
 template <class Types, class Expr, class Out, class Sums>
-CCKS_INLINE void finish_fitting_rows(const RowOperands<kEpilogueFirst<Expr>, Types>& operands, const Arguments<Types>& args, const Expr& expr, Out type, const i32 (&c)[4],
+CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>& operands, const Arguments<Types>& args, const Expr& expr, Out type, const i32 (&c)[4],
                                      u8* to, i64 row_bytes, u32 row, u32 step, u32 m, const Sums& sums) {
-  using Operands = RowOperands<kEpilogueFirst<Expr>, Types>;
+  using Operands = RowOperands<kRowsFirst<Expr>, Types>;
+  using Args = RowArguments<Types, typename Operands::Values, TwinnedCode<Expr> ? 1 : 0>;
   if (row >= m) return;
+  const auto code = own_code(expr);
   const auto finish = [&](u32 i, bool there, const typename Operands::Values& values) {
+    const Place place{{c[0], c[1], c[2] + static_cast<i32>(i), c[3]}, kVector};
     float acc[kVector];
+    const float* twin = nullptr;
+    [[maybe_unused]] float between[kVector];
+    if constexpr (TwinnedCode<Expr>) {
+      sums.twin(i, between);
+      finish_four_between(Args{{Arguments<Types>{args.call, args.types, between, args.first}}, values}, typename Expr::Twin{}, place, type, between);
+      twin = between;
+    }
     sums(i, acc);
     u8* const at = to + i * row_bytes;
-    if (expr.identity()) {
+    if (code.identity()) {
       if (there) store_four(type, at, static_cast<const float*>(acc));
       return;
     }
-    const Place place{{c[0], c[1], c[2] + static_cast<i32>(i), c[3]}, kVector};
     Machine<kVector> machine(kVector);
-    expr.run(machine, RowArguments<Types, typename Operands::Values>{{Arguments<Types>{args.call, args.types, acc, args.first}}, values}, place);
+    code.run(machine, Args{{Arguments<Types>{args.call, args.types, acc, args.first}, twin}, values}, place);
     if (!there) return;
-    if (expr.result_is_int())
-      store_four(type, at, static_cast<const i64*>(machine.ints(expr.result())));
+    if (code.result_is_int())
+      store_four(type, at, static_cast<const i64*>(machine.ints(code.result())));
     else
-      store_four(type, at, static_cast<const float*>(machine.floats(expr.result())));
+      store_four(type, at, static_cast<const float*>(machine.floats(code.result())));
   };
   typename Operands::Rows next;
   operands.load(next, row, step, m, true);
@@ -179,8 +208,8 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kEpilogueFirst<Expr>, Typ
 /// The same of a problem, from `column` on. False, and nothing is done, where code or types are read from the frame, or where those columns do not lie in vectors.
 template <class Problem, class Types, class Expr, class Sums>
 CCKS_INLINE bool finish_rows(const Problem& p, const Arguments<Types>& args, const Expr& expr, u32 row, u32 step, u32 m, u32 column, const Sums& sums) {
-  constexpr u32 kFirst = kEpilogueFirst<Expr>;
-  if constexpr (kFirst == 0 || kTwins<Types> || Types::kCount == 0) {
+  constexpr u32 kFirst = kRowsFirst<Expr>;
+  if constexpr (kFirst == 0 || kTwins<Types> != TwinnedCode<Expr> || Types::kCount == 0) {
     return false;
   } else {
     const i32 c[4] = {p.c[0], p.c[1], p.c[2], p.c[3] + static_cast<i32>(column)};

@@ -32,6 +32,7 @@ struct RowTable {
 /// Applied: NotApplied, or what norms rows of a (normed_matrix.hpp).
 template <class A, class B, class S, class Types, class Expr, class Out, class Applied>
 struct MatmulProblem {
+  using Epilogue = Expr;
   static constexpr u32 kThinRows = 4;
   Matrix<A> left;
   Matrix<B> right;
@@ -74,6 +75,12 @@ struct MatmulProblem {
   CCKS_INLINE void finish_four(u32 i, u32 j, u32 n, const float* acc) const {
     const Place p{{c[0], c[1], c[2] + static_cast<i32>(i), c[3] + static_cast<i32>(j)}, n};
     evaluate_four(Arguments<Types>{args.call, args.types, acc, args.first}, expr, p, out);
+  }
+  /// The same of an op with a twin, from the sums of both.
+  CCKS_INLINE void finish_four_twins(u32 i, u32 j, u32 n, const float* acc, float (&twin)[kVector]) const {
+    const Place p{{c[0], c[1], c[2] + static_cast<i32>(i), c[3] + static_cast<i32>(j)}, n};
+    finish_four_between(FourArguments<Types>{{args.call, args.types, twin, args.first}}, typename Expr::Twin{}, p, out.type, twin);
+    evaluate_four(Arguments<Types>{args.call, args.types, acc, args.first}, typename Expr::End{}, p, out, twin);
   }
 #if CCKS_HOST_BODIES
   CCKS_INLINE bool thin(Scratch scratch, u32 m, u32 n, u32 k) const { return thin_gemm(scratch, *this, m, n, k); }
@@ -239,6 +246,8 @@ CCKS_INLINE bool sources_sound(Lanes& lanes, const View<S>& source, const Expert
   return lanes.max(wrong) == 0;
 }
 
+inline constexpr u32 kExpertTwin = 4;  // the input that is a twin's b
+
 /// What an expert_matmul multiplies: rows of x, as routed, by the columns of one expert from j0 on.
 template <class Types, class Expr>
 CCKS_INLINE auto expert_problem(const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0) {
@@ -271,12 +280,40 @@ struct ExpertTile {
   ExpertRows rows;
   i32 j0;
   CCKS_INLINE auto problem() const { return expert_problem(call, types, expr, rows, j0); }
+  CCKS_INLINE const u8* twin_columns() const
+    requires kTwins<Types>
+  {
+    return view_of<kExpertTwin>(call, types).at(0, rows.expert, 0, j0);
+  }
+  /// Whether the twin's columns, if there is one, lie as those of b that expert_in_packets takes.
+  CCKS_INLINE bool twin_fits() const {
+    if constexpr (kTwins<Types>) {
+      const OperandParams &b = call.operands[1], &twin = call.operands[kExpertTwin];
+      return b.stride[2] == twin.stride[2] && b.stride[3] == twin.stride[3] && reinterpret_cast<u64>(twin_columns()) % 16 == 0;
+    }
+    return true;
+  }
 };
 
 /// For all rows and columns, a function of its own: where lanes run in warps most tiles have no need of it.
 template <class Lanes, class Tile>
 CCKS_OUTLINE void any_expert_matmul(Lanes& lanes, const Tile tile, u32 n, u32 k) {
   gemm(lanes, scratch_of(lanes), tile.problem(), tile.rows.count, n, k);
+}
+
+template <class Types, class Lanes, class Expr>
+CCKS_INLINE void any_expert_of_twins(Lanes& lanes, const Call& call, bool twin, const Expr& expr, const ExpertRows& rows, i32 j0, u32 n, u32 k) {
+  const OneOfTwins<Types> one(call, twin, kExpertTwin);
+  const Call own = one.call(call.frame);
+  const Types types = types_of<Types>(own);
+  any_expert_matmul(lanes, ExpertTile<Types, Expr>{own, types, expr, rows, j0}, n, k);
+}
+/// By two (wire::kTwinDim), one after the other. A function of its own: the operands of each are in memory.
+template <class Types, class Lanes, class Expr>
+CCKS_OUTLINE void any_expert_twins(Lanes& lanes, const Call& call, const Expr expr, const ExpertRows rows, i32 j0, u32 n, u32 k) {
+  any_expert_of_twins<Types>(lanes, call, true, code_of_twin(call, expr), rows, j0, n, k);
+  lanes.sync();  // scratch, and what lanes have left in the output for others
+  any_expert_of_twins<Types>(lanes, call, false, code_behind_twin(call, expr), rows, j0, n, k);
 }
 
 /// False: a row of x is named that there is not.
@@ -286,11 +323,18 @@ CCKS_INLINE bool multiply_tile(Lanes& lanes, const Call& call, const Types& type
   const u32 k = static_cast<u32>(call.operands[0].dim[3]);
   const i64 limit = static_cast<i64>(call.operands[0].dim[2]) * most(call.op.dims[0], 1);
   if constexpr (CopyLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>>) {
-    if (expert_in_packets(lanes, tile.problem(), k)) return multiply_expert(lanes, tile, rows.count, n, k, limit);
+    if (expert_in_packets(lanes, tile.problem(), k) && tile.twin_fits()) return multiply_expert(lanes, tile, rows.count, n, k, limit);
   }
   if (call.op.dims[1] != 0 && !sources_sound(lanes, view_of<2>(call, types), rows, limit)) return false;
   lanes.sync();  // who has looked for the expert is done with scratch
-  any_expert_matmul(lanes, tile, n, k);
+  if constexpr (kTwins<Types>) {
+    any_expert_twins<Types>(lanes, call, expr, rows, j0, n, k);
+  } else {
+    if constexpr (Types::kCount == 0) {
+      if (has_twin<Types>(call)) return any_expert_twins<Types>(lanes, call, expr, rows, j0, n, k), true;
+    }
+    any_expert_matmul(lanes, tile, n, k);
+  }
   return true;
 }
 

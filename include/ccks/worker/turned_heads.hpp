@@ -45,17 +45,6 @@ struct PairAngle {
   }
 };
 
-template <class T>
-CCKS_INLINE float rounded_to(T type, float v) {
-  u64 stored;
-  store_float(type, reinterpret_cast<u8*>(&stored), 0, v);
-  return load_float(type, reinterpret_cast<const u8*>(&stored), 0);
-}
-template <Dtype D>
-CCKS_INLINE float rounded_to(Fixed<D>, float v) {
-  return to_float<D>(from_float<D>(v));
-}
-
 /// Writes a pair, of batch index (0, head), from its products in f32.
 template <class Types>
 CCKS_INLINE void finish_pair(const Call& call, const Types& types, const PairAngle& angle, float first, float second, u32 head, u32 row, u32 j) {

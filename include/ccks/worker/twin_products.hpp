@@ -1,7 +1,7 @@
-// A matmul with two weights (wire::kTwinDim): the product by the second, its twin, is argument 1 of what finishes the product by the first. What
+// A matmul or expert_matmul with two weights (wire::kTwinDim): the product by the second, its twin, is argument 1 of what finishes the product by the first. What
 // lies between two tiles of a worker it then pays once, and the twin's results go through no memory.
 //
-// A body that streams has both sums in scratch (finish_twins). Others multiply twice: the twin's results go to the output, and what finishes the
+// A body that streams has both sums in scratch (finish_twins), as has that of experts on matrix units (finish_expert). Others multiply twice: the twin's results go to the output, and what finishes the
 // other product reads them there, element by element, as it would read any operand.
 #pragma once
 
@@ -54,18 +54,18 @@ CCKS_INLINE void finish_twins(const Call& call, const Types& types, const Expr& 
   finish_marked<1>(call, types, code_behind_twin(call, expr), &own, values, c0, c1, row, column, OnlyStores{}, &between);
 }
 
-/// One of the two products of a call, as an op of its own.
+/// One of the two products of a call, as an op of its own. second: the input that is the twin's b.
 template <class Types>
 struct OneOfTwins {
   OperandParams operands[Types::kCount != 0 ? Types::kCount : wire::kMostTwinOperands];
   OpParams op;
 
-  CCKS_INLINE OneOfTwins(const Call& call, bool twin) : op(call.op) {
+  CCKS_INLINE OneOfTwins(const Call& call, bool twin, u32 second = 2) : op(call.op) {
     const u32 out = Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count;
     CCKS_UNROLL
     for (u32 i = 0; i <= out; ++i) operands[i] = call.operands[i];
-    if (twin) operands[1] = call.operands[2];
-    operands[2] = call.operands[out];  // where the twin leaves its results
+    if (twin) operands[1] = call.operands[second];
+    operands[second] = call.operands[out];  // where the twin leaves its results
     op.dims[wire::kTwinDim] = 0;
     if constexpr (!kShaped<Types>) op.operands = reinterpret_cast<u64>(operands);  // for bodies that make a call anew
   }

@@ -30,7 +30,7 @@ inline constexpr bool kRopedCode<Roped<CodeOf>> = true;
 template <class CodeOf>
 inline constexpr bool kNormedCode<Roped<CodeOf>> = kNormedCode<CodeOf>;
 
-/// Code of a matmul that has a twin (wire::kTwinDim): TwinOf for that, CodeOf for what it ends in. Inside of Normed<>.
+/// Code of a matmul or expert_matmul that has a twin (wire::kTwinDim): TwinOf for that, CodeOf for what it ends in. Inside of Normed<>.
 template <class TwinOf, class CodeOf>
 struct Twinned {
   template <u32 kEpilogueFirst>

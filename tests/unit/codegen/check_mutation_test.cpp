@@ -2,9 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <random>
 
 #include "codegen/check_plan.hpp"
+#include "codegen/plan_twin.hpp"
 #include "tests/unit/codegen/check_oracle.hpp"
 #include "tests/unit/codegen/check_programs.hpp"
 
@@ -256,16 +258,32 @@ struct Subject {
   std::vector<std::vector<std::int64_t>> points;
 };
 
+/// As it is planned for few rows on the host, if a product has a twin then.
+std::optional<spec::Program> twinned(spec::Program program, const PlanOptions& options) {
+  for (spec::Symbol& s : program.symbols) s.preset = s.range.lo;
+  const std::size_t ops = program.ops.size();
+  program = fold_twins(std::move(program), options);
+  return program.ops.size() == ops ? std::nullopt : std::optional(std::move(program));
+}
+
 std::vector<Subject> subjects() {
   std::vector<Subject> all;
   for (const auto& small : kSmallPrograms) {
-    for (const bool fine : {true, false}) {
+    for (const int form : {0, 1, 2}) {
       Subject s{small.name, testing::parse_small(small), nullptr, {}};
+      const bool fine = form == 0;
       PlanOptions options;
       options.workers = fine ? 64 : 2;
       options.device = fine ? "cuda" : "host";
       options.reuse_distance = fine ? 0 : 2;
       options.reuse_from_bytes = 0;
+      if (form == 2) {
+        std::optional<spec::Program> other = twinned(s.program, options);
+        if (!other) continue;
+        s.program = std::move(*other);
+        s.name += ", with a twin";
+        options.workers = 64;
+      }
       auto image = make_plan(s.program, options);
       if (!image) {
         ADD_FAILURE() << small.name << ": " << image.status().to_string();

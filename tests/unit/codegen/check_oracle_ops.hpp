@@ -129,7 +129,7 @@ inline Range4 needs(const spec::Op& op, std::span<const Cells> in, std::size_t i
     case K::expert_matmul:
       one = whole(c);
       if (input == 1 || input >= 4) one.lo[3] = o[3], one.hi[3] = o[3] + 1;
-      if (input >= 4 || (input == 0 && !std::get<spec::ExpertMatmulAttrs>(op.attrs).gather)) one.lo[2] = o[2], one.hi[2] = o[2] + 1;
+      if (input >= (std::get<spec::ExpertMatmulAttrs>(op.attrs).twin ? 5u : 4u) || (input == 0 && !std::get<spec::ExpertMatmulAttrs>(op.attrs).gather)) one.lo[2] = o[2], one.hi[2] = o[2] + 1;
       break;
     case K::combine:
       if (input == 0)

@@ -134,5 +134,148 @@ TEST(PlanTwins, OnlyOfFewRowsAndOnAGpuWhereBothStream) {
   EXPECT_EQ(twins(program_of(kGated, "1", "", "f32")), 1u);
 }
 
+// ---- experts' ----
+
+constexpr const char* kExperts = R"(
+  - {op: route, logits: logits, k: 2, out: r}
+  - {op: route, logits: others, k: 2, out: s}
+  - {op: expert_matmul, x: x, route: r, b: w, transpose_b: true, input: tokens, epilogue: silu(acc) + e * 2, out: q}
+  - {op: expert_matmul, x: x, route: r, b: u, transpose_b: true, input: tokens, epilogue: (acc + f) * q - e, out: h}
+  - {op: expert_matmul, x: h, route: r, b: d, transpose_b: true, input: rows, out: y}
+)";
+
+spec::Program experts_of(const std::string& ops, const std::string& t = "{range: [1, 40], default: 2}", const std::string& more = "", const std::string& dtype = "bf16") {
+  const std::string text = "ccks: 1\nprogram: p\ndtype: " + dtype + "\ndims: {t: " + t + R"(}
+tensors:
+  x: {shape: [t, 64], kind: input}
+  logits: {shape: [t, 4], kind: input}
+  others: {shape: [t, 4], kind: input}
+  e: {shape: [2 * t, 32], kind: input}
+  f: {shape: [32], kind: input}
+  w: {shape: [4, 32, 64], kind: weight}
+  u: {shape: [4, 32, 64], kind: weight}
+  d: {shape: [4, 64, 32], kind: weight}
+  y: {shape: [2 * t, 64], kind: output}
+)" + more + "ops:" + ops;
+  const spec::ParseResult parsed = spec::parse_text(text, "p.yaml");
+  EXPECT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
+  return parsed.program;
+}
+const spec::Op* twin_among(const spec::Program& p) {
+  const auto found = std::find_if(p.ops.begin(), p.ops.end(), [](const spec::Op& op) { return has_twin(op); });
+  return found == p.ops.end() ? nullptr : &*found;
+}
+
+TEST_P(PlanTwin, OneOpMultipliesByBothWeightsOfExperts) {
+  const spec::Program p = changed(experts_of(kExperts), options_of(GetParam()));
+  ASSERT_EQ(p.ops.size(), experts_of(kExperts).ops.size() - 1);
+  const spec::Op* op = twin_among(p);
+  ASSERT_NE(op, nullptr);
+  std::vector<std::string> names;
+  for (const spec::View& v : op->inputs) names.push_back(p.tensors[v.tensor].name);
+  EXPECT_EQ(names, (std::vector<std::string>{"x", "u", "r.source", "r.count", "w", "f", "e", "e"}));
+  EXPECT_EQ(twin_among(changed(experts_of(kExperts), options_of(GetParam(), false))), nullptr) << "turned off";
+}
+
+TEST_P(PlanTwin, TheCheckerAcceptsThePlanOfExpertsAndNoOther) {
+  const spec::Program p = changed(experts_of(kExperts), options_of(GetParam()));
+  ASSERT_NE(twin_among(p), nullptr);
+  const auto at = static_cast<std::size_t>(twin_among(p) - p.ops.data());
+  const auto image = make_plan(p, options_of(GetParam()));
+  ASSERT_TRUE(image.ok()) << image.status().to_string();
+  const plan::PlanView view = (*image)->view();
+  const Status sound = check_plan(p, view).status();
+  EXPECT_TRUE(sound.ok()) << sound.message();
+  std::size_t op = 0;
+  while ((*image)->spec_ops[op] != at) ++op;
+  const auto bodies = emit_bodies(p, **image, false);
+  ASSERT_TRUE(bodies.ok());
+  EXPECT_EQ(bodies->list[bodies->of_op[op]].type.rfind("TypedOp<OpCode::expert_matmul, Twinned<Code<Ins<ExprOp::arg_f, ", 0), 0u) << bodies->list[bodies->of_op[op]].type;
+  const auto refused = [&](const char* what, auto&& change) {
+    PlanImage other = **image;
+    change(other, other.ops[op]);
+    EXPECT_FALSE(check_plan(p, other.view()).status().ok()) << what;
+  };
+  const auto dim = [](PlanImage& plan, plan::OpDesc& o) -> std::int64_t& { return plan.dims[o.dims[wire::kTwinDim]].value; };
+  refused("another end of the twin's code", [&](PlanImage& plan, plan::OpDesc& o) { dim(plan, o) -= 1; });
+  refused("more code than there is", [&](PlanImage& plan, plan::OpDesc& o) { dim(plan, o) += 100; });
+  refused("the twin's weights are the other's", [](PlanImage& plan, plan::OpDesc& o) { std::swap(plan.operands[o.operand_first + 1], plan.operands[o.operand_first + 4]); });
+  refused("a twin that reads itself", [](PlanImage& plan, plan::OpDesc& o) {
+    for (std::size_t i = o.code_first; i < o.code_first + std::size_t{o.code_count}; ++i)
+      if (plan.code[i].op == static_cast<std::uint8_t>(wire::ExprOp::arg_f) && plan.code[i].c == 4) plan.code[i].c = 1;
+  });
+  refused("other operands of the epilogue", [](PlanImage& plan, plan::OpDesc& o) { plan.dims.push_back({plan::DimOp::constant, 0, 0, 5}), o.dims[wire::kEpilogueDim] = static_cast<plan::DimId>(plan.dims.size() - 1); });
+  spec::Program single = p;
+  std::get<spec::ExpertMatmulAttrs>(single.ops[at].attrs).twin.reset();
+  EXPECT_FALSE(check_plan(single, view).status().ok()) << "no twin";
+}
+
+TEST_P(PlanTwin, GivesTheSameValuesOfExperts) {
+  for (const std::int64_t t : {1, 7}) {
+    const spec::Program given = experts_of(kExperts), folded = changed(given, options_of(GetParam()));
+    ASSERT_NE(twin_among(folded), nullptr);
+    spec::TensorMap bound;
+    const std::vector<std::int64_t> dims{t};
+    for (const char* name : {"x", "logits", "others", "e", "f", "w", "u", "d"}) bound[name] = spec::seeded_values(given, *given.find_tensor(name), dims, 1);
+    const auto want = spec::interpret(given, dims, bound), have = spec::interpret(folded, dims, bound);
+    ASSERT_TRUE(want.ok() && have.ok()) << want.status().to_string() << have.status().to_string();
+    EXPECT_EQ(have->at("y").values, want->at("y").values);
+  }
+}
+
+/// Whether kExperts with `to` in place of `from` has a twin.
+bool folds(const std::string& from, const std::string& to, const std::string& more = "", const char* device = "cuda") {
+  return twin_among(changed(experts_of(with(kExperts, from, to), "2", more), options_of(device))) != nullptr;
+}
+
+TEST(PlanTwins, NotWhereExpertsHaveOtherRowsOrWeights) {
+  EXPECT_TRUE(folds("- e,", "- q,")) << "one operand, twice";
+  EXPECT_FALSE(folds("route: r, b: u", "route: s, b: u")) << "another route";
+  EXPECT_FALSE(folds("x: x, route: r, b: u", "x: z, route: r, b: u", "  z: {shape: [t, 64], kind: input}\n")) << "other rows";
+  EXPECT_FALSE(folds("b: u, transpose_b: true", "b: v", "  v: {shape: [4, 64, 32], kind: weight}\n")) << "b in rows";
+  EXPECT_FALSE(folds("b: u", "b: v", "  v: {shape: [4, 32, 64], kind: input}\n")) << "no weights";
+  EXPECT_FALSE(folds("b: d, transpose_b: true, input: rows, out: y", "b: d, transpose_b: true, input: rows, epilogue: acc + p, with: {p: \"q[:, 0:1]\"}, out: y"))
+      << "somebody else sees it";
+  EXPECT_FALSE(folds("out: q}", "out: q, dtype: f32}")) << "not as b";
+}
+
+TEST(PlanTwins, OfExpertsOfAnyNumberOfRowsOnAGpuInPackets) {
+  const auto has = [](const spec::Program& p, const char* device) { return twin_among(changed(p, options_of(device))) != nullptr; };
+  EXPECT_TRUE(has(experts_of(kExperts, "512"), "cuda"));
+  EXPECT_FALSE(has(experts_of(kExperts, "512"), "host"));
+  EXPECT_FALSE(has(experts_of(kExperts, "2", "", "f32"), "cuda"));
+  EXPECT_TRUE(has(experts_of(kExperts, "2", "", "f32"), "host"));
+  const spec::Program rows = experts_of(with(with(kExperts, "b: w, transpose_b: true", "b: a"), "b: u, transpose_b: true", "b: b"), "2",
+                                        "  a: {shape: [4, 64, 32], kind: weight}\n  b: {shape: [4, 64, 32], kind: weight}\n");
+  EXPECT_FALSE(has(rows, "cuda"));
+  EXPECT_TRUE(has(rows, "host"));
+}
+
+TEST(PlanTwins, TilesOfExpertsHaveHalfABlockOfColumnsOfEach) {
+  const std::string wide = R"(ccks: 1
+program: p
+dtype: bf16
+dims: {t: {range: [1, 512], default: 1}}
+tensors:
+  x: {shape: [t, 2048], kind: input}
+  logits: {shape: [t, 16], kind: input}
+  w: {shape: [16, 768, 2048], kind: weight}
+  u: {shape: [16, 768, 2048], kind: weight}
+  y: {shape: [2 * t, 768], kind: output}
+ops:
+  - {op: route, logits: logits, k: 2, out: r}
+  - {op: expert_matmul, x: x, route: r, b: w, transpose_b: true, input: tokens, epilogue: silu(acc), out: q}
+  - {op: expert_matmul, x: x, route: r, b: u, transpose_b: true, input: tokens, epilogue: acc * q, out: y}
+)";
+  const spec::ParseResult parsed = spec::parse_text(wide, "p.yaml");
+  ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
+  const spec::Program p = changed(parsed.program, options_of("cuda"));
+  ASSERT_NE(twin_among(p), nullptr);
+  const auto image = make_plan(p, options_of("cuda"));
+  ASSERT_TRUE(image.ok()) << image.status().to_string();
+  const plan::OpDesc& op = (*image)->ops.back();
+  EXPECT_EQ((*image)->dims[op.tile[3]].value, 64);
+}
+
 }  // namespace
 }  // namespace ccks::codegen

@@ -274,6 +274,23 @@ TEST(ReferenceOps, ExpertMatmulGathersThenStays) {
   EXPECT_THAT(got, ElementsAre(20, 40, 8, 6, 80, 60, 22, 22.5));
 }
 
+TEST(ReferenceOps, ExpertMatmulWithATwin) {
+  ProgramBuilder b;
+  const TensorId x = b.input("x", {2, 1}), w = b.input("w", {2, 1, 2}), v = b.input("v", {2, 1, 2}), c = b.input("c", {2, 2});
+  const TensorId source = b.input("source", {2}, Dtype::i32), count = b.input("count", {2}, Dtype::i32), y = b.output("y", {2, 2});
+  ElementBuilder product, twin;  // acc - twin; of that acc + c
+  product.node(ExprFn::sub, ScalarType::f32, product.argument(0), product.argument(1));
+  twin.node(ExprFn::add, ScalarType::f32, twin.argument(0), twin.argument(2));
+  b.op(ExpertMatmulAttrs{1, true, product.expr, twin.expr}, {b.all(x), b.all(w), b.all(source), b.all(count), b.all(v), b.all(c)}, {b.all(y)});
+  const auto got = run(b, {{"x", {{2, 1}, {1, 10}}},
+                           {"w", {{2, 1, 2}, {1, 2, 3, 4}}},
+                           {"v", {{2, 1, 2}, {5, 6, 7, 8}}},
+                           {"source", {{2}, {1, 0}}},
+                           {"count", {{2}, {1, 1}}},
+                           {"c", {{2, 2}, {0.5, 0, 0, 1}}}});
+  EXPECT_THAT(got, ElementsAre(10 - 50.5, 20 - 60, 3 - 7, 4 - 9));
+}
+
 TEST(ReferenceOps, ExpertMatmulRefusesCountsThatDoNotAddUp) {
   ProgramBuilder b;
   const TensorId x = b.input("x", {1, 1}), w = b.input("w", {2, 1, 1});
