@@ -47,14 +47,13 @@ class RunData {
   const spec::Program& program() const { return *program_; }
 
  private:
+  Status read_inputs(const std::vector<NameAndPath>& files, bool stacked);
   Status check(spec::TensorId id, const TensorView& view, const std::string& where) const;
 
   const spec::Program* program_ = nullptr;  // must outlive this
   std::vector<std::int64_t> dims_;
   Lengths lengths_;
   std::uint64_t seed_ = 1;
-  Status read_inputs(const std::vector<NameAndPath>& files, bool stacked);
-
   std::map<std::string, HostTensor> inputs_;
   std::map<std::string, HostTensor> stacked_;  // one more axis in front
   std::vector<SafetensorsFile> weights_;

@@ -8,9 +8,8 @@
 #include <fstream>
 
 #include "ccks/engine.hpp"
-#include "scheduler/tools/run_session.hpp"
-#include "tests/support/no_gpu.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
 namespace {
@@ -65,17 +64,10 @@ TEST_P(AttentionSplit, MatchesTheReference) {
   std::ofstream(options.spec) << spec_of(dtype);
   options.device = device;
   options.code = code;
-  options.verify = true;
   options.iterations = 3;
   for (const auto& [n, pos] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 700}, {1, 0}, {1, 128}, {8, 300}, {9, 400}, {40, 859}}) {
     options.dims = {{"n", n}, {"pos", pos}};
-    run::Outcome outcome;
-    const std::atomic<bool> interrupted{false};
-    const run::Failure failure = run_session(options, interrupted, false, outcome);
-    if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
-    ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
-    ASSERT_TRUE(outcome.verified);
-    EXPECT_TRUE(outcome.verification.passed) << "n = " << n << ", pos = " << pos << ": " << outcome.verification.worst;
+    if (!expect_verified(options, "n = " + std::to_string(n) + ", pos = " + std::to_string(pos))) return;
   }
 }
 

@@ -4,9 +4,8 @@
 
 #include <fstream>
 
-#include "scheduler/tools/run_session.hpp"
-#include "tests/support/no_gpu.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
 namespace {
@@ -135,16 +134,9 @@ void check_body_shapes(const Param& param, std::int64_t rows) {
   options.device = device;
   options.code = code;
   options.workers = options.device == "host" ? 3 : 0;
-  options.verify = true;
   options.iterations = 3;
   options.dims = {{"m", rows}};
-  run::Outcome outcome;
-  const std::atomic<bool> interrupted{false};
-  const run::Failure failure = run_session(options, interrupted, false, outcome);
-  if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
-  ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
-  ASSERT_TRUE(outcome.verified);
-  EXPECT_TRUE(outcome.verification.passed) << outcome.verification.worst;
+  expect_verified(options);
 }
 
 TEST_P(BodyShapes, MatchTheReference) { check_body_shapes(GetParam(), 1); }

@@ -7,9 +7,8 @@
 #include <fstream>
 
 #include "ccks/engine.hpp"
-#include "scheduler/tools/run_session.hpp"
-#include "tests/support/no_gpu.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
 namespace {
@@ -53,16 +52,10 @@ TEST_P(ProductSplit, MatchesTheReference) {
   options.device = device;
   options.arm = arm;
   options.code = code;
-  options.verify = true;
   options.iterations = 4;
   for (const std::int64_t n : {48, 64, 9, 1, 65, 96, 150, 200}) {
     options.dims = {{"n", n}};
-    run::Outcome outcome;
-    const std::atomic<bool> interrupted{false};
-    const run::Failure failure = run_session(options, interrupted, false, outcome);
-    if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
-    ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
-    EXPECT_TRUE(outcome.verified && outcome.verification.passed) << "n = " << n << ": " << outcome.verification.worst;
+    if (!expect_verified(options, "n = " + std::to_string(n))) return;
   }
 }
 

@@ -13,8 +13,8 @@
 #include "scheduler/tools/run_session.hpp"
 #include "spec/parse.hpp"
 #include "tests/paths.hpp"
-#include "tests/support/no_gpu.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
 namespace {
@@ -35,17 +35,10 @@ TEST_P(Ragged, EveryBatchMatchesTheReference) {
     options.arm = arm;
     if (options.arm == "static") options.policy = "static";
     options.workers = options.device == "host" ? 3 : 0;
-    options.verify = true;
     options.iterations = 2;
     options.dims = {{"d", 128}, {"heads", 2}, {"ffn", 256}, {"sequences", 6}};  // heads of 64, which bodies for many rows take
     options.lengths = {{"rows", lengths}};
-    run::Outcome outcome;
-    const std::atomic<bool> interrupted{false};
-    const run::Failure failure = run_session(options, interrupted, false, outcome);
-    if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
-    ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
-    ASSERT_TRUE(outcome.verified);
-    EXPECT_TRUE(outcome.verification.passed) << lengths << ": " << outcome.verification.worst;
+    if (!expect_verified(options, lengths)) return;
   }
 }
 

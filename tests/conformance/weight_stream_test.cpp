@@ -8,9 +8,8 @@
 #include <fstream>
 
 #include "ccks/engine.hpp"
-#include "scheduler/tools/run_session.hpp"
-#include "tests/support/no_gpu.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/verified_run.hpp"
 #include "tests/support/ways.hpp"
 
 namespace ccks::test {
@@ -60,18 +59,11 @@ TEST_P(WeightStream, MatchesTheReference) {
   std::ofstream(options.spec) << spec_of(dtype.c_str());
   options.device = device;
   options.code = code;
-  options.verify = true;
   options.iterations = 3;
   set_way(options, way);
   for (const std::int64_t n : {1, 3, 8, 9, 12}) {
     options.dims = {{"n", n}};
-    run::Outcome outcome;
-    const std::atomic<bool> interrupted{false};
-    const run::Failure failure = run_session(options, interrupted, false, outcome);
-    if (no_gpu(options, failure)) GTEST_SKIP() << failure.message;
-    ASSERT_EQ(failure.exit_code, run::kDone) << failure.message;
-    ASSERT_TRUE(outcome.verified);
-    EXPECT_TRUE(outcome.verification.passed) << "n = " << n << ": " << outcome.verification.worst;
+    if (!expect_verified(options, "n = " + std::to_string(n))) return;
   }
 }
 

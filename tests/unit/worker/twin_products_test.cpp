@@ -2,22 +2,10 @@
 #include "ccks/worker/shaped_ops.hpp"
 #include "tests/unit/worker/emulated_stream.hpp"
 #include "tests/unit/worker/ops_fixture.hpp"
+#include "tests/unit/worker/twin_codes.hpp"
 
 namespace ccks::worker::test {
 namespace {
-
-double stored(Dtype d, double v) {
-  const auto f = static_cast<float>(v);
-  return d == Dtype::bf16 ? to_float<Dtype::bf16>(from_float<Dtype::bf16>(f)) : d == Dtype::f16 ? to_float<Dtype::f16>(from_float<Dtype::f16>(f)) : f;
-}
-
-// The twin: acc * argument 3. The op: acc * twin + argument 2.
-const std::vector<wire::ExprInstr> kScaled = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 3), ins(ExprOp::mul_f, 0, 0, 1)};
-const std::vector<wire::ExprInstr> kGated = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::mul_f, 0, 0, 1),
-                                             ins(ExprOp::arg_f, 1, 0, 0, 2), ins(ExprOp::add_f, 0, 0, 1)};
-using Scaled = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 3>, Ins<ExprOp::mul_f, 0, 0, 1, 0>>;
-using Gated = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::mul_f, 0, 0, 1, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 2>,
-                   Ins<ExprOp::add_f, 0, 0, 1, 0>>;
 
 struct Size {
   int m, k, n, tile_m, tile_n;
