@@ -49,6 +49,22 @@ TEST(ExplainPlan, SaysWhoDecides) {
   EXPECT_NE(explain_small(0, 5).advice.find("CUDA"), std::string::npos);
 }
 
+// Under conditions, what is not wanted costs; the host's way costs by decision. Which is more is said.
+TEST(ExplainPlan, SaysWhereGraphsBetweenDecisionsAreFaster) {
+  const auto advice_of = [](int maps) {
+    std::string text = "ccks: 1\nprogram: p\ntensors:\n  x: {shape: [8], kind: input}\n  y: {shape: [8], kind: output}\nops:\n  - {op: reduce, fn: max, x: x, axes: [0], out: peak}\n"
+                       "  - {op: report, x: peak, name: peak}\n  - {op: map, expr: x, out: h}\n  - if: peak > 0.5\n    ops:\n";
+    for (int i = 0; i < maps; ++i) text += "      - {op: map, expr: h + 1, out: h}\n";
+    text += "    out: {h: {then: h, else: h}}\n  - {op: map, expr: h, out: y}\n";
+    const spec::Program program = testing::parse_small({"conditions", text.c_str()});
+    const auto image = make_plan(program);
+    EXPECT_TRUE(image.ok());
+    return explain_plan(program, **image, {}, *gpu_figures("h200"))->advice;
+  };
+  EXPECT_NE(advice_of(3).find("Worth it"), std::string::npos) << advice_of(3);
+  EXPECT_NE(advice_of(30).find("graphs between decisions are faster"), std::string::npos) << advice_of(30);
+}
+
 TEST(ExplainPlan, TextAndJsonNameEveryOp) {
   const Explanation e = explain_small(4, 7);
   const std::string text = explanation_to_text(e), json = explanation_to_json(e);
