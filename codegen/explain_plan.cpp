@@ -195,9 +195,9 @@ std::string advice_on_conditions(const spec::Program& program, const Explanation
   const auto guarded = static_cast<double>(std::count_if(e.ops.begin(), e.ops.end(), [](const ExplainedOp& op) { return !op.guard.empty(); }));
   const double unwanted = kUnwantedUs * guarded, host = kHostDecisionUs * static_cast<double>(decide.size());
   std::string text = fmt::format(
-      "What runs depends on values computed on the way (conditions on reports): a captured graph has to run every branch, or come back to the host, about {:.0f} us for each of {} decisions. "
+      "What runs depends on values computed on the way (conditions on reports): a captured graph has to run every branch, or come back to the host: about {:.0f} us a decision, {:.0f} for all. "
       "Here everything is sent ahead and nobody comes back, but each of {:.0f} ops under a condition costs about {:.1f} us where it is not wanted. ",
-      kHostDecisionUs, decide.size(), guarded, kUnwantedUs);
+      kHostDecisionUs, host, guarded, kUnwantedUs);
   if (unwanted > host)
     text += fmt::format("If most runs want little of it ({:.0f} us for nothing, {:.0f} by way of the host), graphs between decisions are faster: measure both (bench/control_flow.py).", unwanted, host);
   else
