@@ -12,9 +12,10 @@
 namespace ccks::codegen {
 namespace {
 
-/// dims[at] of an op of one kind, which is a constant; else 0.
-std::int64_t constant_dim(const PlanImage& image, const plan::OpDesc& op, std::uint32_t at, wire::OpCode kind = wire::OpCode::matmul) {
-  const plan::DimId dim = op.kind == kind ? op.dims[at] : plan::kNone;
+/// dims[at] of a matmul, or of an expert_matmul where that has the same there, which is a constant; else 0.
+std::int64_t constant_dim(const PlanImage& image, const plan::OpDesc& op, std::uint32_t at, bool of_experts = false) {
+  const bool has = op.kind == wire::OpCode::matmul || (of_experts && op.kind == wire::OpCode::expert_matmul);
+  const plan::DimId dim = has ? op.dims[at] : plan::kNone;
   return dim != plan::kNone && image.dims[dim].op == plan::DimOp::constant ? image.dims[dim].value : 0;
 }
 
@@ -99,9 +100,7 @@ bool may_be_shaped(const PlanImage& image, const plan::OpDesc& op) {
 
 bool norms_rows(const PlanImage& image, const plan::OpDesc& op) { return constant_dim(image, op, wire::kNormDim) != 0; }
 bool turns_heads(const PlanImage& image, const plan::OpDesc& op) { return constant_dim(image, op, wire::kRopeDim) != 0; }
-std::int64_t twin_dim(const PlanImage& image, const plan::OpDesc& op) {
-  return constant_dim(image, op, wire::kTwinDim, op.kind == wire::OpCode::expert_matmul ? op.kind : wire::OpCode::matmul);
-}
+std::int64_t twin_dim(const PlanImage& image, const plan::OpDesc& op) { return constant_dim(image, op, wire::kTwinDim, true); }
 
 OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
   if (!may_be_shaped(image, op)) return {};

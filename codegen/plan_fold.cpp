@@ -16,9 +16,7 @@ constexpr std::int64_t kHostRows = 4, kCudaRows = 8, kCudaBytes = 24 * 1024;
 
 class Folder {
  public:
-  Folder(const spec::Program& program, const PlanOptions& options) : out_(program), options_(options) {
-    for (const spec::Symbol& s : out_.symbols) typical_.push_back(s.preset.value_or(s.range.hi));
-  }
+  Folder(const spec::Program& program, const PlanOptions& options) : out_(program), options_(options) {}
 
   spec::Program run() {
     std::vector<bool> gone(out_.ops.size(), false);
@@ -32,7 +30,7 @@ class Folder {
   }
 
  private:
-  std::int64_t typical(const Expr& e) const { return e.evaluate(typical_).value_or(e.bounds(out_.symbols).hi); }
+  std::int64_t typical(const Expr& e) const { return typical_value(out_, e); }
   spec::TensorId root(spec::TensorId t) const {
     const spec::TensorId alias = out_.tensors[t].alias_of;
     return alias == spec::kNone ? t : alias;
@@ -98,7 +96,6 @@ class Folder {
 
   spec::Program out_;
   const PlanOptions& options_;
-  std::vector<std::int64_t> typical_;
 };
 
 }  // namespace

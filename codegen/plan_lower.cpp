@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ccks/wire/task.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "codegen/plan_shares.hpp"
 #include "codegen/plan_turn.hpp"
 #include "codegen/plan_twin.hpp"
@@ -367,12 +368,6 @@ std::uint32_t wanted_scratch(const Planner& planner) {
 }
 
 }  // namespace
-
-std::int64_t typical_value(const spec::Program& program, const Expr& e) {
-  std::vector<std::int64_t> values;
-  for (const spec::Symbol& s : program.symbols) values.push_back(s.preset.value_or(s.range.hi));
-  return e.evaluate(values).value_or(e.bounds(program.symbols).hi);
-}
 
 bool lies_in_packets(const spec::Program& program, const spec::Op& matmul) {
   const auto lies_along = [&](const spec::View& view, std::size_t back) {

@@ -49,8 +49,6 @@ struct OpLowering {
   }
 };
 
-/// Where symbols are what they are preset to, or most.
-std::int64_t typical_value(const spec::Program& program, const Expr& e);
 /// Whether a matmul's inputs are 16-bit floats that lie along depth.
 bool lies_in_packets(const spec::Program& program, const spec::Op& matmul);
 /// Whether a matmul of typical size is one for matrix units, warps together (worker/product_group.hpp).

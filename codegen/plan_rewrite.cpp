@@ -44,4 +44,10 @@ void drop_ops(spec::Program& program, const std::vector<bool>& gone) {
   for (spec::Report& report : program.reports) report.op = now[report.op];
 }
 
+std::int64_t typical_value(const spec::Program& program, const spec::Expr& e) {
+  std::vector<std::int64_t> values;
+  for (const spec::Symbol& s : program.symbols) values.push_back(s.preset.value_or(s.range.hi));
+  return e.evaluate(values).value_or(e.bounds(program.symbols).hi);
+}
+
 }  // namespace ccks::codegen

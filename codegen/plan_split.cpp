@@ -12,6 +12,7 @@
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_internal.hpp"
 #include "codegen/plan_lower.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "codegen/plan_turn.hpp"
 #include "spec/view.hpp"
 

@@ -24,9 +24,7 @@ spec::ViewDim still(Expr extent) { return {std::move(extent), spec::kNone, 0, 1}
 
 class Turner {
  public:
-  Turner(spec::Program& program, const PlanOptions& options) : out_(program), options_(options) {
-    for (const spec::Symbol& s : out_.symbols) typical_.push_back(s.preset.value_or(s.range.hi));
-  }
+  Turner(spec::Program& program, const PlanOptions& options) : out_(program), options_(options) {}
 
   void run() {
     std::vector<bool> gone(out_.ops.size(), false);
@@ -41,7 +39,7 @@ class Turner {
   }
 
  private:
-  std::int64_t typical(const Expr& e) const { return e.evaluate(typical_).value_or(e.bounds(out_.symbols).hi); }
+  std::int64_t typical(const Expr& e) const { return typical_value(out_, e); }
   spec::TensorId root(spec::TensorId t) const {
     const spec::TensorId alias = out_.tensors[t].alias_of;
     return alias == spec::kNone ? t : alias;
@@ -139,7 +137,6 @@ class Turner {
 
   spec::Program& out_;
   const PlanOptions& options_;
-  std::vector<std::int64_t> typical_;
 };
 
 }  // namespace

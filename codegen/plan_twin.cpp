@@ -20,9 +20,7 @@ constexpr std::int64_t kPacket = 8;  // 16-bit floats of 16 bytes
 
 class TwinFolder {
  public:
-  TwinFolder(spec::Program program, const PlanOptions& options) : out_(std::move(program)), options_(options) {
-    for (const spec::Symbol& s : out_.symbols) typical_.push_back(s.preset.value_or(s.range.hi));
-  }
+  TwinFolder(spec::Program program, const PlanOptions& options) : out_(std::move(program)), options_(options) {}
 
   spec::Program run() {
     std::vector<bool> gone(out_.ops.size(), false);
@@ -37,7 +35,7 @@ class TwinFolder {
   }
 
  private:
-  std::int64_t typical(const Expr& e) const { return e.evaluate(typical_).value_or(e.bounds(out_.symbols).hi); }
+  std::int64_t typical(const Expr& e) const { return typical_value(out_, e); }
   spec::TensorId root(spec::TensorId t) const {
     const spec::TensorId alias = out_.tensors[t].alias_of;
     return alias == spec::kNone ? t : alias;
@@ -160,7 +158,6 @@ class TwinFolder {
 
   spec::Program out_;
   const PlanOptions& options_;
-  std::vector<std::int64_t> typical_;
 };
 
 }  // namespace
