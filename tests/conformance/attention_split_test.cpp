@@ -5,10 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "ccks/engine.hpp"
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
@@ -45,11 +43,7 @@ ops:
   - {op: argmax, x: scores, out: best}
 )yaml";
 
-std::string spec_of(const char* dtype) {
-  std::string text = kSpec;
-  text.replace(text.find("@DTYPE@"), 7, dtype);
-  return text;
-}
+std::string spec_of(const char* dtype) { return with_dtype(kSpec, dtype); }
 
 using Param = std::tuple<const char*, const char*, const char*>;  // device, code, dtype
 
@@ -59,12 +53,7 @@ TEST_P(AttentionSplit, MatchesTheReference) {
   const auto& [device, code, dtype] = GetParam();
   if (std::strcmp(device, "sim") == 0 && std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "fibers: not under sanitizers";
   const TemporaryFolder folder;
-  run::Options options;
-  options.spec = folder / "attention_split.yaml";
-  std::ofstream(options.spec) << spec_of(dtype);
-  options.device = device;
-  options.code = code;
-  options.iterations = 3;
+  run::Options options = options_of(folder, spec_of(dtype), device, code);
   for (const auto& [n, pos] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 700}, {1, 0}, {1, 128}, {8, 300}, {9, 400}, {40, 859}}) {
     options.dims = {{"n", n}, {"pos", pos}};
     if (!expect_verified(options, "n = " + std::to_string(n) + ", pos = " + std::to_string(pos))) return;

@@ -2,9 +2,7 @@
 // bodies behind those: on a GPU with code for any program and with code for this one, and on the host.
 #include <gtest/gtest.h>
 
-#include <fstream>
 
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
@@ -126,15 +124,8 @@ class BodyShapes : public testing::TestWithParam<Param> {};
 void check_body_shapes(const Param& param, std::int64_t rows) {
   const auto& [device, code, dtype] = param;
   const TemporaryFolder folder;
-  run::Options options;
-  options.spec = folder / "body_shapes.yaml";
-  std::string text = kSpec;
-  text.replace(text.find("@DTYPE@"), 7, dtype);
-  std::ofstream(options.spec) << text;
-  options.device = device;
-  options.code = code;
+  run::Options options = options_of(folder, with_dtype(kSpec, dtype), device, code);
   options.workers = options.device == "host" ? 3 : 0;
-  options.iterations = 3;
   options.dims = {{"m", rows}};
   expect_verified(options);
 }

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "ccks/engine.hpp"
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
@@ -32,11 +30,7 @@ ops:
   - {op: matmul, a: h, b: down.T, epilogue: acc + y, out: z}
 )yaml";
 
-std::string spec_of(const char* dtype) {
-  std::string text = kSpec;
-  text.replace(text.find("@DTYPE@"), 7, dtype);
-  return text;
-}
+std::string spec_of(const char* dtype) { return with_dtype(kSpec, dtype); }
 
 using Param = std::tuple<const char*, const char*, const char*, const char*>;  // device, arm, code, dtype
 
@@ -46,12 +40,8 @@ TEST_P(ProductSplit, MatchesTheReference) {
   const auto& [device, arm, code, dtype] = GetParam();
   if (std::strcmp(device, "sim") == 0 && std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "fibers: not under sanitizers";
   const TemporaryFolder folder;
-  run::Options options;
-  options.spec = folder / "product_split.yaml";
-  std::ofstream(options.spec) << spec_of(dtype);
-  options.device = device;
+  run::Options options = options_of(folder, spec_of(dtype), device, code);
   options.arm = arm;
-  options.code = code;
   options.iterations = 4;
   for (const std::int64_t n : {48, 64, 9, 1, 65, 96, 150, 200}) {
     options.dims = {{"n", n}};

@@ -5,10 +5,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "ccks/engine.hpp"
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/verified_run.hpp"
 #include "tests/support/ways.hpp"
 
@@ -41,11 +39,7 @@ ops:
   - {op: matmul, a: z, b: wide.T, epilogue: acc * 0.03 + h2, out: y}
 )yaml";
 
-std::string spec_of(const char* dtype) {
-  std::string text = kSpec;
-  text.replace(text.find("@DTYPE@"), 7, dtype);
-  return text;
-}
+std::string spec_of(const char* dtype) { return with_dtype(kSpec, dtype); }
 
 using Param = std::tuple<std::string, std::string, std::string, std::string>;  // device, code, dtype, way
 
@@ -54,12 +48,7 @@ class WeightStream : public testing::TestWithParam<Param> {};
 TEST_P(WeightStream, MatchesTheReference) {
   const auto& [device, code, dtype, way] = GetParam();
   const TemporaryFolder folder;
-  run::Options options;
-  options.spec = folder / "weight_stream.yaml";
-  std::ofstream(options.spec) << spec_of(dtype.c_str());
-  options.device = device;
-  options.code = code;
-  options.iterations = 3;
+  run::Options options = options_of(folder, spec_of(dtype.c_str()), device, code);
   set_way(options, way);
   for (const std::int64_t n : {1, 3, 8, 9, 12}) {
     options.dims = {{"n", n}};

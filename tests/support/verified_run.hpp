@@ -4,12 +4,31 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <fstream>
 #include <string>
 
 #include "scheduler/tools/run_session.hpp"
 #include "tests/support/no_gpu.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace ccks::test {
+
+/// @DTYPE@ in a spec's text by that type.
+inline std::string with_dtype(std::string text, const std::string& dtype) {
+  const std::string name = "@DTYPE@";
+  return text.replace(text.find(name), name.size(), dtype);
+}
+
+/// Of a few runs of a spec that is written to `folder`.
+inline run::Options options_of(const TemporaryFolder& folder, const std::string& text, const std::string& device, const std::string& code) {
+  run::Options options;
+  options.spec = folder / "spec.yaml";
+  std::ofstream(options.spec) << text;
+  options.device = device;
+  options.code = code;
+  options.iterations = 3;
+  return options;
+}
 
 /// Skips the test where it wants a GPU and there is none. `which`: of several, for messages. False: the test has nothing more to do.
 inline bool expect_verified(run::Options options, const std::string& which = "") {
