@@ -204,6 +204,13 @@ void Instance::fill_waits(const PlanTables& tables) {
     for (int i = 0; i < 2; ++i) to.axis[i] = wait_axis(from.axis[i], dims_);
     *out++ = to;
   }
+  for (std::uint32_t op = 0; op < tables.op_count(); ++op) {
+    const plan::OpDesc& desc = plan.ops[op];
+    for (std::uint32_t w = desc.wait_first; w < desc.wait_first + desc.wait_count; ++w) {
+      wire::WaitParams& wait = table<wire::WaitParams>(head().waits)[w];
+      wait.decides = wait.producer == tables.op_decider[op] ? 1 : 0;
+    }
+  }
   if (!tables.chained()) return;
   wire::WaitParams turn{};
   turn.event_first = tables.turn_event;

@@ -79,17 +79,39 @@ bool ListRecords::add_tile(Made made, const wire::OpParams& op, std::uint32_t wo
   return added;
 }
 
-// A worker's bodies run one after the other, so it need not wait for an event whose whole count it has added itself; except
-// where guards are looked at before the body in front has ended.
-bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t worker, const wire::TileCoord& coord) {
+// What decides whether the tile runs comes first, and is waited for by every tile. The guards in front of it need no wait then.
+bool ListRecords::add_decider(Made& made, const wire::OpParams& op, const wire::TileCoord& coord) {
   for (std::uint32_t w = op.wait_first; w < op.wait_first + op.wait_count; ++w) {
     const wire::WaitParams& wait = source_.waits[w];
+    if (wait.decides == 0) continue;
+    made.record.guards = wire::GuardTime::behind_first;
+    watched_[tables_->plan.waits[w].signal] = 1;
+    return add_wait(made, wire::rect_event(wait, wire::wait_rect(wait, coord), 0), wait.total);
+  }
+  return true;
+}
+
+bool ListRecords::is_guards_wait(std::uint32_t op, const wire::WaitParams& wait) const {
+  const plan::PlanView& plan = tables_->plan;
+  const auto guards = plan.guards.subspan(plan.ops[op].guard_first, plan.ops[op].guard_count);
+  return std::any_of(guards.begin(), guards.end(), [&](const plan::GuardDesc& guard) { return plan.reports[guard.report].op == wait.producer; });
+}
+
+// A worker's bodies run one after the other, so it need not wait for an event whose whole count it has added itself; except
+// where guards are looked at before the body in front has ended, and what they look at is not waited for apart. A tile that may be passed over without
+// its waits has not waited for those behind it.
+bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t worker, const wire::TileCoord& coord) {
+  if (!add_decider(made, op, coord)) return false;
+  const bool nested = made.record.guards != wire::GuardTime::behind_waits;
+  for (std::uint32_t w = op.wait_first; w < op.wait_first + op.wait_count; ++w) {
+    const wire::WaitParams& wait = source_.waits[w];
+    if (nested && is_guards_wait(made.record.op, wait)) continue;
     const wire::EventRect rect = wire::wait_rect(wait, coord);
     const std::uint32_t events = wire::rect_count(rect);
     for (std::uint32_t i = 0; i < events; ++i) {
       const std::uint32_t event = wire::rect_event(wait, rect, i);
       const bool own = adds_[event].list == made.list && adds_[event].count == wait.total;
-      if ((own && op.guard_count == 0) || waited_before(event, worker)) continue;
+      if ((own && (op.guard_count == 0 || nested)) || waited_before(event, worker, !nested)) continue;
       if (w < tables_->plan.waits.size()) watched_[tables_->plan.waits[w].signal] = 1;  // the turn is no op's signal
       if (!add_wait(made, event, wait.total)) return false;
     }
@@ -97,11 +119,11 @@ bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t 
   return true;
 }
 
-bool ListRecords::waited_before(std::uint32_t event, std::uint32_t worker) {
+bool ListRecords::waited_before(std::uint32_t event, std::uint32_t worker, bool from_now_on) {
   const std::size_t bit = std::size_t{event} * tables_->workers + worker;
   const std::uint64_t mask = std::uint64_t{1} << (bit % 64);
   const bool before = (waited_[bit / 64] & mask) != 0;
-  waited_[bit / 64] |= mask;
+  if (from_now_on) waited_[bit / 64] |= mask;
   return before;
 }
 
@@ -109,6 +131,7 @@ bool ListRecords::add_wait(Made& made, std::uint32_t event, std::uint32_t total)
   if (made.record.wait_count == wire::kRecordWaits) {
     if (!keep(made)) return false;
     made.record.wait_count = 0;
+    if (made.record.guards == wire::GuardTime::behind_first) made.record.guards = wire::GuardTime::seen;
   }
   const std::uint32_t at = made.record.wait_count++;
   made.record.wait_event[at] = event;

@@ -63,10 +63,13 @@ class ListRecords {
   /// `made`: what all tiles of the op share, and the tile.
   bool add_tile(Made made, const wire::OpParams& op, std::uint32_t worker);
   bool add_waits(Made& made, const wire::OpParams& op, std::uint32_t worker, const wire::TileCoord& coord);
+  bool add_decider(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);
+  /// Whether it is for a report that the op's guards look at.
+  bool is_guards_wait(std::uint32_t op, const wire::WaitParams& wait) const;
   bool add_wait(Made& made, std::uint32_t event, std::uint32_t total);
   bool add_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);
   void count_adds(const wire::OpParams& op, std::uint32_t list, const wire::TileCoord& coord);
-  bool waited_before(std::uint32_t event, std::uint32_t worker);
+  bool waited_before(std::uint32_t event, std::uint32_t worker, bool from_now_on);
   bool keep(const Made& made);
   void send_signals(const Made& made, wire::TileRecord& record) const;
   bool begins_early(const wire::TileRecord& record) const;

@@ -127,6 +127,31 @@ void build_silent(PlanTables& tables) {
   }
 }
 
+bool same_test(const plan::GuardDesc& a, const plan::GuardDesc& b) {
+  return a.report == b.report && a.compare == b.compare && a.is_float == b.is_float && a.value == b.value;
+}
+// Whether each report that the op's guards look at is made by an op that has the guards in front.
+bool has_nested_guards(const plan::PlanView& plan, const plan::OpDesc& op) {
+  const auto guards = plan.guards.subspan(op.guard_first, op.guard_count);
+  for (std::size_t i = 0; i < guards.size(); ++i) {
+    const std::uint32_t maker = plan.reports[guards[i].report].op;
+    if (maker >= plan.ops.size()) return false;
+    const auto before = plan.guards.subspan(plan.ops[maker].guard_first, plan.ops[maker].guard_count);
+    if (!std::equal(before.begin(), before.end(), guards.begin(), guards.begin() + static_cast<std::ptrdiff_t>(i), same_test)) return false;
+  }
+  return true;
+}
+void build_deciders(PlanTables& tables) {
+  const plan::PlanView& plan = tables.plan;
+  for (const plan::OpDesc& op : plan.ops) {
+    std::uint32_t decider = plan::kNone;
+    if (op.guard_count > 0 && has_nested_guards(plan, op)) decider = plan.reports[plan.guards[op.guard_first + op.guard_count - 1].report].op;
+    const auto waits = plan.waits.subspan(op.wait_first, op.wait_count);
+    const bool waited = std::any_of(waits.begin(), waits.end(), [&](const plan::WaitDesc& wait) { return wait.producer == decider; });
+    tables.op_decider.push_back(waited ? decider : plan::kNone);
+  }
+}
+
 // A tile that reads state must have waited for something that follows the run's turn. Windows of convolutions may be clipped to
 // nothing, and then wait for nothing.
 bool can_chain(const plan::PlanView& plan) {
@@ -272,6 +297,7 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   tables.event_count = plan.event_count;
   if (chain && can_chain(plan)) tables.turn_event = tables.event_count++;
   build_silent(tables);
+  build_deciders(tables);
   Varying(tables).find();
   tables.typical_dims.resize(plan.dims.size());
   if (!plan::evaluate_dims(plan.dims, plan::typical_symbols(plan.symbols), tables.typical_dims)) tables.typical_dims.clear();

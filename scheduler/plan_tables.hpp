@@ -66,6 +66,7 @@ struct PlanTables {
   std::vector<std::uint32_t> op_report;  // per op: report it publishes, or kNone. Here because OpDesc is many lines
   std::vector<std::uint8_t> op_held;     // per op: waits for a report before it may be sent
   std::vector<std::uint32_t> op_holder;  // per op: that report, or kNone
+  std::vector<std::uint32_t> op_decider; // per op whose guards are nested (wire::GuardParams): the op of the last one's report; kNone: others
   std::vector<std::uint8_t> op_silent;   // per op: neither it nor any op it waits for touches memory (wire::kOpSilent)
   std::vector<wire::BlockRef> blocks;    // per op: its block in a frame
   std::vector<std::uint32_t> operand_op; // per operand: the op it belongs to

@@ -59,7 +59,8 @@ struct WaitParams {
   u32 total;       // signals each of these events gets in one run
   WaitAxis axis[2];
   u32 producer;    // op index, for messages
-  u32 reserved[5];
+  u32 decides;     // 1: for the report of the op's last guard, where its guards are nested (GuardParams)
+  u32 reserved[4];
 };
 static_assert(sizeof(WaitParams) == 96);
 
@@ -78,6 +79,11 @@ enum class Compare : u32 { eq = 0, ne = 1, lt = 2, le = 3, gt = 4, ge = 5 };
 
 /// A tile of a guarded op runs only if `word <compare> value` holds for each of its guards (parents first). A tile whose
 /// guard fails signals its events like any other. The report op's event is always among the op's waits.
+///
+/// Guards are nested where each report's op has the guards in front of it: then it is made only where they hold, and once the last one's event is
+/// there all can be looked at. Either that report was made, and so were the others; or its op was passed over for a guard in front, whose
+/// report is there, and what the words behind that say decides nothing. A tile that is not to run then waits for nothing else: its events tell
+/// no more than that those reports are there, which is all that plans rely on.
 struct GuardParams {
   u64 offset;    // bytes from the arena's base: element 0 of the report's tensor, i32 or f32
   u32 compare;   // Compare
@@ -184,6 +190,13 @@ enum TileRecordFlags : u8 {
   kRecordEarly = 128,   // the tile waits, its op is kOpEarly and has no guards: the body begins before the wait
 };
 
+/// When a record's guards are looked at.
+enum class GuardTime : u8 {
+  behind_waits = 0,
+  behind_first = 1,  // nested ones: behind the record's first wait
+  seen = 2,          // a record of the same tile in front has waited for them
+};
+
 /// One tile of a list, with what its op's tables say of it found out by the host: a worker copies the record and is ready.
 /// Left out are waits for what earlier records of the list have waited for or completed, and signals that nobody waits for.
 struct alignas(16) TileRecord {
@@ -194,7 +207,7 @@ struct alignas(16) TileRecord {
   u32 block_offset;  // of the op's block, as BlockRef, and the part of it that the record does not replace
   u16 block_bytes;
   u8 signal_count;
-  u8 reserved;
+  GuardTime guards;
   u32 wait_event[kRecordWaits];
   u32 wait_from[kRecordWaits];   // an event has to stand at wait_from + (epoch - epoch0) * wait_total
   u32 wait_total[kRecordWaits];

@@ -24,7 +24,9 @@
 // and signal as one: what is said of a body here holds for a strand. Between two tiles of one there is only a barrier of the body warps.
 //
 // What a wait need not wait for. Bodies of a block run one after the other, so a tile does not wait for events whose whole
-// count comes from earlier tiles of the same worker; unless it has guards, which the gate reads while bodies run.
+// count comes from earlier tiles of the same worker; unless it has guards, which the gate reads while bodies run. Nested guards (wire::GuardParams) have
+// a wait of their own, in front of all others: where they fail the tile is passed over at once, and with it every tile handed on that has the guard that
+// failed, by gate, signal and post a lane each. Tile by tile that took 1.1 us of an H200 for each.
 //
 // Overtaking. A body that finds its input tagged (tagged_values.hpp) does not wait for the events: it meets the gate at inputs behind its
 // stores instead of in front. So its signals follow its events, and a tile that the worker leaves before has told nobody but who reads tags.
@@ -95,6 +97,7 @@ class CudaPipeline : CudaStage {
     memory_.ends[0] = memory_.ends[1] = memory_.stays[0] = memory_.stays[1] = 0;
     memory_.params = params_;
     memory_.prefetched = 0;
+    memory_.failed = {};
   }
 
   /// A stage that has never been filled is empty: of its barrier the phase before the first counts as ended.
@@ -155,6 +158,10 @@ class CudaPipeline : CudaStage {
       const u32 place = slot(at);
       const Control control = memory_.controls[place];
       if (word(memory_.attention) != 0 && leaves_before(control, place, inside, closing)) break;
+      if ((control.flags & kTileGuarded) != 0 && is_ruled_out(memory_, place)) {
+        let_through(at += pass_over(at), inside);
+        continue;
+      }
       TileKind kind = control.kind;
       early = kind == TileKind::body && begins_early(place);
       if (kind == TileKind::body) name_body(place, strand_of(control), early, bodies);
@@ -169,10 +176,7 @@ class CudaPipeline : CudaStage {
         closing = suspend_before(place, control);
         break;
       }
-      const u32 tiles = strand_of(control);
-      at += tiles;
-      ptx::st_release_cta_shared(&memory_.gated, at);  // [P3] pairs with [P4]
-      inside = (memory_.controls[slot(at - 1)].flags & kTileClosesInbox) == 0;
+      let_through(at += strand_of(control), inside);
       if (kind == TileKind::fault) break;
       if (!inside && head_of(control).inbox.op == wire::kOpPark) closing = static_cast<u32>(wire::ParkReason::requested) + 1;
     }
@@ -182,6 +186,11 @@ class CudaPipeline : CudaStage {
     send_bodies_home(bodies, early);
   }
 
+  /// All tiles before `at`.
+  __device__ __forceinline__ void let_through(u32 at, bool& inside) const {
+    ptx::st_release_cta_shared(&memory_.gated, at);  // [P3] pairs with [P4]
+    inside = (memory_.controls[slot(at - 1)].flags & kTileClosesInbox) == 0;
+  }
   /// True: the worker has stopped, or leaves here, then with a reason in `closing`.
   __device__ __forceinline__ bool leaves_before(const Control& control, u32 place, bool inside, u32& closing) {
     if (word(memory_.stop) != 0) return true;
@@ -220,21 +229,20 @@ class CudaPipeline : CudaStage {
     const wire::TileRecord& record = memory_.records[place];
     if (tracing()) memory_.times[place].start_ns = ptx::globaltimer();
     const u32 waits = control.kind == TileKind::body || control.kind == TileKind::empty ? record.wait_count : 0;
-    if (waits > 0) {
-      const Memory::Entry& entry = memory_.entries[place];
-      const u32 mine = platform_.control_lane() < waits ? platform_.control_lane() : 0;
-      const u32 event = record.wait_event[mine], amount = record.wait_from[mine] + entry.runs * record.wait_total[mine];
-      const bool silent = (record.flags & wire::kRecordSilent) != 0;
-      WaitEnd end;
-      if (!wait.wait(entry.events, event, amount, entry.bases == nullptr ? nullptr : entry.bases + event, silent, stop, end)) {
-        return end.code == WaitEnd::suspend ? TileKind::suspend : mark_fault(place, control, end);
-      }
+    const bool guarded = (control.flags & kTileGuarded) != 0;
+    const bool first = guarded && record.guards == wire::GuardTime::behind_first && (record.flags & wire::kRecordCut) == 0;
+    bool holds = true;
+    WaitEnd end;
+    if (first) {
+      if (!await_events(wait, place, 1, stop, end)) return mark_end(place, control, end);
+      holds = guards_hold(place, control);
     }
-    const bool guarded = (control.flags & kTileGuarded) != 0 && control.kind == TileKind::body;
+    // Of a tile that is passed over nobody may make what it waits for.
+    if (holds && waits > 0 && !await_events(wait, place, waits, stop, end)) return mark_end(place, control, end);
     // Before the verdict, which ends the wait: what guards look at was there with the events.
-    const bool holds = !guarded || guards_hold(place, control);
+    if (guarded && !first && control.kind == TileKind::body) holds = guards_hold(place, control);
     bool drops = false;  // it is of a draft that the host has dropped
-    if (guarded && (control.flags & kTileDraft) != 0) {
+    if ((control.flags & kTileDraft) != 0 && control.kind == TileKind::body) {
       const WaitEnd end = wait.wait_verdict(head_of(control).inbox, (control.flags & kTileOpensInbox) != 0, stop.was_blocked, stop);
       if (end.code == WaitEnd::suspend) return TileKind::suspend;
       if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
@@ -244,19 +252,37 @@ class CudaPipeline : CudaStage {
       Memory::Times& times = memory_.times[place];
       times.wait_ns = stop.was_blocked ? ptx::globaltimer() - times.start_ns : 0;
     }
-    return drops || !holds ? mark(place, TileKind::skip) : control.kind;
+    return control.kind == TileKind::body && (drops || !holds) ? mark(place, TileKind::skip) : control.kind;
   }
 
-  __device__ __forceinline__ bool guards_hold(u32 place, const Control& control) const {
+  /// Waits for the first `count` events of the tile's record, a lane each. False: the wait has ended before, see `end`.
+  __device__ __forceinline__ bool await_events(EventWait<CudaPlatform>& wait, u32 place, u32 count, GateStop& stop, WaitEnd& end) {
+    const wire::TileRecord& record = memory_.records[place];
     const Memory::Entry& entry = memory_.entries[place];
-    const bool copied = control.block != Memory::kNoBlock;
-    const OpView view = copied ? view_of_block(entry.op) : view_of_frame(*entry.frame, memory_.records[place].op);
-    for (u32 i = 0; i < view.op->guard_count; ++i) {
-      if (!guard_holds(*entry.frame, view.guards[i])) return false;
+    const u32 mine = platform_.control_lane() < count ? platform_.control_lane() : 0;
+    const u32 event = record.wait_event[mine], amount = record.wait_from[mine] + entry.runs * record.wait_total[mine];
+    const bool silent = (record.flags & wire::kRecordSilent) != 0;
+    return wait.wait(entry.events, event, amount, entry.bases == nullptr ? nullptr : entry.bases + event, silent, stop, end);
+  }
+  __device__ __forceinline__ TileKind mark_end(u32 place, const Control& control, const WaitEnd& end) {
+    return end.code == WaitEnd::suspend ? TileKind::suspend : mark_fault(place, control, end);
+  }
+
+  /// A lane a guard. One that fails is noted.
+  __device__ __forceinline__ bool guards_hold(u32 place, const Control& control) {
+    const OpView view = view_of_tile(memory_, place);
+    const wire::RunFrame& frame = *memory_.entries[place].frame;
+    for (u32 first = 0; first < view.op->guard_count; first += kWarpLanes) {
+      const u32 mine = first + platform_.control_lane();
+      const u32 fails = platform_.first_lane(mine < view.op->guard_count && !guard_holds(frame, view.guards[mine]));
+      if (fails == platform_.control_lanes()) continue;
+      const wire::GuardParams& guard = view.guards[first + fails];
+      memory_.failed = {&frame, head_of(control).task.epoch, first + fails, guard.compare, guard.int_value, guard.offset};
+      __syncwarp();
+      return false;
     }
     return true;
   }
-
   __device__ __forceinline__ TileKind mark(u32 place, TileKind kind) {
     memory_.controls[place].kind = kind;
     return kind;
@@ -396,6 +422,16 @@ class CudaPipeline : CudaStage {
         if (!await_gated(at, sent)) break;
         control.kind = memory_.controls[place].kind;
         if (control.kind == TileKind::empty) mine.count = 0;
+        if (control.kind == TileKind::skip && !queued && !halted) {
+          const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);  // [P4] pairs with [P3]
+          if (const u32 passed = tiles_without_bodies(at, gated, 0); passed > 1) {
+            flush();
+            add_passed(at, passed);
+            publish_signalled(sent = at += passed);
+            if (static_cast<i32>(fetched - at) < 0) fetched = at;  // what has been let through has been fetched
+            continue;
+          }
+        }
       }
       bool more = false;  // bodies that have ended behind this tile
       u32 end = control.kind == TileKind::fault ? 1 : 0;
@@ -446,6 +482,17 @@ class CudaPipeline : CudaStage {
     return true;
   }
 
+  /// Adds what tiles from `at` on signal that were passed over, a lane each.
+  __device__ __forceinline__ void add_passed(u32 at, u32 tiles) const {
+    const u32 lane = platform_.control_lane(), place = slot(at + lane);
+    const bool mine = lane < tiles && memory_.controls[place].kind == TileKind::skip;
+    const wire::TileRecord& record = memory_.records[place];
+    CCKS_NO_UNROLL
+    for (u32 i = 0; __any_sync(kFullWarp, mine && i < record.signal_count) != 0; ++i) {
+      const bool adds = mine && i < record.signal_count;
+      ptx::red_release_gpu_add_if(adds, head_of(memory_.controls[place]).events + record.signal_event[adds ? i : 0], 1);  // [E1]
+    }
+  }
   /// What this lane adds for a tile: one of its record's signals.
   __device__ __forceinline__ Pending signal_of(u32 place, const Control& control) const {
     const wire::TileRecord& record = memory_.records[place];
@@ -520,7 +567,7 @@ class CudaPipeline : CudaStage {
       const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
       const u32 before = at;
       while (at != gated && at - before < Memory::kOpened / 2) {
-        const u32 tiles = post_strand(post, at);
+        const u32 tiles = post_strand(post, at, gated);
         if (tiles == 0) break;
         at += tiles;
       }
@@ -553,11 +600,16 @@ class CudaPipeline : CudaStage {
     return followed_ && held_tasks_ < kHeldTasks && held_turns_++ < kHeldTurns;
   }
 
-  /// How many tiles: a strand, of which only the last has anything to say but a fault. 0: its body has not ended yet, or the worker
+  /// How many tiles, of those before `gated`: a strand, of which only the last has anything to say but a fault. 0: its body has not ended yet, or the worker
   /// has left with a fault.
-  __device__ __forceinline__ u32 post_strand(WorkerPost<CudaPlatform>& post, u32 first) {
+  __device__ __forceinline__ u32 post_strand(WorkerPost<CudaPlatform>& post, u32 first, u32 gated) {
     Control control = memory_.controls[slot(first)];
     const bool body = control.kind == TileKind::body;
+    if (control.kind == TileKind::skip && !tracing()) {  // of those passed over one after the other only the last of an inbox task has anything to say
+      const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
+      const u32 end = static_cast<i32>(signalled - gated) < 0 ? signalled : gated;
+      if (const u32 passed = tiles_without_bodies(first, end, kTileClosesInbox); passed > 1) return passed;
+    }
     const u32 tiles = strand_of(control), mine = platform_.control_lane();
     if (body) find_report(first + tiles - 1);
     if (body && !body_ended(control.body)) return 0;

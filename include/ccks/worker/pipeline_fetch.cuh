@@ -272,7 +272,7 @@ class CudaFetch : CudaStage {
     u32 flags = (tile == list_first_ ? u32{kTileOpensInbox} : 0) | (tile + 1 == list_end_ ? u32{kTileClosesInbox} : 0);
     flags |= more;
     if (body) flags |= kTileOpensTask | kTileClosesTask;
-    if (body && (record.flags & wire::kRecordGuarded) != 0) flags |= kTileGuarded;
+    if (kind != TileKind::skip && (record.flags & wire::kRecordGuarded) != 0) flags |= kTileGuarded;
     memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(block), list_task_ + index, 0};
     const TaskHead& head = memory_.heads[head_];
     memory_.entries[at] = {head.events, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, head.runs, 0, wire::value_tag(list_epoch_)};

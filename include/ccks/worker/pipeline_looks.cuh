@@ -71,6 +71,57 @@ __device__ __noinline__ inline WaitEnd::Code look_while_waiting(u32 who, bool fi
   return static_cast<WaitEnd::Code>(waiting.code);
 }
 
+__device__ __forceinline__ OpView view_of_tile(const CudaPipelineMemory& memory, u32 place) {
+  const CudaPipelineMemory::Entry& entry = memory.entries[place];
+  const bool copied = memory.controls[place].block != CudaPipelineMemory::kNoBlock;
+  return copied ? view_of_block(entry.op) : view_of_frame(*entry.frame, memory.records[place].op);
+}
+
+/// Whether a tile that has guards is under the one that failed last.
+__device__ __forceinline__ bool is_ruled_out(const CudaPipelineMemory& memory, u32 place) {
+  const CudaPipelineMemory::Failed& failed = memory.failed;
+  if (failed.frame != memory.entries[place].frame || failed.epoch != memory.heads[memory.controls[place].head].task.epoch) return false;
+  if (memory.records[place].guards == wire::GuardTime::behind_waits || (memory.records[place].flags & wire::kRecordCut) != 0) return false;
+  const OpView view = view_of_tile(memory, place);
+  if (failed.index >= view.op->guard_count) return false;
+  const wire::GuardParams& guard = view.guards[failed.index];
+  return guard.offset == failed.offset && guard.compare == failed.compare && guard.int_value == failed.value;
+}
+
+/// Passes over the tiles from `at` on, of those handed on, that the guard which failed last rules out: so many. A lane a tile. By the gate.
+__device__ __noinline__ inline u32 pass_over(u32 at) {
+  CudaPipelineMemory& memory = pipeline_memory();
+  const u32 lane = threadIdx.x % kWarpLanes, place = (at + lane) % CudaPipelineMemory::kRing;
+  CudaPipelineMemory::Control& control = memory.controls[place];
+  const bool fetched = lane < ptx::ld_acquire_cta_shared(&memory.fetched) - at;  // [P2] pairs with [P1]
+  const bool out = fetched && (control.flags & kTileGuarded) != 0 && is_ruled_out(memory, place);
+  __syncwarp();
+  const u32 tiles = static_cast<u32>(__ffs(static_cast<int>(~__ballot_sync(kFullWarp, out))));  // 0: all of them
+  const u32 passed = tiles == 0 ? kWarpLanes : tiles - 1;
+  if (lane < passed) {
+    if (control.kind == TileKind::body) control.kind = TileKind::skip;
+    if (memory.params.trace != 0) {
+      memory.times[place].start_ns = ptx::globaltimer();
+      memory.times[place].wait_ns = 0;
+    }
+  }
+  __syncwarp();
+  return passed;
+}
+
+/// How many tiles from `at` on, before `end`, have no body to run, the last of them with none of `flags`. A lane a tile.
+__device__ __noinline__ inline u32 tiles_without_bodies(u32 at, u32 end, u32 flags) {
+  const CudaPipelineMemory& memory = pipeline_memory();
+  const u32 lane = threadIdx.x % kWarpLanes;
+  const CudaPipelineMemory::Control& control = memory.controls[(at + lane) % CudaPipelineMemory::kRing];
+  bool out = static_cast<i32>(end - at - lane) > 0;
+  out = out && (control.kind == TileKind::skip || control.kind == TileKind::empty) && (control.flags & flags) == 0;
+  out = out && !(kWorkerQueues && memory.heads[control.head].inbox.op == wire::kOpQueue);
+  __syncwarp();
+  const u32 tiles = static_cast<u32>(__ffs(static_cast<int>(~__ballot_sync(kFullWarp, out))));
+  return tiles == 0 ? kWarpLanes : tiles - 1;
+}
+
 // A busy worker looks at the host's line so often: reading it takes the fetching warp 1 us, and a handoff waits for it.
 inline constexpr u32 kLookNs = 25'000;
 inline constexpr u32 kUrgentLookNs = 40'000;  // also where the gate is about to have nothing, that is few tiles

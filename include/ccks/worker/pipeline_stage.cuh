@@ -75,6 +75,14 @@ struct CudaPipelineMemory {
     Patience patience;
     u32 code;
   };
+  /// The guard that failed last, and where: what is under it in that run is passed over without a look at its events.
+  struct Failed {
+    const wire::RunFrame* frame;
+    u32 epoch, index;       // among the op's guards: of nested ones the same for every op that has it
+    u32 compare;
+    wire::i32 value;  // as the guard's bits
+    u64 offset;
+  };
   /// How often earlier tiles of this worker add to an event in one run.
   struct OwnEvent {
     u32 event, slot, epoch, count;
@@ -95,6 +103,7 @@ struct CudaPipelineMemory {
   TaskHead heads[kHeads];
   Parsed parsed[kParsed];
   OwnEvent own[kOwnEvents];
+  Failed failed;           // of nested guards; nobody but the gate looks
   FaultDetails fetch_fault, fault;  // of the task that cannot be opened; of the tile that is TileKind::fault
   StreamRing* ring;    // null: there is none
   StreamFill fill;

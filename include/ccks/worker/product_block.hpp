@@ -1,5 +1,6 @@
 // matmul in blocks of up to 64 x 64 results from scratch, 4 x 4 a lane, where lanes run in warps. Where a block has fewer
-// cells than there are lanes, lanes share a cell and take every n-th k: a block of 16 x 16 has all lanes at work.
+// cells than there are lanes, lanes share a cell and take every n-th k: a block of 16 x 16 has all lanes at work. The next piece of a and b is under
+// way while this one is multiplied, and pieces of few lines are as much deeper: what one takes is the L2's answer, not its own work.
 #pragma once
 
 #include "ccks/worker/gemm_warps.hpp"
@@ -35,8 +36,9 @@ struct PieceShape {
 template <class Lanes, class Types, class Expr>
 class BlockProduct {
  public:
-  static constexpr u32 kLanes = Lanes::kLanes, kWarp = Lanes::kWarp, kDepth = 64;
-  static constexpr u32 kFlight = 4;  // vectors of a piece a lane
+  static constexpr u32 kLanes = Lanes::kLanes, kWarp = Lanes::kWarp;
+  static constexpr u32 kDepth = 64, kDeepest = 256;  // of a piece of 64 lines; of few
+  static constexpr u32 kFlight = 4;                  // vectors of a piece a lane
   using Values = float[kFlight][kVector];
 
   CCKS_INLINE BlockProduct(Lanes& lanes, const Call& call, const ProductTile<Types>& t, const Types& types)
@@ -51,19 +53,24 @@ class BlockProduct {
     const u32 ci = (cell >> wide_log) * kVector, cj = (cell & ((1u << wide_log) - 1)) * kVector;
     const bool busy = cell >> cells_log == 0;
     float* a = reinterpret_cast<float*>(lanes_.scratch());
-    float* b = a + least(kDepth, k_) * a_.pitch();
+    const u32 most = piece_depth();
+    float* b = a + least(most, k_) * a_.pitch();
     float* results = a;
     float acc[kVector * kVector] = {};
+    Values from_a, from_b;
+    const auto fetch_both = [&](u32 k0) {
+      fetch(from_a, types_.template type<0>(), call_.operands[0], a_, t_.row, t_.m, k0, least(most, k_ - k0));
+      fetch(from_b, types_.template type<1>(), call_.operands[1], b_, t_.column, t_.n, k0, least(most, k_ - k0));
+    };
+    fetch_both(0);
     CCKS_NO_UNROLL
-    for (u32 k0 = 0; k0 < k_; k0 += kDepth) {
-      const u32 depth = least(kDepth, k_ - k0);
-      Values from_a, from_b;
-      fetch(from_a, types_.template type<0>(), call_.operands[0], a_, t_.row, t_.m, k0, depth);
-      fetch(from_b, types_.template type<1>(), call_.operands[1], b_, t_.column, t_.n, k0, depth);
+    for (u32 k0 = 0; k0 < k_; k0 += most) {
+      const u32 depth = least(most, k_ - k0);
       if (k0 != 0) lanes_.sync();
       keep(a, from_a, a_, depth);
       keep(b, from_b, b_, depth);
       lanes_.sync();
+      if (k0 + most < k_) fetch_both(k0 + most);
       if (busy) multiply(acc, a + ci, b + cj, slice, slices_log, depth);
     }
     lanes_.sync();
@@ -79,6 +86,16 @@ class BlockProduct {
   }
 
  private:
+  /// As deep as lanes can fetch at once, of both.
+  CCKS_INLINE u32 piece_depth() const {
+    constexpr u32 kMostLog = 6;  // of lines
+    static_assert((kDepth << kMostLog) == kFlight * kVector * kLanes);
+    const u32 log = a_.lines_log < b_.lines_log ? b_.lines_log : a_.lines_log;
+    const u32 depth = least(kDeepest, kDepth << (kMostLog - log));
+    static_assert(2 * (kDepth + PieceShape<Lanes>::kPad) * kDepth * sizeof(float) <= kMinScratchBytes);
+    static_assert(2 * (16 + PieceShape<Lanes>::kPad) * kDeepest * sizeof(float) <= kMinScratchBytes);
+    return depth;
+  }
   /// Vectors of lines [line0, line0 + lines) at k0 + p; zeros beyond the lines.
   template <class T>
   CCKS_INLINE void fetch(Values& v, T type, const OperandParams& o, const PieceShape<Lanes>& shape, u32 line0, u32 lines,

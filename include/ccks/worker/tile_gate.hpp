@@ -164,7 +164,7 @@ class TileGate {
   CCKS_HD void pass(StagedTile& tile, Stop& stop) {
     if (tile.kind != TileKind::body) return;
     wait_.reset();
-    if (!wait_for_tile(tile, stop) || !wait_for_verdict(tile, stop)) return;
+    if (!wait_for_guards(tile, stop) || !wait_for_tile(tile, stop) || !wait_for_verdict(tile, stop)) return;
     tile.wait_ns = wait_.waited_ns();
     const bool drops = (tile.flags & kTileDraft) != 0 && wait_.skips();
     if (drops || ((tile.flags & kTileGuarded) != 0 && !guards_hold(tile))) set_kind(tile, TileKind::skip);
@@ -198,6 +198,23 @@ class TileGate {
     const WaitEnd end = wait_.wait_verdict(tile.inbox, (tile.flags & kTileOpensInbox) != 0, false, stop);
     if (end.code != WaitEnd::ready) set_end(tile, end);
     return end.code == WaitEnd::ready;
+  }
+
+  /// False: the tile has been let through, to be passed over, or the worker leaves. A draft's verdict comes first.
+  CCKS_ANY_SIDE
+  template <class Stop>
+  CCKS_HD bool wait_for_guards(StagedTile& tile, Stop& stop) {
+    if ((tile.flags & (kTileGuarded | kTileDraft)) != kTileGuarded) return true;
+    for (u32 i = 0; i < tile.view.op->wait_count; ++i) {
+      const wire::WaitParams& wait = tile.view.waits[i];
+      if (wait.decides == 0) continue;
+      if (!wait_for_rect(tile, wait, wire::wait_rect(wait, tile.coord), stop)) return false;
+      if (guards_hold(tile)) return true;
+      tile.wait_ns = wait_.waited_ns();
+      set_kind(tile, TileKind::skip);
+      return false;
+    }
+    return true;
   }
 
   CCKS_ANY_SIDE
