@@ -174,7 +174,26 @@ CCKS_HD constexpr bool may_stream(const OpParams& op, const OperandParams* opera
   return a.dim[3] >= kStreamedDepth && m * ((n + 15) / 16 * 16) <= kStreamedResults;
 }
 
-CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count) {
+/// Whether a product's rows may be of any length: those of one tile, of floats that no matrix units take, with nothing beside the product but an
+/// epilogue. Bodies for b in columns finish them element by element; a single column goes as two that are the same, of one row.
+CCKS_HD constexpr bool may_end_anywhere(const OpParams& op, const OperandParams* operands, u32 count) {
+  const OperandParams &a = operands[0], &b = operands[1], &out = operands[count - 1];
+  if (dtype_is_half(static_cast<Dtype>(a.dtype)) && dtype_is_half(static_cast<Dtype>(b.dtype))) return false;
+  if (op.dims[kRopeDim] != 0 || op.dims[kTwinDim] != 0 || op.dims[kNormDim] != 0 || shares_depth(op)) return false;
+  for (u32 i = 2; i < count; ++i) {
+    const OperandParams& o = operands[i];
+    i64 last = 0;
+    for (int axis = 0; axis < 4; ++axis) {
+      if (o.dim[axis] <= 0 || o.stride[axis] < 0 || (axis == 3 && o.stride[axis] > 1)) return false;
+      last += (o.dim[axis] - 1) * o.stride[axis];
+    }
+    if (last >= kSmallOffsets) return false;
+  }
+  const bool wide = out.dim[3] > 1 || least(op.tile[2], out.dim[2]) == 1;
+  return wide && op.tile[3] >= out.dim[3] && b.stride[3] != 1;
+}
+
+CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* operands, u32 count, bool whole) {
   const OperandParams &a = operands[0], &b = operands[1], &out = operands[count - 1];
   if (a.dim[3] <= 0 || a.dim[3] % 4 != 0 || !in_vectors(a, 3)) return false;
   const bool turns = op.dims[kRopeDim] != 0, twins = op.dims[kTwinDim] != 0;
@@ -183,13 +202,14 @@ CCKS_HD constexpr bool product_in_vectors(OpParams& op, const OperandParams* ope
   const bool down = b.stride[3] != 1;
   if (!in_vectors(b, down ? 2 : 3, kColumnOffsets) || b.stride[3] >= kSmallOffsets) return false;
   if (twins && !is_twin(b, operands[2])) return false;
-  for (u32 i = twins ? 3 : 2; i + 1 < count; ++i) {
+  for (u32 i = twins ? 3 : 2; whole && i + 1 < count; ++i) {
     if (!in_vectors_or_still(operands[i])) return false;
   }
   const i32 m = least(op.tile[2], out.dim[2]), n = least(op.tile[3], out.dim[3]), columns = runs ? 2 * n : n;
   const ProductBody body = product_body(m, n, a.dim[3], down);
   if (body == ProductBody::none) return false;
   const bool turned = body >= ProductBody::turned_row && body <= ProductBody::turned_eight_rows;
+  if (!turned && !whole) return false;
   if (turned && (!in_packets(a, 3) || !in_packets(b, 2))) return false;
   if (!turned && !in_vectors(b, down ? 2 : 3)) return false;
   if (op.dims[kNormDim] != 0 && (!turned || !normed_rows_fit(a, b, m, columns))) return false;
@@ -240,10 +260,12 @@ CCKS_HD constexpr i32 coordinate_bits(const OpParams& op) {
 CCKS_HD constexpr void mark_vectors(OpParams& op, const OperandParams* operands) {
   const u32 count = u32{op.input_count} + 1;
   const OperandParams& out = operands[count - 1];
-  if (out.dim[3] % 4 != 0 || op.tile[3] % 4 != 0 || !in_vectors(out, 3)) return;
+  const bool whole = out.dim[3] % 4 == 0 && op.tile[3] % 4 == 0 && in_vectors(out, 3);
+  const bool product = static_cast<OpCode>(op.kind) == OpCode::matmul;
+  if (!whole && !(product && may_end_anywhere(op, operands, count))) return;
   switch (static_cast<OpCode>(op.kind)) {
     case OpCode::matmul:
-      if (!product_in_vectors(op, operands, count)) return;
+      if (!product_in_vectors(op, operands, count, whole)) return;
       break;
     case OpCode::map:
       for (u32 i = 0; i + 1 < count; ++i) {

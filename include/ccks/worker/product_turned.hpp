@@ -73,14 +73,15 @@ class TurnedWalk {
     CCKS_NO_UNROLL
     while (j < w_.n || !begun) {
       Vector v[kSteps][kColumns];
-      load(v, least(j, w_.n - kColumns), p);
+      const u32 column = least(j, w_.n - kColumns);  // of an odd number the last but one is multiplied twice
+      load(v, column, p);
       if (!begun) stage();  // by all warps, those without columns too
       begun = true;
       if (j >= w_.n) return;
       use(v, p);
       p += kSteps * kStride;
       if (p < w_.k) continue;
-      put(j);
+      put(column);
       p = 0;
       j += kNext;
     }
@@ -242,7 +243,8 @@ struct TurnedRows {
     const A type_a = types.template type<0>();
     const B type_b = types.template type<1>();
     const OperandParams &a = call.operands[0], &b = call.operands[1];
-    const u32 k = static_cast<u32>(a.dim[3]), column_bytes = static_cast<u32>(b.stride[3]) * bytes_of(type_b);
+    // A single column stands for both of a pair (wire::detail::may_end_anywhere).
+    const u32 k = static_cast<u32>(a.dim[3]), column_bytes = t.n == 1 ? 0 : static_cast<u32>(b.stride[3]) * bytes_of(type_b);
     const u8* row = operand_base(call.frame, a) + u64{row_offset(a, t.c0, t.c1, t.row)} * bytes_of(type_a);
     const u8* columns = operand_base(call.frame, b) + u64{row_offset(b, t.c0, t.c1, 0)} * bytes_of(type_b) + u64{t.column} * column_bytes;
     const u32 pitch = static_cast<u32>(a.stride[2]) * bytes_of(type_a);

@@ -175,6 +175,19 @@ TEST(MarkedMatmul, FewRowsByColumns) {
   }
 }
 
+TEST(MarkedMatmul, ColumnsThatMakeNoVectors) {
+  std::uint32_t seed = 300;
+  for (const int n : {1, 2, 3, 5, 17, 255}) check_product(seed++, {1, 1, 128, n, 1, (n + 3) / 4 * 4, true}, Dtype::f32, Body::turned_row);
+  for (const int n : {2, 3, 7, 30}) {
+    check_product(seed++, {2, 3, 104, n, 3, n, true}, Dtype::f32, Body::turned_four_rows);
+    check_product(seed++, {1, 16, 1544, n, 8, 32, true}, Dtype::f32, Body::turned_eight_rows);
+  }
+  // One column of several rows, columns of several tiles, and what matrix units take.
+  check_product(seed++, {1, 3, 128, 1, 3, 1, true}, Dtype::f32, Body::none);
+  check_product(seed++, {1, 1, 128, 9, 1, 8, true}, Dtype::f32, Body::none);
+  check_product(seed++, {1, 1, 128, 2, 1, 2, true}, Dtype::bf16, Body::none);
+}
+
 TEST(UnmarkedMatmul, FindsOutItself) {
   std::uint32_t seed = 110;
   for (const Dtype dtype : kFloats) {
