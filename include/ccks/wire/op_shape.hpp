@@ -30,6 +30,16 @@ enum class ProductBody : i32 {
   block,       // up to 64 x 64
 };
 
+/// Bodies of a reduce for lanes in warps, dims[kReduceBodyDim].
+enum class ReduceBody : i32 {
+  none = 0,  // rows along the reduced axes in front of the last lie unevenly, or offsets take more than 32 bits
+  elements,
+  vectors,   // floats, in vectors of four along axis 3
+};
+/// Of a reduce: its body; rows along the reduced axes in front of the last, and elements from one to the next; elements of one along axis 3, where that is reduced. Then
+/// kCoordinateDim.
+inline constexpr u32 kReduceBodyDim = 2, kReducedRowsDim = 3, kReducedStrideDim = 4, kReducedWidthDim = 5;
+
 inline constexpr u32 kRowDim = 6;  // of a rope with a table, and of an argmax that tiles share out
 /// Queries of a kv head that a body for a decode step takes at a time.
 inline constexpr u32 kStepQueries = 8;
@@ -375,6 +385,38 @@ CCKS_HD constexpr void mark_rope(OpParams& op, const OperandParams* operands) {
   op.dims[kRowDim] = row && half >= 2 ? ceil_log2(half) : 0;
 }
 
+/// Whether all offsets are below kSmallOffsets.
+CCKS_HD constexpr bool in_reach(const OperandParams& o) {
+  i64 last = 0;
+  for (int i = 0; i < 4; ++i) {
+    if (o.dim[i] <= 0 || o.stride[i] < 0 || o.stride[i] >= kSmallOffsets) return false;
+    last += (o.dim[i] - 1) * o.stride[i];
+  }
+  return last < kSmallOffsets;
+}
+/// dims from kReduceBodyDim on.
+CCKS_HD constexpr void mark_reduce(OpParams& op, const OperandParams* operands) {
+  const OperandParams &x = operands[0], &out = operands[1];
+  op.dims[kReduceBodyDim] = static_cast<i32>(ReduceBody::none);
+  if (!in_reach(x) || !in_reach(out)) return;
+  i64 rows = 1, stride = 0, width = x.dim[3];
+  for (int i = 2; i >= 0; --i) {
+    if ((op.dims[1] >> i & 1) == 0 || x.dim[i] == 1) continue;
+    if (rows == 1) stride = x.stride[i];
+    if (x.stride[i] != rows * stride) return;
+    rows *= x.dim[i];
+  }
+  const bool last = (op.dims[1] >> 3 & 1) != 0;
+  if (last && rows > 1 && stride == width * x.stride[3]) width *= rows, rows = 1;  // one run
+  const bool floats = dtype_is_float(static_cast<Dtype>(x.dtype));
+  const bool whole = last ? x.dim[3] % 4 == 0 : out.dim[3] % 4 == 0 && op.tile[3] % 4 == 0 && in_vectors(out, 3);
+  op.dims[kReduceBodyDim] = static_cast<i32>(floats && whole && in_vectors(x, 3) ? ReduceBody::vectors : ReduceBody::elements);
+  op.dims[kReducedRowsDim] = static_cast<i32>(rows);
+  op.dims[kReducedStrideDim] = static_cast<i32>(stride);
+  op.dims[kReducedWidthDim] = static_cast<i32>(width);
+  op.dims[kCoordinateDim] = coordinate_bits(op);
+}
+
 /// dims[kRowDim] of an argmax whose rows tiles share out: 1 where there is one row, and tiles of it are whole vectors.
 CCKS_HD constexpr void mark_argmax(OpParams& op, const OperandParams* operands) {
   const OperandParams& x = operands[0];
@@ -389,6 +431,7 @@ CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   if (kind == OpCode::attention && op.input_count == 3) detail::mark_attention(op, operands);
   if (kind == OpCode::attention && op.input_count == 5) detail::mark_pages(op, operands);
   if (kind == OpCode::attention && detail::attention_in_groups(op, operands)) op.flags |= kOpGroups;
+  if (kind == OpCode::reduce && op.input_count == 1 && op.output_count == 1) detail::mark_reduce(op, operands);
   if (kind == OpCode::rope && op.dims[2] == 2) detail::mark_rope(op, operands);
   if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) detail::mark_argmax(op, operands);
   const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||

@@ -2,51 +2,10 @@
 #pragma once
 
 #include "ccks/worker/ops_rows.hpp"
+#include "ccks/worker/reduce_warps.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
-
-/// Same values as spec::ReduceFn.
-enum class ReduceFn : u32 { sum = 0, mean = 1, max = 2, min = 3, prod = 4 };
-
-template <class Value>
-CCKS_INLINE Value reduce_start(ReduceFn fn) {
-  constexpr bool kInt = sizeof(Value) == sizeof(i64);
-  if constexpr (kInt) {
-    constexpr i64 kMost = 0x7fffffffffffffffll;
-    return fn == ReduceFn::max ? -kMost - 1 : fn == ReduceFn::min ? kMost : fn == ReduceFn::prod ? 1 : 0;
-  } else {
-    return fn == ReduceFn::max    ? -f_infinity()
-           : fn == ReduceFn::min  ? f_infinity()
-           : fn == ReduceFn::prod ? 1.0f
-                                  : 0.0f;
-  }
-}
-// NaN wins over any number in max and min.
-CCKS_INLINE float reduce_step(ReduceFn fn, float a, float b) {
-  switch (fn) {
-    case ReduceFn::max:
-      return b != b ? b : f_max(a, b);
-    case ReduceFn::min:
-      return b != b ? b : f_min(a, b);
-    case ReduceFn::prod:
-      return a * b;
-    default:
-      return a + b;
-  }
-}
-CCKS_INLINE i64 reduce_step(ReduceFn fn, i64 a, i64 b) {
-  switch (fn) {
-    case ReduceFn::max:
-      return most(a, b);
-    case ReduceFn::min:
-      return least(a, b);
-    case ReduceFn::prod:
-      return i_mul(a, b);
-    default:
-      return i_add(a, b);
-  }
-}
 
 /// The elements that one output element, or one chunk of them, is made of: rows along the reduced outer axes.
 struct ReducedRows {
@@ -179,6 +138,9 @@ CCKS_INLINE void reduce_outer(Lanes& lanes, const View<In>& x, const View<Out>& 
 
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_reduce(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (WarpLanes<Lanes>) {
+    if (reduce_warps(lanes, call, tile, types)) return FaultCode::none;
+  }
   const auto x = view_of<0>(call, types);
   const auto out = view_of<1>(call, types);
   const Box box = tile_box(call.op, tile, out.dim);

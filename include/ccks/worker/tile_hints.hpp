@@ -108,6 +108,15 @@ CCKS_HD constexpr TileHint elementwise(const TileQuestion& q) {
   return rows(q, last, last);
 }
 
+/// Columns that are sums over rows share nothing: on a GPU a tile has as many as take a worker no longer than few, and no less than a line of memory.
+CCKS_HD constexpr TileHint reduce(const TileQuestion& q) {
+  constexpr i64 kLeastElements = 2048, kLeastColumns = 32;
+  const i64 budget = most(element_budget(q), kLeastElements), depth = most(q.depth, 1);
+  if (q.device == DeviceClass::host || q.extent[3] <= kLeastColumns) return rows(q, q.extent[3], most(q.extent[3], 1) * depth);
+  const i64 last = fit(q.extent[3], most(kLeastColumns, budget / depth));
+  return rows(q, last, last * depth);
+}
+
 CCKS_HD constexpr TileHint whole_rows(const TileQuestion& q) {
   return rows(q, q.extent[3], most(q.extent[3], 1) * most(q.depth, 1));
 }
@@ -275,8 +284,9 @@ CCKS_HD constexpr TileHint tile_hint(const TileQuestion& q) {
     case OpCode::layernorm:
     case OpCode::argmax:
     case OpCode::topk:
-    case OpCode::reduce:
       return hints::whole_rows(q);
+    case OpCode::reduce:
+      return hints::reduce(q);
     case OpCode::route:
     case OpCode::report:
       return hints::whole(q);

@@ -64,6 +64,68 @@ TEST(Reduce, NanWins) {
   }
 }
 
+struct ReduceShape {
+  Index shape, tile;  // a tile of the output
+  int mask;
+  wire::ReduceBody body;
+};
+
+// What lanes share out: columns beyond all lanes, fewer than a warp, one; rows beyond what a lane has under way; whole rows for a lane, a warp and all lanes; runs of rows.
+TEST(Reduce, BodiesForLanesInWarps) {
+  using enum wire::ReduceBody;
+  constexpr ReduceShape kShapes[] = {
+      {{1, 1, 16, 512}, {1, 1, 1, 512}, 4, vectors}, {{1, 1, 16, 512}, {1, 1, 1, 128}, 4, vectors},  {{1, 1, 1, 512}, {1, 1, 1, 64}, 4, vectors},
+      {{1, 1, 300, 4}, {1, 1, 1, 4}, 4, vectors},    {{1, 1, 77, 36}, {1, 1, 1, 36}, 4, vectors},     {{1, 1, 3, 2000}, {1, 1, 1, 2000}, 4, vectors},
+      {{2, 3, 40, 12}, {2, 2, 1, 12}, 4, vectors},   {{2, 5, 7, 8}, {1, 1, 7, 8}, 2, vectors},       {{6, 5, 7, 8}, {1, 1, 1, 8}, 7, vectors},
+      {{1, 1, 40, 33}, {1, 1, 1, 33}, 4, elements},  {{1, 1, 1000, 1}, {1, 1, 1, 1}, 4, elements},   {{1, 1, 20, 300}, {1, 1, 1, 300}, 4, vectors},
+      {{1, 1, 1, 4}, {1, 1, 1, 1}, 8, vectors},      {{1, 1, 5, 400}, {1, 1, 2, 1}, 8, vectors},     {{1, 1, 300, 8}, {1, 1, 300, 1}, 8, vectors},
+      {{1, 1, 9, 128}, {1, 1, 9, 1}, 8, vectors},    {{1, 1, 1, 5000}, {1, 1, 1, 1}, 8, vectors},    {{2, 3, 17, 30}, {2, 3, 17, 1}, 8, elements},
+      {{2, 3, 5, 20}, {1, 1, 1, 1}, 15, vectors},    {{3, 4, 10, 6}, {3, 1, 1, 1}, 14, elements},    {{4, 3, 6, 20}, {1, 3, 6, 1}, 9, vectors},
+      {{4, 3, 6, 21}, {1, 3, 6, 1}, 9, elements},    {{2, 3, 5, 8}, {1, 3, 1, 8}, 5, none},
+  };
+  std::uint32_t seed = 500;
+  for (const ReduceShape& r : kShapes) {
+    for (int fn = 0; fn < 4; ++fn, ++seed) {
+      Bench b(seed);
+      const bool ints = seed % 7 == 0 && fn != 1;
+      const Tensor x = b.tensor(ints ? Dtype::i32 : any_float(b), r.shape, true);
+      b.fill(x, -3, 3);
+      Index out = r.shape;
+      for (int i = 0; i < 4; ++i)
+        if (r.mask >> i & 1) out[i] = 1;
+      b.operands = {x, b.tensor(ints ? Dtype::i64 : any_float(b), out, true)};
+      b.op.dims[0] = fn;
+      b.op.dims[1] = r.mask;
+      b.tiles(out, r.tile);
+      SCOPED_TRACE("fn " + std::to_string(fn) + " mask " + std::to_string(r.mask));
+      b.check(
+          OpCode::reduce, 1, [&](std::size_t, const Index& c) { return reduced(b, x, fn, r.mask, c); }, 1e-5);
+      const auto body = ints && r.body == vectors ? elements : r.body;
+      b.run_by(OpCode::reduce, 1, [&](const auto&, const auto& op) {
+        EXPECT_EQ(op.dims[wire::kReduceBodyDim], static_cast<int>(body)) << b.describe();
+        return FaultCode::none;
+      });
+      if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(Reduce, RowsThatLieApart) {
+  for (const int mask : {4, 8, 12}) {
+    Bench b(7);
+    Tensor x = b.tensor(Dtype::f32, {1, 2, 24, 64}, true);
+    b.fill(x, -3, 3);
+    x.dim = {1, 2, 9, 40};  // a window of it
+    x.flags = 0;
+    const Index out{1, 2, (mask & 4) != 0 ? 1 : 9, (mask & 8) != 0 ? 1 : 40};
+    b.operands = {x, b.tensor(Dtype::f32, out, true)};
+    b.op.dims[1] = mask;
+    b.tiles(out, {1, 1, out[2], out[3]});
+    b.check(
+        OpCode::reduce, 1, [&](std::size_t, const Index& c) { return reduced(b, x, 0, mask, c); }, 1e-5);
+  }
+}
+
 TEST(Softmax, MatchesPlainLoops) {
   for (std::uint32_t seed = 0; seed < 40; ++seed) {
     Bench b(seed);

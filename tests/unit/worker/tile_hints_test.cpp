@@ -81,5 +81,23 @@ TEST(TileHints, UpToSixteenRowsOfDeepProductsAreTwoTilesOfEight) {
   EXPECT_EQ(tile(16, 512, 128, wire::Dtype::f32).first, 16);
 }
 
+TEST(TileHints, ColumnsOfAReduceAreSharedOut) {
+  const auto columns = [](wire::i64 depth, wire::i64 n, DeviceClass device = DeviceClass::cuda) {
+    TileQuestion q;
+    q.kind = wire::OpCode::reduce;
+    q.device = device;
+    q.workers = 132;
+    q.extent[3] = n;
+    q.depth = depth;
+    return tile_hint(q).tile[3];
+  };
+  EXPECT_EQ(columns(16, 512), 128);
+  EXPECT_EQ(columns(2, 512), 512) << "one tile takes as long as four of a quarter";
+  EXPECT_EQ(columns(4096, 512), 32) << "a line of memory";
+  EXPECT_EQ(columns(4096, 20), 20);
+  EXPECT_EQ(columns(512, 1), 1);
+  EXPECT_EQ(columns(16, 512, DeviceClass::host), 512);
+}
+
 }  // namespace
 }  // namespace ccks::worker
