@@ -111,8 +111,8 @@ CCKS_INLINE bool deal_rows(Lanes& lanes, const Box& box, u32 width, Body&& body)
   if (vectors <= kWarp) {
     body(RowGroups<1, Lanes>(lanes, box, width, ceil_pow2(vectors)));
   } else {
-    // All lanes take one row where there are few, or where it does not fit a warp's registers.
-    const bool all = vectors > kWarp * kMost || box.rows() * kWarp < kLanes;
+    // All lanes take one row where it does not fit a warp's registers. Not where there are few: a row then takes four barriers, and a warp has no more to do than one of them does.
+    const bool all = vectors > kWarp * kMost;
     body(RowGroups<kMost, Lanes>(lanes, box, width, all ? kLanes : kWarp));
   }
   return true;
