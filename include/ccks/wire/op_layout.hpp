@@ -18,7 +18,7 @@ enum class OpCode : u8 {
   matmul = 5,         // a[.., m, k], b[.., k, n]; batch dims broadcast by stride 0. dims[0, 1]: see kOpVectors; [kNormDim], [kRopeDim], [kTwinDim]: see there.
                       // With two more outputs its depth is shared out over tiles: axis 0 of the tile space, which the output has not, counts them
                       // (worker/product_split.hpp)
-  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp), [kPageDim]; scalars: [0] scale. tile[3] = a whole
+  attention = 6,      // dims: [0] heads, [1] kv heads, [2] causal, [3] chunks (worker/attention_split.hpp), [4] to [7]: see op_shape.hpp, but [kPageDim]; scalars: [0] scale. tile[3] = a whole
                       // number of heads. Input 3, if any (never with chunks): i32 [n, 2], the positions that each row attends to. Input 4, if any (never causal):
                       // i32 [n, p], pages of each row
   rope = 7,           // dims: [0] heads, [1] position of row 0, [2] 1: has positions, 2: has a table, [3] interleaved, [4] original context, 0: no scaling;

@@ -40,6 +40,11 @@ enum class ReduceBody : i32 {
 /// kCoordinateDim.
 inline constexpr u32 kReduceBodyDim = 2, kReducedRowsDim = 3, kReducedStrideDim = 4, kReducedWidthDim = 5;
 
+/// Of an attention that no decode step is, dims[4] being 0: dims of a head, up to kMostQueryDims, and queries of a kv head from bit 16 on, 0: not for attention_queries.hpp; heads of
+/// a tile. Beside those kCoordinateDim.
+inline constexpr u32 kQueryDim = 5, kTileHeadsDim = 7;
+inline constexpr i32 kMostQueryDims = 256;
+
 inline constexpr u32 kRowDim = 6;  // of a rope with a table, and of an argmax that tiles share out
 /// Queries of a kv head that a body for a decode step takes at a time.
 inline constexpr u32 kStepQueries = 8;
@@ -358,6 +363,23 @@ CCKS_HD constexpr void mark_pages(OpParams& op, const OperandParams* operands) {
   op.dims[6] = inverse_of(static_cast<u32>(page / kPageTurn));
 }
 
+/// dims from kQueryDim on: whether heads lie in vectors of four, and tiles have whole heads. Rows may have limits.
+CCKS_HD constexpr void mark_queries(OpParams& op, const OperandParams* operands) {
+  if (op.input_count == 4) op.dims[4] = 0;
+  if (op.dims[4] != 0) return;  // a step's marks stand there
+  op.dims[kQueryDim] = 0;
+  const OperandParams &q = operands[0], &k = operands[1], &v = operands[2], &out = operands[op.input_count];
+  const i32 heads = op.dims[0], kv_heads = op.dims[1];
+  if (op.output_count != 1 || op.dims[3] > 1 || heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0 || q.dim[3] % heads != 0) return;
+  const i32 group = heads / kv_heads, head_dim = q.dim[3] / heads;
+  if (head_dim % 4 != 0 || head_dim > kMostQueryDims || group > 0x7fff || op.tile[3] % head_dim != 0) return;
+  if (!in_vectors(q, 3) || !in_vectors(k, 3) || !in_vectors(v, 3) || !in_vectors(out, 3)) return;
+  if (op.input_count == 4 && (!is_row_table(operands[3], q) || operands[3].dim[3] != 2)) return;
+  op.dims[kQueryDim] = head_dim | group << 16;
+  op.dims[kTileHeadsDim] = op.tile[3] / head_dim;
+  op.dims[kCoordinateDim] = coordinate_bits(op);
+}
+
 /// kOpGroups: heads of 64 or 128 dims, and tiles of whole heads, of one batch.
 CCKS_HD constexpr bool attention_in_groups(const OpParams& op, const OperandParams* operands) {
   const OperandParams &q = operands[0], &k = operands[1], &v = operands[2], &out = operands[op.input_count];
@@ -430,6 +452,7 @@ CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   const OpCode kind = static_cast<OpCode>(op.kind);
   if (kind == OpCode::attention && op.input_count == 3) detail::mark_attention(op, operands);
   if (kind == OpCode::attention && op.input_count == 5) detail::mark_pages(op, operands);
+  if (kind == OpCode::attention && (op.input_count == 3 || op.input_count == 4)) detail::mark_queries(op, operands);
   if (kind == OpCode::attention && detail::attention_in_groups(op, operands)) op.flags |= kOpGroups;
   if (kind == OpCode::reduce && op.input_count == 1 && op.output_count == 1) detail::mark_reduce(op, operands);
   if (kind == OpCode::rope && op.dims[2] == 2) detail::mark_rope(op, operands);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ccks/worker/attention_block.hpp"
+#include "ccks/worker/attention_queries.hpp"
 #include "ccks/worker/attention_split.hpp"
 #include "ccks/worker/attention_step.hpp"
 #include "ccks/worker/attention_thin.hpp"
@@ -290,6 +291,7 @@ CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, co
       if (grouped_attention<3, Lanes, Types>(lanes, call, tile)) return FaultCode::none;
     }
   }
+  if (query_attention(lanes, call, tile, types)) return FaultCode::none;
   return run_any_attention<Lanes, Types>(lanes, call, tile);
 }
 
