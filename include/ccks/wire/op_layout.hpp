@@ -9,7 +9,7 @@ namespace ccks::wire {
 
 /// Same values as spec::OpKind.
 enum class OpCode : u8 {
-  map = 0,            // operands broadcast to the output by stride 0. dims[0, 1]: see kOpFlat
+  map = 0,            // operands broadcast to the output by stride 0. dims[0, 1]: see kOpFlat, [2, 3]: kTileElementsDim
   reduce = 1,         // dims: [0] spec::ReduceFn, [1] mask of reduced axes (bit i: axis i of rank 4), [2] to [6]: see kReduceBodyDim. The output operand keeps
                       // reduced dims with extent 1. Tile space: the output so kept
   softmax = 2,        // scalars: [0] scale. tile[3] is the whole last dim

@@ -30,6 +30,8 @@ enum class ProductBody : i32 {
   block,       // up to 64 x 64
 };
 
+/// Of a map, select or report: elements of a tile, 0: operands do not lie in the order of the output's elements; elements of all tiles. As kOpFlat, for any number of them.
+inline constexpr u32 kTileElementsDim = 2, kAllElementsDim = 3;
 /// Bodies of a reduce for lanes in warps, dims[kReduceBodyDim].
 enum class ReduceBody : i32 {
   none = 0,  // rows along the reduced axes in front of the last lie unevenly, or offsets take more than 32 bits
@@ -98,6 +100,25 @@ CCKS_HD constexpr void mark_flat(OpParams& op, const OperandParams* operands) {
   op.flags |= kOpFlat;
   op.dims[0] = static_cast<i32>(tile);
   op.dims[1] = static_cast<i32>(all);
+}
+
+/// dims from kTileElementsDim on. One element lies in order wherever it is.
+CCKS_HD constexpr void mark_elements(OpParams& op, const OperandParams* operands) {
+  const u32 count = u32{op.input_count} + op.output_count;
+  const OperandParams& out = operands[count - 1];
+  op.dims[kTileElementsDim] = 0;
+  if (!tiles_in_order(op, out.dim)) return;
+  i64 tile = 1, all = 1;
+  for (int i = 0; i < 4; ++i) {
+    tile *= op.tile[i] < out.dim[i] ? op.tile[i] : out.dim[i];
+    all *= out.dim[i];
+  }
+  if (all > 0x7fffffff) return;
+  for (u32 i = 0; i < count && all > 1; ++i) {
+    if (!same_elements(operands[i], out)) return;
+  }
+  op.dims[kTileElementsDim] = static_cast<i32>(tile);
+  op.dims[kAllElementsDim] = static_cast<i32>(all);
 }
 
 inline constexpr i64 kSmallOffsets = i64{1} << 28;    // elements of eight bytes at most, in bytes of 32 bits with room to add
@@ -457,6 +478,7 @@ CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   if (kind == OpCode::reduce && op.input_count == 1 && op.output_count == 1) detail::mark_reduce(op, operands);
   if (kind == OpCode::rope && op.dims[2] == 2) detail::mark_rope(op, operands);
   if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) detail::mark_argmax(op, operands);
+  if ((kind == OpCode::map || kind == OpCode::select || kind == OpCode::report) && op.output_count == 1) detail::mark_elements(op, operands);
   const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||
                      kind == OpCode::layernorm;
   if (!known || (op.output_count != 1 && kind != OpCode::matmul) || op.input_count == 0) return;

@@ -128,13 +128,81 @@ CCKS_INLINE void row_map(Lanes& lanes, const Call& call, u32 tile, const Types& 
   }
 }
 
+/// Arguments of an op whose operands lie in the order of elements: element `at` of each.
+template <class Types>
+struct ElementArguments {
+  const Call& call;
+  Types types;
+  u32 at;
+
+  template <u32 W, class I, class Value>
+  CCKS_INLINE void load(const I& in, const Place&, Value* to) const {
+    static_assert(W == 1);
+    const auto type = in.type(types, in.c);
+    load_value(type, operand_base(call.frame, call.operands[in.c]) + u64{at} * bytes_of(type), to);
+  }
+};
+
+/// Those of a tile of an op with kTileElementsDim.
+struct TileElements {
+  u32 first, end;
+  CCKS_INLINE TileElements(const OpParams& op, u32 tile) {
+    const u32 each = static_cast<u32>(op.dims[wire::kTileElementsDim]);
+    first = tile * each;
+    end = least(first + each, static_cast<u32>(op.dims[wire::kAllElementsDim]));
+  }
+};
+
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE void element_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  const u32 index = operand_count<Types>(call) - 1;
+  const TileElements elements(call.op, tile);
+  const auto type = types.last(index);
+  u8* out = operand_base(call.frame, call.operands[index]);
+  CCKS_NO_UNROLL
+  for (u32 at = elements.first + lanes.lane(); at < elements.end; at += Lanes::kLanes) {
+    const StoreAt<1, decltype(types.last(0))> store{out + u64{at} * bytes_of(type), type};
+    evaluate_map<1>(ElementArguments<Types>{call, types, at}, types, type.get(), expr, store);
+  }
+}
+
+/// out = in, as a map without code. False: nothing is done.
+template <u32 kIn, u32 kOut, class Lanes, class Types>
+CCKS_INLINE bool copy_elements(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if (call.op.dims[wire::kTileElementsDim] == 0) return false;
+  const TileElements elements(call.op, tile);
+  const auto from = types.template type<kIn>();
+  const auto to = types.template type<kOut>();
+  const u8* in = operand_base(call.frame, call.operands[kIn]);
+  u8* out = operand_base(call.frame, call.operands[kOut]);
+  const bool ints = !wire::dtype_is_float(from.get()) && !wire::dtype_is_float(to.get());  // stay exact
+  CCKS_NO_UNROLL
+  for (u32 at = elements.first + lanes.lane(); at < elements.end; at += Lanes::kLanes) {
+    u8* place = out + u64{at} * bytes_of(to);
+    if (ints)
+      store_value(to, place, load_int(from, in, at));
+    else
+      store_value(to, place, load_float(from, in, at));
+  }
+  return true;
+}
+
 /// False: nothing is done.
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE bool vector_map(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-  if (expr.uses_index()) return false;
+  const bool elements = call.op.dims[wire::kTileElementsDim] != 0;
+  if (expr.uses_index()) {  // of one element they are all 0
+    if (!elements || call.op.dims[wire::kAllElementsDim] != 1) return false;
+    element_map(lanes, call, tile, types, expr);
+    return true;
+  }
   if ((call.op.flags & wire::kOpFlat) != 0 && flat_map(lanes, call, tile, types, expr)) return true;
-  if (!in_vectors(call.op)) return false;
-  row_map(lanes, call, tile, types, expr);
+  if (in_vectors(call.op)) {
+    row_map(lanes, call, tile, types, expr);
+    return true;
+  }
+  if (!elements) return false;
+  element_map(lanes, call, tile, types, expr);
   return true;
 }
 

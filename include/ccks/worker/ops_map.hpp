@@ -106,6 +106,9 @@ CCKS_INLINE FaultCode run_map(Lanes& lanes, const Call& call, u32 tile, const Ty
 /// report: a copy of at most 1024 elements, i32 or f32.
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_report(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (WarpLanes<Lanes>) {
+    if (copy_elements<0, 1>(lanes, call, tile, types)) return FaultCode::none;
+  }
   const auto out = view_of<1>(call, types);
   copy_box(lanes, view_of<0>(call, types), out, tile_box(call.op, tile, out.dim));
   return FaultCode::none;
@@ -114,10 +117,13 @@ CCKS_INLINE FaultCode run_report(Lanes& lanes, const Call& call, u32 tile, const
 /// select: copies `then` where the guards hold, else `else`.
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_select(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  const bool taken = guards_hold(call.frame, static_cast<u32>(call.op.dims[0]), static_cast<u32>(call.op.dims[1]));
+  if constexpr (WarpLanes<Lanes>) {
+    if (taken ? copy_elements<0, 2>(lanes, call, tile, types) : copy_elements<1, 2>(lanes, call, tile, types)) return FaultCode::none;
+  }
   const auto out = view_of<2>(call, types);
   Box box = tile_box(call.op, tile, out.dim);
   join_box<Types>(box, call);
-  const bool taken = guards_hold(call.frame, static_cast<u32>(call.op.dims[0]), static_cast<u32>(call.op.dims[1]));
   if (taken)
     copy_box(lanes, view_of<0>(call, types), out, box);
   else

@@ -98,6 +98,62 @@ TEST(MarkedMap, RowsThatBroadcast) {
   check_rows_of_map(14, {2, 3, 5, 12}, {2, 3, 5, 12}, false);
 }
 
+/// Whether tiles of the op are runs of elements.
+bool in_elements(Bench& b, OpCode kind, std::size_t inputs) {
+  bool is = false;
+  b.run_by(kind, inputs, [&](const auto&, const auto& op) {
+    is = op.dims[wire::kTileElementsDim] != 0;
+    return FaultCode::none;
+  });
+  return is;
+}
+
+void check_elements(std::uint32_t seed, Index shape, Index tile) {
+  Bench b(seed);
+  const Tensor x = filled(b, any_float(b), shape), y = filled(b, Dtype::i32, shape, -9, 9);
+  b.operands = {x, y, b.tensor(any_float(b), shape, true)};
+  b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::mul_f, 0, 0, 1)};
+  b.tiles(shape, tile);
+  EXPECT_EQ(marks(b, OpCode::map, 2) & (wire::kOpFlat | wire::kOpVectors), 0);
+  EXPECT_TRUE(in_elements(b, OpCode::map, 2)) << b.describe();
+  b.check(OpCode::map, 2, [&](std::size_t, const Index& c) { return b.get(x, c) * b.get(y, c); });
+  b.code.clear();
+  b.operands = {x, y, b.operands[2]};
+  EXPECT_TRUE(in_elements(b, OpCode::select, 2));
+  b.check(OpCode::select, 2, [&](std::size_t, const Index& c) { return b.get(x, c); });  // no guards: all hold
+  b.operands = {y, b.operands[2]};
+  EXPECT_TRUE(in_elements(b, OpCode::map, 1));
+  b.check(OpCode::map, 1, [&](std::size_t, const Index& c) { return b.get(y, c); });
+  b.operands = {y, b.tensor(Dtype::i32, shape, true)};
+  EXPECT_TRUE(in_elements(b, OpCode::report, 1));
+  b.check(OpCode::report, 1, [&](std::size_t, const Index& c) { return b.get(y, c); });
+}
+
+TEST(MarkedMap, ElementsThatMakeNoVectors) {
+  check_elements(21, {1, 1, 1, 1}, {1, 1, 1, 1});
+  check_elements(22, {1, 1, 1, 3}, {1, 1, 1, 3});
+  check_elements(23, {1, 1, 13, 7}, {1, 1, 5, 7});
+  check_elements(24, {1, 1, 1, 1001}, {1, 1, 1, 300});
+  check_elements(25, {3, 2, 5, 3}, {1, 2, 5, 3});
+}
+
+TEST(MarkedMap, OneElementLiesInOrderWhereverItIs) {
+  Bench b(26);
+  const Tensor all = filled(b, Dtype::f32, {1, 1, 4, 5});
+  Tensor one = all;
+  one.dim = {1, 1, 1, 1};
+  one.offset += 4 * 7;
+  one.flags = 0;
+  b.operands = {one, b.tensor(Dtype::f32, one.dim, true)};
+  b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::index_i, 1, 0, 0, 3), ins(ExprOp::f_from_i, 1, 1), ins(ExprOp::add_f, 0, 0, 1)};
+  b.tiles(one.dim, {1, 1, 1, 1});
+  EXPECT_TRUE(in_elements(b, OpCode::map, 1));
+  b.check(OpCode::map, 1, [&](std::size_t, const Index& c) { return b.get(one, c); });
+  b.operands[0].dim = b.operands[1].dim = {1, 1, 2, 1};
+  b.operands[0].stride[2] = 5;
+  EXPECT_FALSE(in_elements(b, OpCode::map, 1)) << "two apart";
+}
+
 struct Product {
   int batch, m, k, n, tile_m, tile_n;
   bool down;
