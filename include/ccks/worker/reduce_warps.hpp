@@ -64,14 +64,14 @@ CCKS_INLINE void store_mean(Out type, u8* to, ReduceFn fn, u32 count, i64 v) {
 
 /// Where a lane finds its share of an output: `count` units, evenly apart.
 struct EvenUnits {
-  static constexpr u32 kAhead = 8;  // loads under way
+  static constexpr u32 kAhead = 8, kLast = 4;  // loads under way; of what is left then
   const u8* from;
   u32 step, count;  // bytes
   CCKS_INLINE const u8* at(u32 i) const { return from + i * step; }
 };
 /// The same over rows: units first, first + step, ... of rows of `per_row`.
 struct UnitsOfRows {
-  static constexpr u32 kAhead = 2;
+  static constexpr u32 kAhead = 2, kLast = 2;
   const u8* from;
   u32 first, step, count, per_row, row_bytes, unit_bytes;
   CCKS_INLINE const u8* at(u32 i) const {
@@ -156,25 +156,29 @@ class WarpReduce {
 
   template <class Units>
   CCKS_INLINE void fold(const Units& units, Value (&acc)[W]) const {
-    constexpr u32 kAhead = Units::kAhead;
-    const Value start = reduce_start<Value>(kFn);
     CCKS_UNROLL
-    for (u32 e = 0; e < W; ++e) acc[e] = start;
+    for (u32 e = 0; e < W; ++e) acc[e] = reduce_start<Value>(kFn);
+    u32 i = 0;
+    if constexpr (Units::kAhead > Units::kLast) {
+      CCKS_NO_UNROLL
+      for (; i + Units::kAhead <= units.count; i += Units::kAhead) fold_some<Units::kAhead, true>(units, i, acc);
+    }
     CCKS_NO_UNROLL
-    for (u32 i = 0; i < units.count; i += kAhead) {
-      ReduceUnit<W, Value, In> ahead[kAhead];
+    for (; i < units.count; i += Units::kLast) fold_some<Units::kLast, false>(units, i, acc);
+  }
+  /// Units i to i + kSome - 1, beyond the end the last one, of which nothing is taken: without branches, for behind one compilers put a load beside its use, and so after the use of
+  /// the load before.
+  template <u32 kSome, bool kAll, class Units>
+  CCKS_INLINE void fold_some(const Units& units, u32 i, Value (&acc)[W]) const {
+    ReduceUnit<W, Value, In> ahead[kSome];
+    CCKS_UNROLL
+    for (u32 u = 0; u < kSome; ++u) ahead[u].load(x_.type, units.at(kAll ? i + u : least(i + u, units.count - 1)));
+    CCKS_UNROLL
+    for (u32 u = 0; u < kSome; ++u) {
+      Value v[W];
+      ahead[u].unpack(v);
       CCKS_UNROLL
-      for (u32 u = 0; u < kAhead; ++u) {
-        if (i + u < units.count) ahead[u].load(x_.type, units.at(i + u));
-      }
-      CCKS_UNROLL
-      for (u32 u = 0; u < kAhead; ++u) {
-        if (i + u >= units.count) continue;
-        Value v[W];
-        ahead[u].unpack(v);
-        CCKS_UNROLL
-        for (u32 e = 0; e < W; ++e) acc[e] = reduce_step(kFn, acc[e], v[e]);
-      }
+      for (u32 e = 0; e < W; ++e) acc[e] = reduce_step(kFn, acc[e], kAll || i + u < units.count ? v[e] : reduce_start<Value>(kFn));
     }
   }
 
