@@ -93,6 +93,7 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   }
   if (is_split(l.op) && l.op.kind() == spec::OpKind::matmul) q.extent[0] = 1;  // tiles that share out a depth are each as large as one that does not
   q.depth = take(q.depth);
+  q.rows_vary = !l.out.extent[2].is_constant();
   q.dtype = l.dtype(l.op.inputs.size());
   const bool cuda = l.planner.options.device == "cuda";
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;

@@ -1,6 +1,6 @@
 // matmul in blocks of up to 64 x 64 results from scratch, 4 x 4 a lane, where lanes run in warps. Where a block has fewer
-// cells than there are lanes, lanes share a cell and take every n-th k: a block of 16 x 16 has all lanes at work. The next piece of a and b is under
-// way while this one is multiplied, and pieces of few lines are as much deeper: what one takes is the L2's answer, not its own work.
+// cells than there are lanes, lanes share a cell and take every n-th k: a block of 16 x 16 has all lanes at work. The next two pieces of a and b are
+// under way while one is multiplied, and pieces of few lines are as much deeper: what one takes is memory's answer, not its own work.
 #pragma once
 
 #include "ccks/worker/gemm_warps.hpp"
@@ -39,6 +39,7 @@ class BlockProduct {
   static constexpr u32 kLanes = Lanes::kLanes, kWarp = Lanes::kWarp;
   static constexpr u32 kDepth = 64, kDeepest = 256;  // of a piece of 64 lines; of few
   static constexpr u32 kFlight = 4;                  // vectors of a piece a lane
+  static constexpr u32 kPieces = 2;                  // on their way together
   using Values = float[kFlight][kVector];
 
   CCKS_INLINE BlockProduct(Lanes& lanes, const Call& call, const ProductTile<Types>& t, const Types& types)
@@ -57,21 +58,28 @@ class BlockProduct {
     float* b = a + least(most, k_) * a_.pitch();
     float* results = a;
     float acc[kVector * kVector] = {};
-    Values from_a, from_b;
-    const auto fetch_both = [&](u32 k0) {
-      fetch(from_a, types_.template type<0>(), call_.operands[0], a_, t_.row, t_.m, k0, least(most, k_ - k0));
-      fetch(from_b, types_.template type<1>(), call_.operands[1], b_, t_.column, t_.n, k0, least(most, k_ - k0));
+    Values from_a[kPieces], from_b[kPieces];
+    const auto fetch_both = [&](u32 piece, u32 k0) {
+      if (k0 >= k_) return;
+      fetch(from_a[piece], types_.template type<0>(), call_.operands[0], a_, t_.row, t_.m, k0, least(most, k_ - k0));
+      fetch(from_b[piece], types_.template type<1>(), call_.operands[1], b_, t_.column, t_.n, k0, least(most, k_ - k0));
     };
-    fetch_both(0);
+    CCKS_UNROLL
+    for (u32 piece = 0; piece < kPieces; ++piece) fetch_both(piece, piece * most);
     CCKS_NO_UNROLL
-    for (u32 k0 = 0; k0 < k_; k0 += most) {
-      const u32 depth = least(most, k_ - k0);
-      if (k0 != 0) lanes_.sync();
-      keep(a, from_a, a_, depth);
-      keep(b, from_b, b_, depth);
-      lanes_.sync();
-      if (k0 + most < k_) fetch_both(k0 + most);
-      if (busy) multiply(acc, a + ci, b + cj, slice, slices_log, depth);
+    for (u32 first = 0; first < k_; first += kPieces * most) {
+      CCKS_UNROLL
+      for (u32 piece = 0; piece < kPieces; ++piece) {
+        const u32 k0 = first + piece * most;
+        if (k0 >= k_) break;
+        const u32 depth = least(most, k_ - k0);
+        if (k0 != 0) lanes_.sync();
+        keep(a, from_a[piece], a_, depth);
+        keep(b, from_b[piece], b_, depth);
+        lanes_.sync();
+        fetch_both(piece, k0 + kPieces * most);
+        if (busy) multiply(acc, a + ci, b + cj, slice, slices_log, depth);
+      }
     }
     lanes_.sync();
     if (busy) {

@@ -37,6 +37,7 @@ struct TileQuestion {
   wire::i64 experts = 1;  // expert_matmul
   bool roomy = false;     // workers have kCudaExpertScratchBytes
   bool packets = false;   // matmul: 16-bit floats that lie along depth in a and b
+  bool rows_vary = false; // extent[2] may be another one from run to run, so that tile[2] suits the largest
 };
 
 struct TileHint {
@@ -142,7 +143,7 @@ inline constexpr i64 kHostFewRows = 4, kCudaFewRows = 8;  // what the bodies for
 /// of 128. (Not of eight: a tile of 24 by 8,192 took an H200 as long as one of 32.)
 CCKS_HD constexpr TileHint thin_matmul(const TileQuestion& q) {
   const bool host = q.device == DeviceClass::host;
-  const i64 halves = !host && q.extent[2] > kCudaFewRows ? 2 : 1;  // of the rows, each with the columns of half the workers
+  const i64 halves = !host && q.extent[2] > kCudaFewRows && !q.rows_vary ? 2 : 1;  // of the rows, each with the columns of half the workers
   const i64 columns = ceil_div(most(q.extent[3], 1) * halves, static_cast<i64>(q.workers) * (host ? 2 : 1));
   const i64 lo = host ? 64 : 32 / static_cast<i64>(wire::dtype_bytes(q.dtype)), hi = host ? 1024 : 128;
   TileHint t;
