@@ -186,8 +186,8 @@ void add_prediction(const Model& m, const PlanImage& image, Explanation& out) {
   }
 }
 
-// Measured on an H200, bench/README.md, control_flow: an op that is not wanted, behind its waits; what PyTorch's graph between two decisions adds to one graph of all.
-constexpr double kUnwantedUs = 1.5, kHostDecisionUs = 10;
+// Measured on an H200, bench/README.md, control_flow: an op that is not wanted; what PyTorch's graph between two decisions adds to one graph of all.
+constexpr double kUnwantedUs = 0.4, kHostDecisionUs = 10;
 
 std::string advice_on_conditions(const spec::Program& program, const Explanation& e) {
   std::set<std::uint32_t> decide;

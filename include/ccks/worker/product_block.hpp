@@ -18,14 +18,18 @@ inline namespace CCKS_ISA {
 template <class Lanes>
 struct PieceShape {
   static constexpr u32 kPad = 4;  // lines of neighbouring k begin in different banks
+  // Neighbouring lanes along k, `down`: 128 bytes of floats. An SM asks for so many lines of its caches a cycle, whatever it wants of each: two lanes a line took
+  // twice the time, four wavefronts to store what eight have loaded are less.
+  static constexpr u32 kAlongLog = 3;
   u32 lines_log;    // log2 of the lines, rounded up
   bool down;
   u32 line, p;      // of this lane's first vector
   u32 next_p;       // from one of its vectors to the next, along k
 
   CCKS_INLINE PieceShape(u32 lane, u32 log, bool along_k) : lines_log(log), down(along_k) {
-    const u32 units_log = down ? lines_log : lines_log - 2, unit = lane & ((1u << units_log) - 1);
-    const u32 high = lane >> units_log, step = Lanes::kLanes >> units_log;
+    const u32 units_log = down ? lines_log : lines_log - 2, step = Lanes::kLanes >> units_log;
+    const u32 along_log = !down ? 0 : least(kAlongLog, log2_of(step)), along = lane & ((1u << along_log) - 1);
+    const u32 unit = lane >> along_log & ((1u << units_log) - 1), high = lane >> (along_log + units_log) << along_log | along;
     line = down ? unit : unit * kVector;
     p = down ? high * kVector : high;
     next_p = down ? step * kVector : step;
