@@ -234,11 +234,12 @@ class CudaPipeline : CudaStage {
     bool holds = true;
     WaitEnd end;
     if (first) {
-      if (!await_events(wait, place, 1, stop, end)) return mark_end(place, control, end);
+      if (!await_events(wait, place, 1, false, stop, end)) return mark_end(place, control, end);  // who has guards is not silent
       holds = guards_hold(place, control);
     }
     // Of a tile that is passed over nobody may make what it waits for.
-    if (holds && waits > 0 && !await_events(wait, place, waits, stop, end)) return mark_end(place, control, end);
+    const bool silent = (record.flags & wire::kRecordSilent) != 0;
+    if (holds && waits > 0 && !await_events(wait, place, waits, silent, stop, end)) return mark_end(place, control, end);
     // Before the verdict, which ends the wait: what guards look at was there with the events.
     if (guarded && !first && control.kind == TileKind::body) holds = guards_hold(place, control);
     bool drops = false;  // it is of a draft that the host has dropped
@@ -256,12 +257,11 @@ class CudaPipeline : CudaStage {
   }
 
   /// Waits for the first `count` events of the tile's record, a lane each. False: the wait has ended before, see `end`.
-  __device__ __forceinline__ bool await_events(EventWait<CudaPlatform>& wait, u32 place, u32 count, GateStop& stop, WaitEnd& end) {
+  __device__ __forceinline__ bool await_events(EventWait<CudaPlatform>& wait, u32 place, u32 count, bool silent, GateStop& stop, WaitEnd& end) {
     const wire::TileRecord& record = memory_.records[place];
     const Memory::Entry& entry = memory_.entries[place];
     const u32 mine = platform_.control_lane() < count ? platform_.control_lane() : 0;
     const u32 event = record.wait_event[mine], amount = record.wait_from[mine] + entry.runs * record.wait_total[mine];
-    const bool silent = (record.flags & wire::kRecordSilent) != 0;
     return wait.wait(entry.events, event, amount, entry.bases == nullptr ? nullptr : entry.bases + event, silent, stop, end);
   }
   __device__ __forceinline__ TileKind mark_end(u32 place, const Control& control, const WaitEnd& end) {

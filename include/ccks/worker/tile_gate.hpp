@@ -164,6 +164,7 @@ class TileGate {
   CCKS_HD void pass(StagedTile& tile, Stop& stop) {
     if (tile.kind != TileKind::body) return;
     wait_.reset();
+    if ((tile.flags & kTileOpensInbox) != 0 || remembered_op_ != tile.task.op) forget_waits(tile.task.op);
     if (!wait_for_guards(tile, stop) || !wait_for_tile(tile, stop) || !wait_for_verdict(tile, stop)) return;
     tile.wait_ns = wait_.waited_ns();
     const bool drops = (tile.flags & kTileDraft) != 0 && wait_.skips();
@@ -220,7 +221,6 @@ class TileGate {
   CCKS_ANY_SIDE
   template <class Stop>
   CCKS_HD bool wait_for_tile(StagedTile& tile, Stop& stop) {
-    if ((tile.flags & kTileOpensInbox) != 0 || remembered_op_ != tile.task.op) forget_waits(tile.task.op);
     const u32 count = tile.view.op->wait_count;
     for (u32 i = 0; i < count; ++i) {
       const wire::WaitParams& wait = tile.view.waits[i];
