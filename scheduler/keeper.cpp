@@ -115,6 +115,7 @@ Status Keeper::begin_anew(std::uint64_t timeout_ns, const std::function<Status()
 Result<HandoffTimes> Keeper::handoff(const Program& program, std::uint64_t timeout_ns) {
   const std::lock_guard lock(mutex_);
   HandoffTimes times;
+  CCKS_RETURN_IF_ERROR(device_.prepare(program.worker()));
   if (!device_.info().workers_sleep) wake_core();
   const std::uint64_t start = now_ns();
   if (const Status left = suspend(timeout_ns); !left.ok()) {

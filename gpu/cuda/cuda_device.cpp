@@ -130,7 +130,7 @@ CudaDevice::~CudaDevice() {
   const ScopedContext current(driver_, context_);
   // Failures here have nobody to go to; after a fault of the GPU every call fails and the driver cleans up at exit.
   for (const CUdeviceptr block : device_blocks_) (void)driver_.cuMemFree(block);
-  for (Kernel* kernel : {&worker_, &clock_}) unload(*kernel);
+  for (Kernel* kernel : {&worker_, &prepared_, &clock_}) unload(*kernel);
   if (worker_stream_ != nullptr) (void)driver_.cuStreamDestroy(worker_stream_);
   (void)driver_.cuDevicePrimaryCtxRelease(device_);
 }

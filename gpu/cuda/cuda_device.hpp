@@ -39,6 +39,7 @@ class CudaDevice final : public Device {
   Status write(std::uint64_t to, const void* from, std::uint64_t bytes) override;
   Status read(void* to, std::uint64_t from, std::uint64_t bytes) override;
   Status fill_zero(std::uint64_t to, std::uint64_t bytes) override;
+  Status prepare(const WorkerImage& image) override;
   Status load(const WorkerImage& image) override;
   Status launch(const WorkerImage& image, const wire::WorkerParams& params) override;
   Status join(std::uint64_t timeout_ns) override;
@@ -51,7 +52,8 @@ class CudaDevice final : public Device {
  private:
   struct Kernel {
     const void* image = nullptr;
-    CUmodule module = nullptr;
+    CUmodule module = nullptr;    // this or the other
+    CUlibrary library = nullptr;
     CUfunction function = nullptr;
     unsigned threads = 0;
     unsigned static_shared_bytes = 0;
@@ -62,6 +64,7 @@ class CudaDevice final : public Device {
   Status describe(const DeviceOptions& options);
   Result<int> attribute(CUdevice_attribute which) const;
 
+  bool prepares() const;  // whether a library is opened without waiting for workers
   Status load_kernel(const void* image, const char* name, Kernel& kernel);
   Status load_worker(const WorkerImage& image);
   void unload(Kernel& kernel);
@@ -105,6 +108,7 @@ class CudaDevice final : public Device {
 
   std::mutex launch_mutex_;  // guards launch, join and what follows against each other
   Kernel worker_, clock_;
+  Kernel prepared_;  // a library alone
   Block clock_box_;
   wire::WorkerParams params_{};
   bool resident_ = false;

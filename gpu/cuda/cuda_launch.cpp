@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "ccks/wire/atoms.hpp"
 #include "ccks/worker/tile_hints.hpp"
@@ -29,9 +30,23 @@ std::uint64_t steady_ns() {
 
 }  // namespace
 
+bool CudaDevice::prepares() const {
+  CUmoduleLoadingMode mode = CU_MODULE_EAGER_LOADING;
+  const bool knows = driver_.cuModuleGetLoadingMode != nullptr && driver_.cuLibraryLoadData != nullptr && driver_.cuLibraryUnload != nullptr &&
+                     driver_.cuLibraryGetKernel != nullptr && driver_.cuKernelGetFunction != nullptr;
+  return knows && driver_.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY_LOADING;
+}
+
+/// Takes up a library that is there already.
 Status CudaDevice::load_kernel(const void* image, const char* name, Kernel& kernel) {
-  CCKS_CU(driver_, cuModuleLoadData(&kernel.module, image));
-  CCKS_CU(driver_, cuModuleGetFunction(&kernel.function, kernel.module, name));
+  if (kernel.library != nullptr) {
+    CUkernel found = nullptr;
+    CCKS_CU(driver_, cuLibraryGetKernel(&found, kernel.library, name));
+    CCKS_CU(driver_, cuKernelGetFunction(&kernel.function, found));
+  } else {
+    CCKS_CU(driver_, cuModuleLoadData(&kernel.module, image));
+    CCKS_CU(driver_, cuModuleGetFunction(&kernel.function, kernel.module, name));
+  }
   int threads = 0, shared = 0;
   CCKS_CU(driver_, cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel.function));
   CCKS_CU(driver_, cuFuncGetAttribute(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel.function));
@@ -48,14 +63,29 @@ Status CudaDevice::load_worker(const WorkerImage& image) {
   const void* bytes = image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker;
   if (worker_.function != nullptr && worker_.image == bytes) return {};
   unload(worker_);
+  if (prepared_.image == bytes) worker_ = std::exchange(prepared_, Kernel());
   const Status loaded = load_kernel(bytes, "ccks_worker", worker_);
   if (!loaded.ok()) unload(worker_);
   return loaded;
 }
 
 void CudaDevice::unload(Kernel& kernel) {
-  if (kernel.module != nullptr) (void)driver_.cuModuleUnload(kernel.module);  // nothing to be done if it fails
+  // Nothing to be done if one fails.
+  if (kernel.module != nullptr) (void)driver_.cuModuleUnload(kernel.module);
+  if (kernel.library != nullptr) (void)driver_.cuLibraryUnload(kernel.library);
   kernel = {};
+}
+
+Status CudaDevice::prepare(const WorkerImage& image) {
+  const std::lock_guard lock(launch_mutex_);
+  CCKS_RETURN_IF_ERROR(failure());
+  const void* bytes = image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker;
+  if (!prepares() || worker_.image == bytes) return {};
+  const ScopedContext current(driver_, context_);
+  unload(prepared_);
+  CCKS_CU(driver_, cuLibraryLoadData(&prepared_.library, bytes, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  prepared_.image = bytes;
+  return {};
 }
 
 Status CudaDevice::load(const WorkerImage& image) {

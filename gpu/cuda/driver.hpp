@@ -25,7 +25,8 @@ namespace ccks::gpu {
 #define CCKS_CU_OPTIONAL_FUNCTIONS(X)                                                              \
   X(cuLaunchKernelEx) X(cuStreamBeginCapture) X(cuStreamEndCapture)                                \
   X(cuGraphCreate) X(cuGraphAddKernelNode) X(cuGraphInstantiate) X(cuGraphLaunch)                  \
-  X(cuGraphExecDestroy) X(cuGraphDestroy)
+  X(cuGraphExecDestroy) X(cuGraphDestroy)                                                          \
+  X(cuModuleGetLoadingMode) X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetKernel) X(cuKernelGetFunction)
 
 /// One pointer a function; every one but the optional ones is set once load_driver() has succeeded.
 struct Driver {

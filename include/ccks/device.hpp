@@ -98,6 +98,9 @@ class Device {
   virtual Status read(void* to, std::uint64_t from, std::uint64_t bytes) = 0;
   virtual Status fill_zero(std::uint64_t to, std::uint64_t bytes) = 0;
 
+  /// Does what can be done of a later load of `image` while workers go on; nothing where that would wait for them. An image that is refused here
+  /// would be by load().
+  virtual Status prepare(const WorkerImage& /*image*/) { return {}; }
   /// Loads code while no worker is alive, so that the launch of `image` that follows need not: the long part of a handoff. What was
   /// loaded before may be gone, even on failure: a launch of it loads it again.
   virtual Status load(const WorkerImage& /*image*/) { return {}; }

@@ -116,6 +116,27 @@ TEST_F(PlayedGpu, ManyHandoffsKeepFewModules) {
   EXPECT_EQ(fake_cuda().calls_that_blocked(), 0u) << "a load, unload or free behind resident workers";
 }
 
+/// Where that waits for nobody, new code is opened before workers are asked to leave: code that cannot be opened does not disturb them.
+TEST_F(PlayedGpu, WhereCodeIsLoadedLazilyAHandoffOpensItBeforeWorkersLeave) {
+  set("lazy", 1);
+  const GraphPlan plan(layered_graph(1));
+  static FakeImage images[2] = {graph_image(), graph_image()};
+  Engine engine = start(plan);
+  for (int i = 0; i < 20; ++i) {
+    const auto times = engine.handoff(played(plan, images[i % 2]));
+    ASSERT_TRUE(times.ok()) << times.status().to_string();
+    EXPECT_LE(fake_cuda().modules_loaded(), 2u) << "the worker's and the clock's";
+    expect_runs(engine, plan, 2);
+  }
+  EXPECT_EQ(fake_cuda().calls_that_blocked(), 0u);
+  const std::uint64_t launches = fake_cuda().launches();
+  set("load_error", 200);
+  const Status refused = engine.handoff(played(plan, images[0])).status();
+  EXPECT_NE(refused.message().find("cuLibraryLoadData"), std::string::npos) << refused.to_string();
+  EXPECT_EQ(fake_cuda().launches(), launches) << "the workers had to leave for it";
+  expect_runs(engine, plan, 2);
+}
+
 TEST_F(PlayedGpu, CodeThatDoesNotLoadLeavesTheOldCodeRunning) {
   const GraphPlan plan(slow_graph());
   static FakeImage broken = graph_image();

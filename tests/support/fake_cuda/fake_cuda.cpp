@@ -180,6 +180,15 @@ EXPORT(cuModuleLoadData, (CUmodule* module, const void* image), (module, image),
 EXPORT(cuModuleUnload, (CUmodule module), (module), fake_gpu().module_unload(module))
 EXPORT(cuModuleGetFunction, (CUfunction* function, CUmodule module, const char* name), (function, module, name),
        fake_gpu().module_function(function, module, name))
+EXPORT(cuModuleGetLoadingMode, (CUmoduleLoadingMode* mode), (mode), fake_gpu().loading_mode(mode))
+EXPORT(cuLibraryLoadData,
+       (CUlibrary* library, const void* code, CUjit_option* jit, void** jit_values, unsigned jit_count, CUlibraryOption* options,
+        void** values, unsigned count),
+       (library, code, jit, jit_values, jit_count, options, values, count), fake_gpu().library_load(library, code))
+EXPORT(cuLibraryUnload, (CUlibrary library), (library), fake_gpu().module_unload(reinterpret_cast<CUmodule>(library)))
+EXPORT(cuLibraryGetKernel, (CUkernel* kernel, CUlibrary library, const char* name), (kernel, library, name),
+       fake_gpu().module_function(reinterpret_cast<CUfunction*>(kernel), reinterpret_cast<CUmodule>(library), name))
+EXPORT(cuKernelGetFunction, (CUfunction* function, CUkernel kernel), (function, kernel), fake_gpu().kernel_function(function, kernel))
 EXPORT(cuFuncGetAttribute, (int* value, CUfunction_attribute which, CUfunction function), (value, which, function),
        fake_gpu().function_attribute(value, which))
 EXPORT(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute which, int value), (function, which, value),

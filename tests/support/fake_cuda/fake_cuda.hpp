@@ -26,6 +26,7 @@ struct FakeSettings {
   long init_error = 0;               // CUresult of cuInit
   long launch_error = 0;             // CUresult of cooperative launches
   long load_error = 0;               // CUresult of module loads
+  long lazy = 0;                     // 1: as under CUDA_MODULE_LOADING=LAZY a library is opened without waiting for grids
   long sticky_error = 0;             // CUresult of every call once `sticky_after_ms` have passed since the last launch
   long sticky_after_ms = 0;
   long start_delay_ms = 0;           // between a launch and the first instruction of a worker

@@ -84,7 +84,7 @@ bool FakeGpu::set(const std::string& name, long value) {
       {"cooperative", &settings_.cooperative},   {"shared_bytes", &settings_.shared_bytes},
       {"memory_bytes", &settings_.memory_bytes}, {"coherent", &settings_.coherent},
       {"init_error", &settings_.init_error},     {"launch_error", &settings_.launch_error},
-      {"load_error", &settings_.load_error},     {"sticky_error", &settings_.sticky_error},
+      {"load_error", &settings_.load_error},     {"lazy", &settings_.lazy}, {"sticky_error", &settings_.sticky_error},
       {"sticky_after_ms", &settings_.sticky_after_ms}, {"start_delay_ms", &settings_.start_delay_ms}};
   for (const auto& [known, place] : all) {
     // Relaxed: a setting is a lone word, and threads of the device may be reading it.
@@ -199,6 +199,27 @@ CUresult FakeGpu::fill(void* to, unsigned char value, std::size_t bytes) {
 CUresult FakeGpu::module_load(CUmodule* module, const void* image) {
   if (const CUresult error = sticky(); error != CUDA_SUCCESS) return error;
   wait_for_grid();
+  return make_module(module, image);
+}
+
+CUresult FakeGpu::loading_mode(CUmoduleLoadingMode* mode) const {
+  *mode = settings_.lazy != 0 ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
+  return CUDA_SUCCESS;
+}
+
+CUresult FakeGpu::library_load(CUlibrary* library, const void* image) {
+  if (const CUresult error = sticky(); error != CUDA_SUCCESS) return error;
+  if (settings_.lazy == 0) wait_for_grid();
+  return make_module(reinterpret_cast<CUmodule*>(library), image);
+}
+
+CUresult FakeGpu::kernel_function(CUfunction* function, CUkernel kernel) {
+  wait_for_grid();
+  *function = reinterpret_cast<CUfunction>(kernel);
+  return CUDA_SUCCESS;
+}
+
+CUresult FakeGpu::make_module(CUmodule* module, const void* image) {
   if (settings_.load_error != 0) return static_cast<CUresult>(settings_.load_error);
   const auto* fake = static_cast<const FakeImage*>(image);
   const bool known = std::memcmp(image, FakeImage{}.magic, sizeof(fake->magic)) == 0;

@@ -39,6 +39,9 @@ class FakeGpu {
   CUresult module_load(CUmodule* module, const void* image);
   CUresult module_unload(CUmodule module);
   CUresult module_function(CUfunction* function, CUmodule module, const char* name) const;
+  CUresult loading_mode(CUmoduleLoadingMode* mode) const;
+  CUresult library_load(CUlibrary* library, const void* image);
+  CUresult kernel_function(CUfunction* function, CUkernel kernel);
   CUresult function_attribute(int* value, CUfunction_attribute which) const;
   CUresult occupancy(int* blocks, std::size_t dynamic_shared) const;
   CUresult launch_clock(void** arguments);
@@ -47,6 +50,7 @@ class FakeGpu {
  private:
   CUresult sticky() const;
   void wait_for_grid();
+  CUresult make_module(CUmodule* module, const void* image);
   bool grid_alive() const { return alive_.load(std::memory_order_acquire) != 0; }  // [F2] pairs with [F1]
 
   FakeSettings settings_;
