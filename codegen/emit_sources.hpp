@@ -38,6 +38,7 @@ struct Bodies {
   };
   std::vector<Body> list;  // the same, one by one
   std::uint32_t scratch_bytes = 0;  // of a worker
+  bool decides = false;             // some op has guards, or tiles that a report counts
   std::size_t count = 0;
 };
 /// Files in the order of their names; the manifest lists the others.
@@ -49,6 +50,8 @@ Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, co
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool queues = true);
 /// Whether weights of one of them may come through a ring (wire::kOpStreams): those of a product, in 16 bits, where scratch leaves room for one.
 bool may_stream(const Bodies& bodies);
+/// Whether all bodies that may be handed values with tags take them (WorkerImage::cuda_tags).
+bool find_tags(const Bodies& bodies);
 /// Every file name that any version of emit_sources may return.
 std::vector<std::string> generated_names();
 /// Version of the generator, "0.1.0".

@@ -48,6 +48,14 @@ bool may_stream(const Bodies& bodies) {
   });
 }
 
+bool find_tags(const Bodies& bodies) {
+  const auto is_product = [](const Bodies::Body& body) {
+    return body.type.find("<OpCode::matmul,") != std::string::npos && body.type.find("Dtype::f32") != std::string::npos;
+  };
+  const auto finds = [&](const Bodies::Body& body) { return !is_product(body) || body.type.starts_with("ShapedOp<"); };
+  return std::any_of(bodies.list.begin(), bodies.list.end(), is_product) && std::all_of(bodies.list.begin(), bodies.list.end(), finds);
+}
+
 namespace {
 
 /// Walks that bodies call (ccks/worker/linked_walks.hpp), for each dtype of those that may.
@@ -81,7 +89,7 @@ Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const std:
 }  // namespace
 
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool with_queues) {
-  const std::map<std::string, std::string> loop = {{"QUEUES", with_queues ? "1" : "0"}, {"STREAMS", may_stream(bodies) ? "1" : "0"}};
+  const std::map<std::string, std::string> loop = {{"QUEUES", with_queues ? "1" : "0"}, {"STREAMS", may_stream(bodies) ? "1" : "0"}, {"DECIDES", bodies.decides ? "1" : "0"}, {"TAGS", find_tags(bodies) ? "1" : "0"}};
   if (inlines(bodies)) return inlined_unit(bodies, loop);
   auto worker = filled("unit_worker.cu.in", loop);
   if (!worker) return worker.status();

@@ -327,6 +327,7 @@ class Copilot {
     run.follows = follows;
     run.turns_left = !setup_.tables->chained() ? 0 : follows ? links_.workers() : 1;
     join_group(run);
+    run.alone = groups_[run.group].runs == 1;
     run.progress.start(*setup_.tables, run.instance);
     run.state.reset(static_cast<std::uint32_t>(RunState::running));
     setup_.policy->on_start(run);
@@ -438,7 +439,9 @@ class Copilot {
   }
   void send(RunSlot& run, const Decision& decided) {
     if (decided.op == wire::kOpList) {
-      return for_each_task(decided, run, setup_.tables->workers, [&](const Decision& list) {
+      const std::uint32_t again = run.epoch != run.written_for ? wire::kTaskAgain : 0;
+      return for_each_task(decided, run, setup_.tables->workers, [&](Decision list) {
+        list.slot_flags = static_cast<std::uint16_t>(list.slot_flags | again);
         links_.send(addressed(run, list), run.epoch);
         rung_[list.worker + run.first_worker] = 1;
       });

@@ -41,6 +41,7 @@ Status EngineCore::set_up() {
   Result<PlanTables> tables = make_plan_tables(program_.plan(), *run_workers, spine_, device_->info().takes_records, chains());
   if (!tables.ok()) return tables.status();
   tables_ = std::move(*tables);
+  tables_.finds_tags = device_->info().kind == "cuda" && program_.worker().cuda_tags && (arm_ == Arm::copilot || arm_ == Arm::fixed);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);
@@ -79,7 +80,11 @@ Status EngineCore::set_up_arm() {
 }
 
 Status EngineCore::check_code(const Program& program) const {
-  if (arm_ != Arm::gpu_queue || device_->info().kind != "cuda" || program.worker().cuda_queues) return {};
+  if (device_->info().kind != "cuda") return {};
+  if (tables_.finds_tags && !program.worker().cuda_tags) {
+    return {ErrorCode::unsupported, "the program's workers find no tags, and the engine was made for such as do"};
+  }
+  if (arm_ != Arm::gpu_queue || program.worker().cuda_queues) return {};
   return {ErrorCode::unsupported, "arm gpu_queue: the program's workers were made without ready queues"};
 }
 
@@ -128,8 +133,8 @@ Status EngineCore::set_up_policy() {
 void EngineCore::set_up_slots() {
   const std::size_t slots = options_.slots;
   const std::size_t fences = options_.states;
-  free_slots_ = std::make_unique<IndexQueue>(slots);
-  free_fences_ = std::make_unique<IndexQueue>(fences);
+  free_slots_ = std::make_unique<SlotStack>(slots);
+  free_fences_ = std::make_unique<BoundedQueue<std::uint32_t>>(fences);
   // Each slot and each fence is queued at most once, and a fence has two messages: this never fills.
   submissions_ = std::make_unique<SubmissionQueue>(slots + 2 * fences);
   slots_.resize(slots);

@@ -16,6 +16,7 @@
 #include "scheduler/memory_map.hpp"
 #include "scheduler/queue_memory.hpp"
 #include "scheduler/scheduler_thread.hpp"
+#include "scheduler/slot_stack.hpp"
 #include "scheduler/supervisor.hpp"
 
 namespace ccks::scheduler {
@@ -138,9 +139,8 @@ class EngineCore final : public RunEvents {
   std::deque<RunSlot> slots_;
   std::deque<StateFence> fences_;
   std::unique_ptr<SubmissionQueue> submissions_;
-  using IndexQueue = BoundedQueue<std::uint32_t>;
-  std::unique_ptr<IndexQueue> free_slots_;
-  std::unique_ptr<IndexQueue> free_fences_;
+  std::unique_ptr<SlotStack> free_slots_;
+  std::unique_ptr<BoundedQueue<std::uint32_t>> free_fences_;
   WaitWord slot_freed_;  // counts releases: what submit() waits for
   WaitWord unfinished_;  // runs the scheduler still holds
 

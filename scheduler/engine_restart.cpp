@@ -135,7 +135,7 @@ void EngineCore::refill_queues(const std::vector<Submission>& waiting, const Los
     const bool is_lost = item.kind == Submission::Kind::run && std::find(lost.runs.begin(), lost.runs.end(), &slots_[item.index]) != lost.runs.end();
     if (!is_lost) submissions_->push(item);
   }
-  free_slots_ = std::make_unique<IndexQueue>(slots_.size());
+  free_slots_ = std::make_unique<SlotStack>(slots_.size());
   for (RunSlot& run : slots_) {
     if (run.holders.load(std::memory_order_relaxed) == 0) free_slots_->push(run.index);  // relaxed: as in sort_runs
   }

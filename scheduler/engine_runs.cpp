@@ -45,8 +45,8 @@ Status EngineCore::check_request(const RunRequest& request, std::span<const Give
   return {};
 }
 
-// One whose frame is of these dims, so that nothing has to be made anew, or else the one that has been free the longest: sizes that come again and again keep
-// their slots, as far as there are enough.
+// Of those whose frame is of these dims, so that nothing has to be made anew, the one let go last, whose tasks workers know (wire::kTaskAgain); or else the one
+// that has been free the longest: sizes that come again and again keep their slots, as far as there are enough.
 bool EngineCore::pop_slot(std::span<const std::int64_t> symbols, std::uint32_t& index) {
   if (!free_slots_->pop(index)) return false;
   if (symbols.empty() || slots_[index].instance.matches(symbols)) return true;
@@ -57,10 +57,10 @@ bool EngineCore::pop_slot(std::span<const std::int64_t> symbols, std::uint32_t& 
     if (!matches) others.push_back(index);
   }
   if (!matches) {
-    index = others.front();
-    others.erase(others.begin());
+    index = others.back();
+    others.pop_back();
   }
-  for (const std::uint32_t other : others) free_slots_->push(other);
+  std::for_each(others.rbegin(), others.rend(), [&](std::uint32_t other) { free_slots_->push(other); });
   if (!others.empty()) slot_freed_.add(1);  // who has looked meanwhile has found none
   return true;
 }
@@ -165,13 +165,15 @@ Status EngineCore::write_frame(RunSlot& run, const RunRequest& request, std::spa
     if (arm_ == Arm::gpu_queue) CCKS_RETURN_IF_ERROR(queues_.place(*device_, tables_, run.index, instance));
   }
   CCKS_RETURN_IF_ERROR(place_feeds(run, request));
+  const bool moved = !whole && instance.state() != state;
   const std::span<const FrameRange> changes = instance.take_changes();
   const std::span<const std::byte> frame = instance.frame();
+  if (whole || moved || !changes.empty()) run.written_for = run.next_epoch;
   if (whole) return device_->write(run.memory.frame, frame.data(), frame.size());
   for (const FrameRange& range : changes) {
     CCKS_RETURN_IF_ERROR(device_->write(run.memory.frame + range.first, frame.data() + range.first, range.end - range.first));
   }
-  if (instance.state() == state) return {};
+  if (!moved) return {};
   instance.set_state(state);
   return device_->write(run.memory.frame + offsetof(wire::RunFrame, state), &state, sizeof(state));
 }

@@ -342,6 +342,12 @@ void Instance::fill_tags(const PlanTables& tables) {
       const std::uint64_t elements = (operand.offset - edge.tensor) / sizeof(float);
       operand.tags = static_cast<std::uint32_t>(edge.copy + elements * sizeof(std::uint64_t) - operand.offset);
     }
+    const std::uint32_t before = tables.plan.ops[edge.producer].operand_first;  // the producer's own input
+    const bool leads = tables.plan.ops[edge.producer].wait_count == 0 || (operands[before].flags & wire::kOperandTagsAlone) != 0;
+    const wire::OpParams& reader = op(edge.consumer);
+    const bool is_copied = reader.input_count + reader.output_count <= kMostTaggedOperands;  // bodies of ops that are read where they lie find no tags
+    if (!tables.finds_tags || !edge.alone || !leads || !is_copied) continue;
+    for (const std::uint32_t index : {edge.output, edge.input}) operands[index].flags |= wire::kOperandTagsAlone;
   }
 }
 

@@ -63,6 +63,7 @@ bool ListRecords::add(std::uint32_t list, const DealtTiles& tiles, std::uint32_t
   made.tile_ns = tile_ns;
   made.record.op = static_cast<std::uint16_t>(tiles.op);
   made.record.flags = flags_of(op, source_.operands);
+  made.tagged = is_tagged(op);
   made.record.block_offset = tables_->blocks[tiles.op].offset;
   made.record.block_bytes = head_bytes(op);
   for (std::uint32_t i = 0; i < tiles.count; ++i) {
@@ -101,6 +102,7 @@ bool ListRecords::is_guards_wait(std::uint32_t op, const wire::WaitParams& wait)
 // where guards are looked at before the body in front has ended, and what they look at is not waited for apart. A tile that may be passed over without
 // its waits has not waited for those behind it.
 bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t worker, const wire::TileCoord& coord) {
+  if (op.input_count > 0 && has_tags_alone(op, 0)) return true;
   if (!add_decider(made, op, coord)) return false;
   const bool nested = made.record.guards != wire::GuardTime::behind_waits;
   for (std::uint32_t w = op.wait_first; w < op.wait_first + op.wait_count; ++w) {
@@ -117,6 +119,13 @@ bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t 
     }
   }
   return true;
+}
+
+bool ListRecords::has_tags_alone(const wire::OpParams& op, std::uint32_t operand) const {
+  return (source_.operands[op.operand_first + operand].flags & wire::kOperandTagsAlone) != 0;
+}
+bool ListRecords::is_tagged(const wire::OpParams& op) const {
+  return op.input_count > 0 && op.output_count > 0 && (has_tags_alone(op, 0) || has_tags_alone(op, op.input_count));
 }
 
 bool ListRecords::waited_before(std::uint32_t event, std::uint32_t worker, bool from_now_on) {
@@ -185,9 +194,10 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
     if (begins_early(record)) record.flags |= wire::kRecordEarly;
     const bool alone = (record.flags & wire::kRecordBody) == 0 || (record.flags & wire::kRecordGuarded) != 0;
     Strand& strand = strands_[list];
-    const bool joined = strand.goes_on && !alone && record.wait_count == 0 && strand.ns + made_[i].tile_ns <= kStrandNs;
+    const bool joined = strand.goes_on && !alone && record.wait_count == 0 && strand.ns + made_[i].tile_ns <= kStrandNs && strand.tagged == made_[i].tagged;
     if (joined) record.flags |= wire::kRecordJoined;
-    strand = {!alone && may_precede(record), (joined ? strand.ns : 0) + made_[i].tile_ns};
+    if (made_[i].tagged && !alone) record.flags |= wire::kRecordEarly;
+    strand = {!alone && may_precede(record), made_[i].tagged, (joined ? strand.ns : 0) + made_[i].tile_ns};
   }
 }
 

@@ -47,10 +47,12 @@ class ListRecords {
     std::uint32_t list;
     std::uint32_t signal_first;  // of the op's signals, those that this record sends
     std::uint32_t tile_ns;
+    bool tagged;  // an end of an edge of which tags say all
   };
   /// The end of a list as far as it is written.
   struct Strand {
     bool goes_on = false;  // another record may be joined to the last
+    bool tagged = false;   // and must be of a tagged edge, or must not
     std::uint64_t ns = 0;  // what those that are joined take
   };
   /// Who adds to an event within a stretch.
@@ -66,6 +68,8 @@ class ListRecords {
   bool add_decider(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);
   /// Whether it is for a report that the op's guards look at.
   bool is_guards_wait(std::uint32_t op, const wire::WaitParams& wait) const;
+  bool has_tags_alone(const wire::OpParams& op, std::uint32_t operand) const;
+  bool is_tagged(const wire::OpParams& op) const;
   bool add_wait(Made& made, std::uint32_t event, std::uint32_t total);
   bool add_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);
   void count_adds(const wire::OpParams& op, std::uint32_t list, const wire::TileCoord& coord);

@@ -48,6 +48,7 @@ struct TaggedEdge {
   std::uint32_t producer, consumer;  // ops
   std::uint32_t output, input;       // their operands
   std::uint64_t tensor, copy;        // offsets in the arena
+  bool alone;                        // the tags say all that anybody has to know of the producer, if they do so of its own input
 };
 
 /// PlanTables is immutable after make_plan_tables and shared by all threads.
@@ -94,6 +95,8 @@ struct PlanTables {
   /// Lists of a frame: list `worker` of stretch s is number s * workers + worker.
   std::uint32_t list_count() const { return stretch_count() * workers; }
   std::span<const plan::DimId> dims_of(const VaryingOp& op) const { return std::span(varying_dims).subspan(op.first, op.count); }
+  /// Whether workers' bodies of products find tags, whatever their rows (WorkerImage::cuda_tags): then some need no events.
+  bool finds_tags = false;
   bool chained() const { return turn_event != plan::kNone; }
   /// Whether `op` begins a run: what all others wait for, directly or not.
   bool takes_turn(std::uint32_t op) const { return chained() && plan.ops[op].wait_count == 0; }

@@ -76,6 +76,10 @@ std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, s
   return nullptr;
 }
 
+std::uint32_t first_worker(const RunSlot& run, const PlanTables& tables, bool leaves_workers_idle) {
+  return leaves_workers_idle && !run.alone ? run.ordinal % tables.workers : 0;
+}
+
 bool append_lists(RunSlot& run, const PlanTables& tables, std::uint32_t stretch, Batch& batch, WorkerLoads& loads) {
   const std::uint32_t workers = tables.workers;
   const std::uint32_t first = stretch * workers;

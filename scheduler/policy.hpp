@@ -152,6 +152,10 @@ Spine spine_of(PolicyKind kind, Spine asked);
 inline bool decides_ahead(PolicyKind kind) { return kind == PolicyKind::fixed || kind == PolicyKind::lookahead; }
 std::unique_ptr<Policy> make_policy(PolicyKind kind, const PlanTables& tables, std::uint32_t slots);
 
+/// Where the lists of a run begin: lists that keep everybody busy, and those of a run that is alone, where they were before, with what the
+/// workers hold of them; others at different workers, so that runs beside each other do not pile up on the first ones.
+std::uint32_t first_worker(const RunSlot& run, const PlanTables& tables, bool leaves_workers_idle);
+
 /// append_lists starts all lists of open `stretch`, list l on worker run.worker_base + l. All or nothing: a worker without
 /// room for its list makes it false. Two runs' lists must start in the same order everywhere, or worker A could wait in run
 /// 1 for a tile that worker B only reaches after run 2, which waits for A; nor may a tile get between them.

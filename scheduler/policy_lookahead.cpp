@@ -4,11 +4,8 @@
 
 namespace ccks::scheduler {
 
-// Runs begin at different workers, so that ops of few tiles do not pile up on the first ones; lists that keep everybody busy
-// stay where they are, with what the workers' caches hold.
 void LookaheadPolicy::on_start(RunSlot& run) {
-  const bool rotate = run.instance.has_tiles() || run.instance.has_idle_workers();
-  run.worker_base = rotate ? run.ordinal % workers_ : 0;
+  run.worker_base = run.instance.has_tiles() ? run.ordinal % workers_ : first_worker(run, tables_, run.instance.has_idle_workers());
 }
 
 std::uint32_t LookaheadPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t budget) {

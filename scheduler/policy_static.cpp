@@ -2,10 +2,7 @@
 
 namespace ccks::scheduler {
 
-// Runs whose lists leave workers idle begin at different ones.
-void StaticPolicy::on_start(RunSlot& run) {
-  run.worker_base = run.instance.has_idle_workers() ? run.ordinal % tables_.workers : 0;
-}
+void StaticPolicy::on_start(RunSlot& run) { run.worker_base = first_worker(run, tables_, run.instance.has_idle_workers()); }
 
 std::uint32_t StaticPolicy::advance(RunSlot& run, Batch& batch, WorkerLoads& loads, std::uint32_t) {
   const std::uint32_t stretch = run.progress.next_stretch();

@@ -89,7 +89,20 @@ class TaggedEdges {
       if (end > 0xffffffffull) return void(copy = 0);  // farther than an operand can say
       tables_.arena_bytes = end;
     }
-    tables_.tagged.push_back({producer, consumer, output(producer), input(consumer), tensor.offset, copy});
+    tables_.tagged.push_back({producer, consumer, output(producer), input(consumer), tensor.offset, copy, stands_alone(producer, consumer)});
+  }
+
+  /// Nobody but the consumer reads what the producer writes, and that has no ops in front of it, or one such edge. Then no op relies on what came before the
+  /// edge because it has waited for the consumer, whose events say nothing of that.
+  bool stands_alone(std::uint32_t producer, std::uint32_t consumer) const {
+    if (tables_.chained()) return false;  // the first ops of a run wait for its turn
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) {
+      for (std::uint32_t o = input(op); o < output(op) && op != consumer; ++o) {
+        if (overlap(o, output(producer))) return false;
+      }
+    }
+    const auto leads = [&](const TaggedEdge& edge) { return edge.consumer == producer && edge.alone; };
+    return plan_.ops[producer].wait_count == 0 || std::any_of(tables_.tagged.begin(), tables_.tagged.end(), leads);
   }
 
   PlanTables& tables_;

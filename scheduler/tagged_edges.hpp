@@ -13,6 +13,10 @@ namespace ccks::scheduler {
 /// - neither op has guards: a tile that is skipped would tag nothing;
 /// - run again, after its worker was suspended before it, it writes what it wrote.
 /// Instance says at the dims which of the edges have bodies for it.
+///
+/// A chain of such edges from an op that waits for nothing needs no events at all where nobody else reads what lies between (TaggedEdge::alone): tiles of the chain in
+/// one list then run as strands (wire::kRecordJoined), each from tag to tag. A tag carries no order with it, so what waits for the chain's end may rely on the
+/// chain's last op and on nothing in front of it: hence both conditions.
 void find_tagged_edges(PlanTables& tables);
 
 }  // namespace ccks::scheduler

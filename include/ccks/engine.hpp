@@ -208,7 +208,8 @@ class Engine {
   /// handoff gives the workers other code for the same plan, compiled elsewhere, while runs are in flight: the workers leave
   /// where they stand, the code is loaded, they go on. Nothing is lost or run twice. On a failure the old code goes on,
   /// loaded again if need be; if it cannot be, runs fail with device_fault. deadline_exceeded if the workers did not leave within
-  /// `timeout`, else the loader's words. After start().
+  /// `timeout`, else the loader's words. After start(). On a GPU workers stand still a third shorter in a process that loads code lazily
+  /// (CUDA_MODULE_LOADING=LAZY before the first device is opened; gpu/README.md says when one may).
   Result<HandoffTimes> handoff(const Program& program, std::chrono::nanoseconds timeout = std::chrono::seconds(10));
   /// restart_scheduler puts another scheduler thread into the place of one that is stuck or lost, wherever it stands: for a supervisor of
   /// the caller's own; EngineOptions::scheduler_limit is one that comes with the engine. What was under way cannot be told apart from

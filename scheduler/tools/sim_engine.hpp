@@ -139,8 +139,10 @@ class SimEngine final : public RunEvents {
       CCKS_RETURN_IF_ERROR(run.instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, memory_.state(state), run.next_epoch));
       const std::span<const std::byte> frame = run.instance.frame();
       CCKS_RETURN_IF_ERROR(device_.write(run.memory.frame, frame.data(), frame.size()));
+      run.written_for = run.next_epoch;
     } else if (const std::uint64_t at = memory_.state(state); run.instance.state() != at) {
       run.instance.set_state(at);
+      run.written_for = run.next_epoch;
       CCKS_RETURN_IF_ERROR(device_.write(run.memory.frame + offsetof(wire::RunFrame, state), &at, sizeof(at)));
     }
     run.state_id = state;

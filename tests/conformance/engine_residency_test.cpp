@@ -157,6 +157,29 @@ TEST_P(Residency, HandoffsUnderLoadLoseNothing) {
   EXPECT_EQ(engine.stats().relaunches, 60u);
 }
 
+// Workers open the next run's list before it comes (wire::kTaskAgain): it may never come, or be of a frame that has been written to since.
+TEST_P(Residency, RunsThatComeAgainAndRunsOfOtherDimsAreRight) {
+  const GraphPlan plan(layered_graph(3));
+  EngineOptions few = options();
+  few.slots = 2;
+  Engine engine = open(plan, few);
+  for (std::uint64_t seed = 1; seed <= 400 && !HasFatalFailure(); ++seed) {
+    const std::int64_t n = seed % 9 == 0 ? 1 + static_cast<std::int64_t>(seed % 4) : 2;
+    if (seed % 16 == 5) {  // two at a time, of which one is not wanted
+      Result<ccks::Run> other = submit_graph(engine, seed + 1000, 3);
+      ASSERT_TRUE(other.ok()) << other.status().to_string();
+      other->cancel();
+    }
+    if (seed % 40 == 7) ASSERT_TRUE(engine.handoff(program(plan)).ok());
+    if (seed % 5 == 0) std::this_thread::sleep_for(std::chrono::microseconds(seed));
+    Result<ccks::Run> run = submit_graph(engine, seed, n);
+    ASSERT_TRUE(run.ok()) << run.status().to_string();
+    const Status done = run->wait_for(seconds(60));
+    ASSERT_TRUE(done.ok()) << done.to_string();
+    expect_graph_outputs(plan, *run, seed, static_cast<std::uint32_t>(n));
+  }
+}
+
 // ---- handoff --------------------------------------------------------------------------------------------------------
 
 /// Writes 1000 instead of what the plan says, so that one sees whose code ran.

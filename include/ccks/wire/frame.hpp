@@ -37,6 +37,7 @@ CCKS_HD constexpr u64 tagged_value(u32 bits, u32 tag) { return u64{tag} << 32 | 
 enum OperandFlags : u8 {
   kOperandContiguous = 1,  // row-major without gaps
   kOperandStreamed = 2,    // depends on no other op of the run (weights, inputs): may be prefetched before the wait
+  kOperandTagsAlone = 4,   // one end of an edge of which tags say all there is to know: nobody waits for its events (scheduler/tagged_edges.hpp)
 };
 
 /// One axis of an event range, see WaitParams. grid_axis < 0: the whole axis, all `extent / block` blocks.
@@ -187,7 +188,8 @@ enum TileRecordFlags : u8 {
   kRecordState = 16,    // some operands lie in Space::state
   kRecordCut = 32,      // made by a worker that cuts a task into tiles: no task of a list, and its waits lack their events' bases
   kRecordJoined = 64,   // nobody else waits for the record before, nor this one for anybody else: it may run right behind it
-  kRecordEarly = 128,   // the tile waits, its op is kOpEarly and has no guards: the body begins before the wait
+  kRecordEarly = 128,   // the body begins before its inputs are there: a record that waits is of an op that is kOpEarly, without guards; one without waits
+                        // is of a strand whose inputs have tags alone (kOperandTagsAlone)
 };
 
 /// When a record's guards are looked at.

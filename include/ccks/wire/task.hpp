@@ -24,6 +24,7 @@ enum ControlOp : u16 {
 enum TaskFlags : u16 {
   kTaskSkip = 0x1000,  // signal the tiles' events, but neither wait nor run the body (cancelled runs)
   kTaskDraft = 0x2000, // not decided yet, see Task
+  kTaskAgain = 0x4000, // of a kOpList: the frame is to the byte what it was in the slot's run before this one, whose epoch is one less
 };
 
 /// Task is one tile, or up to 256 consecutive tiles, of one op of one run.

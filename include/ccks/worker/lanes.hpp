@@ -39,6 +39,8 @@
 //   u32 tag() const                    of the values of this run; 0: none are tagged
 //   bool are_inputs_there() const      whether the events of a body that has begun early are there, or the tile is not to run; acquires what that says
 //   bool stays() const                 the latter
+//   bool is_hurried() const            whether who waits for tags that are all it has to know is to give up, since the worker leaves before its tile
+//   void give_up(), bool has_given_up()  some lane does; whether one has, behind a barrier of all
 //   u64 load_tagged(p), store_tagged(p, v)  a word of a tagged copy, whole; publishes nothing
 //   bool any(bool)                     whether it is so of any lane of the warp; all of them call it
 // and, for multiply_streamed, a stream that begins where the tile's stages do:

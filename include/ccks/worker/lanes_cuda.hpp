@@ -51,6 +51,17 @@ class CudaLanes {
 
   CCKS_INLINE bool stays() const { return ptx::ld_relaxed_cta_shared(stays_) != 0; }
 
+  /// Bodies may wait for tags that may not come: once *hurry is not 0 they say in *given_up that they do not wait any longer, as `number`.
+  CCKS_INLINE void begin_tagged(const u32* hurry, u32* given_up, u32 number) {
+    hurry_ = hurry;
+    given_up_ = given_up;
+    number_ = number;
+  }
+  // Relaxed, all: lone words, of which the second is looked at behind a barrier.
+  CCKS_INLINE bool is_hurried() const { return ptx::ld_relaxed_cta_shared(hurry_) != 0; }
+  CCKS_INLINE void give_up() const { ptx::st_relaxed_cta_shared(given_up_, number_); }
+  CCKS_INLINE bool has_given_up() const { return ptx::ld_relaxed_cta_shared(given_up_) != 0; }
+
   CCKS_INLINE u32 lane() const { return threadIdx.x & (kLanes - 1); }  // so that the compiler knows how large it may be
   CCKS_INLINE u32 lanes() const { return kLanes; }
   CCKS_INLINE void sync() { ptx::barrier_sync(kBarrier, kLanes); }
@@ -212,7 +223,8 @@ class CudaLanes {
   bool runs_ = true, streams_ = false;
   u32 inputs_ = 0;  // the barrier, until it has been passed
   u32 number_ = 0, tag_ = 0;
-  const u32 *stays_ = nullptr, *let_ = nullptr;
+  const u32 *stays_ = nullptr, *let_ = nullptr, *hurry_ = nullptr;
+  u32* given_up_ = nullptr;
 };
 
 #else
@@ -224,6 +236,7 @@ class CudaLanes {
   static constexpr u32 kLanes = kCudaLanes;
   static constexpr bool kStreams = false;
   CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
+  CCKS_INLINE void begin_tagged(const u32*, u32*, u32) {}
   CCKS_INLINE void begin_tile(bool, bool = false, u32 = 0) {}
   CCKS_INLINE void begin_early(u32, const u32*, const u32*, u32) {}
   CCKS_INLINE bool await_inputs() { return true; }

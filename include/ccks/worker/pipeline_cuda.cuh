@@ -31,6 +31,10 @@
 // Overtaking. A body that finds its input tagged (tagged_values.hpp) does not wait for the events: it meets the gate at inputs behind its
 // stores instead of in front. So its signals follow its events, and a tile that the worker leaves before has told nobody but who reads tags.
 //
+// Tags alone. A strand whose bodies wait for nothing but tags (wire::kOperandTagsAlone) has no events: bodies begin at once, and what they wait for is in other
+// workers' hands, which may leave. So the gate lets such a strand through only once its bodies have ended. If the worker is to leave before, they give up in front
+// of a tile, and that is where the next launch goes on.
+//
 // Lanes of a service warp hold the same and do the same. What one of them would store into shared memory, all do: one access, of one
 // value. A branch for one lane is what makes ptxas doubt that the warp is together: then every shuffle and barrier of the warp gets a
 // second copy of itself. What only one lane may do is one predicated instruction (ptx.hpp), or a function apart (pipeline_looks.cuh).
@@ -95,6 +99,7 @@ class CudaPipeline : CudaStage {
     memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
     memory_.ends[0] = memory_.ends[1] = memory_.stays[0] = memory_.stays[1] = 0;
+    memory_.hurry = memory_.given_up = 0;
     memory_.params = params_;
     memory_.prefetched = 0;
     memory_.failed = {};
@@ -154,11 +159,12 @@ class CudaPipeline : CudaStage {
     u32 bodies = 0;       // started so far
     bool inside = false;  // of an inbox task
     bool early = false;   // a body has begun, and waits for its inputs
+    bool at_home = false; // bodies have left
     while (closing == 0 && await_tile(at, inside, closing)) {
       const u32 place = slot(at);
       const Control control = memory_.controls[place];
       if (word(memory_.attention) != 0 && leaves_before(control, place, inside, closing)) break;
-      if ((control.flags & kTileGuarded) != 0 && is_ruled_out(memory_, place)) {
+      if (is_guarded(control) && is_ruled_out(memory_, place)) {
         let_through(at += pass_over(at), inside);
         continue;
       }
@@ -172,6 +178,11 @@ class CudaPipeline : CudaStage {
         if (early) ptx::st_release_cta_shared(&memory_.let, bodies + 1);  // [P21] pairs with [P22]
         ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + bodies++ % 2, kMeetThreads);
         early = false;
+        if (is_tagged(control) && !outlasts(bodies - 1, place, control, closing)) {
+          at_home = true;
+          if (closing == 0) let_through(at += strand_of(control), inside);  // with a fault
+          break;
+        }
       } else if (kind == TileKind::suspend) {
         closing = suspend_before(place, control);
         break;
@@ -183,7 +194,22 @@ class CudaPipeline : CudaStage {
     if (closing != 0) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
     ptx::st_release_cta_shared(&memory_.gate_left, 1);  // [P13] pairs with [P14]
     __syncwarp();
-    send_bodies_home(bodies, early);
+    if (!at_home) send_bodies_home(bodies, early);
+  }
+
+  __device__ __forceinline__ static bool is_tagged(const Control& control) { return kWorkerTags && (control.flags & kTileTagged) != 0; }
+  /// Waits for the bodies of a tagged strand. False: they have given up, since the worker leaves, then with a reason in `closing`, or has a fault.
+  __device__ __forceinline__ bool outlasts(u32 body, u32 place, const Control& control, u32& closing) {
+    const auto code = static_cast<WaitEnd::Code>(__shfl_sync(kFullWarp, u32{await_tagged(body)}, 0));
+    if (code == WaitEnd::ready) return true;
+    if (code == WaitEnd::suspend) {
+      memory_.resume = {control.list_task + word(memory_.given_up) - 1, 0};
+      __syncwarp();
+      closing = word(memory_.leave);
+    } else {
+      (void)mark_fault(place, control, {code});
+    }
+    return false;
   }
 
   /// All tiles before `at`.
@@ -229,7 +255,7 @@ class CudaPipeline : CudaStage {
     const wire::TileRecord& record = memory_.records[place];
     if (tracing()) memory_.times[place].start_ns = ptx::globaltimer();
     const u32 waits = control.kind == TileKind::body || control.kind == TileKind::empty ? record.wait_count : 0;
-    const bool guarded = (control.flags & kTileGuarded) != 0;
+    const bool guarded = is_guarded(control);
     const bool first = guarded && record.guards == wire::GuardTime::behind_first && (record.flags & wire::kRecordCut) == 0;
     bool holds = true;
     WaitEnd end;
@@ -243,7 +269,7 @@ class CudaPipeline : CudaStage {
     // Before the verdict, which ends the wait: what guards look at was there with the events.
     if (guarded && !first && control.kind == TileKind::body) holds = guards_hold(place, control);
     bool drops = false;  // it is of a draft that the host has dropped
-    if ((control.flags & kTileDraft) != 0 && control.kind == TileKind::body) {
+    if (kWorkerDecides && (control.flags & kTileDraft) != 0 && control.kind == TileKind::body) {
       const WaitEnd end = wait.wait_verdict(head_of(control).inbox, (control.flags & kTileOpensInbox) != 0, stop.was_blocked, stop);
       if (end.code == WaitEnd::suspend) return TileKind::suspend;
       if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
@@ -300,7 +326,7 @@ class CudaPipeline : CudaStage {
 
   __device__ __forceinline__ bool begins_early(u32 place) const {
     if constexpr (requires { Ops::kAwaitsInputs; })
-      return (memory_.records[place].flags & wire::kRecordEarly) != 0;
+      return (memory_.records[place].flags & wire::kRecordEarly) != 0 && memory_.records[place].wait_count != 0;
     else
       return false;
   }
@@ -338,14 +364,18 @@ class CudaPipeline : CudaStage {
       place = slot(place);
       if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
       Memory::Entry entry = memory_.entries[place];
-      for (u32 left = strand_of(memory_.controls[place]);;) {
+      const bool tagged = is_tagged(memory_.controls[place]);
+      const u32 tiles = strand_of(memory_.controls[place]);
+      for (u32 left = tiles;;) {
         const bool streams = memory_.streams(place);
         if (streams && !multiply(lanes, entry, body, early)) return leave_bodies(body);
         lanes.begin_tile(streams, entry.tag);
+        if (tagged) lanes.begin_tagged(&memory_.hurry, &memory_.given_up, tiles - left + 1);
         const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
         // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
         if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
         early = false;
+        if (tagged && word(memory_.given_up) != 0) return leave_bodies(body);
         if (fault != 0) {  // several lanes may store; any of their faults will do
           memory_.body_faults[place] = fault;
           memory_.ends[body % 2] = fault;
@@ -418,11 +448,11 @@ class CudaPipeline : CudaStage {
       const bool silent = (last.flags & wire::kRecordSilent) != 0;
       const bool releases = !silent && last.signal_count != 0;  // for nobody it takes 600 cycles, too
       // Without guards a body runs unless the worker leaves before it.
-      if (control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) {
+      if (control.kind != TileKind::body || is_guarded(control)) {
         if (!await_gated(at, sent)) break;
         control.kind = memory_.controls[place].kind;
         if (control.kind == TileKind::empty) mine.count = 0;
-        if (control.kind == TileKind::skip && !queued && !halted) {
+        if (kWorkerDecides && control.kind == TileKind::skip && !queued && !halted) {
           const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);  // [P4] pairs with [P3]
           if (const u32 passed = tiles_without_bodies(at, gated, 0); passed > 1) {
             flush();
@@ -605,7 +635,7 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ u32 post_strand(WorkerPost<CudaPlatform>& post, u32 first, u32 gated) {
     Control control = memory_.controls[slot(first)];
     const bool body = control.kind == TileKind::body;
-    if (control.kind == TileKind::skip && !tracing()) {  // of those passed over one after the other only the last of an inbox task has anything to say
+    if (kWorkerDecides && control.kind == TileKind::skip && !tracing()) {  // of those passed over one after the other only the last of an inbox task has anything to say
       const u32 signalled = ptx::ld_acquire_cta_shared(&memory_.signalled);  // [P8] pairs with [P7]
       const u32 end = static_cast<i32>(signalled - gated) < 0 ? signalled : gated;
       if (const u32 passed = tiles_without_bodies(first, end, kTileClosesInbox); passed > 1) return passed;

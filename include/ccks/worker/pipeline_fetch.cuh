@@ -3,6 +3,12 @@
 //
 // Lists of records stream into the ring in groups of eight, ahead of need, and are opened so, four lanes a record; tasks are cut
 // into tiles here, whose records this warp writes. Either way an op's block is on its way while earlier tiles are handed on.
+//
+// Foreseen lists. Where a slot's runs have come to one list of this worker each, the same one, with nothing else between, and its frame has stayed as it was
+// (wire::kTaskAgain), the first records of the next run's list are opened while the worker has nothing to do, and handed on as soon as the task
+// comes that asks for it, which then need not be opened. Another task in its place, or one of a frame that has been written to, and what was opened is
+// forgotten: nobody has seen it. What is read too early may be of two versions of a frame, or of a run that never comes, so nothing in it is followed
+// beyond the frame's own memory until then.
 #pragma once
 
 #include "ccks/worker/pipeline_looks.cuh"
@@ -32,14 +38,16 @@ class CudaFetch : CudaStage {
         misses = 0;
       } else if (source_.queued()) {
         await_queue();
-      } else if (is_ahead()) {
+      } else if (is_ahead() || is_busy_with_last()) {
         prefetch_tiles<Ops>(published_);
         if (++unlooked_ % kRefreshesPerClock == 0) look_while_busy(index_, published_ - done_);
+        if (may_foresee()) foresee();
         rest(kHotSpins + 1);
       } else if (word(memory_.leave) == 0 && source_.poll()) {
         continue;
       } else {
         prefetch_tiles<Ops>(published_);
+        if (may_foresee()) foresee();
         platform_.idle(misses);
         if (misses++ % kPollsPerLook != kPollsPerLook - 1) continue;
         look_at_host(index_, 0, misses == kPollsPerLook ? Idle::begins : Idle::still);
@@ -58,8 +66,14 @@ class CudaFetch : CudaStage {
 
   /// Hands on a group of records, or all tiles of a task. False: there is none.
   __device__ __forceinline__ bool advance() {
+    if (foreseen_ && !list_taken_ && source_.has_task() && may_take()) meet_foreseen();
     while (opened_ != list_end_ && may_open() && has_room(opening())) open_group();
     if (opened_ != published_) {
+      if (foreseen_) {
+        finish_foreseen();
+        return false;
+      }
+      if (!finished_) finish_group();
       publish_group();
     } else if (opened_ != list_end_) {
       await_list_room(opening());
@@ -88,6 +102,12 @@ class CudaFetch : CudaStage {
   /// makes every release of this SM wait twice as long (576 cycles, 1,130).
   __device__ __forceinline__ bool is_ahead() const {
     return published_ == list_end_ && list_first_ != list_end_ && static_cast<i32>(published_ - word(memory_.gated)) >= static_cast<i32>(kBacklog);
+  }
+  /// The worker's part of a run that comes again is under way: the next comes when all of that has ended, and a look would keep the last releases waiting.
+  __device__ __forceinline__ bool is_busy_with_last() {
+    if (!repeats_ || done_ == published_) return false;
+    done_ = tiles_done();
+    return done_ != published_;
   }
   /// Once the worker leaves, the inbox task under way is fetched to its end and no other begun.
   __device__ __forceinline__ bool may_take() const { return !source_.between_inbox_tasks() || word(memory_.leave) == 0; }
@@ -176,7 +196,8 @@ class CudaFetch : CudaStage {
     auto* operands = reinterpret_cast<wire::OperandParams*>(op + 1);
     if (lane == 0) op->operands = reinterpret_cast<u64>(operands);
     if (!has_state) return;
-    const u32 count = u32{op->input_count} + op->output_count;
+    constexpr u32 kMost = (Memory::kBlockBytes - sizeof(wire::OpParams)) / sizeof(wire::OperandParams);  // whatever a foreseen op says
+    const u32 said = u32{op->input_count} + op->output_count, count = said < kMost ? said : kMost;
     CCKS_NO_UNROLL
     for (u32 i = lane; i < count; i += lanes) {
       if (operands[i].space != static_cast<u8>(wire::Space::state)) continue;
@@ -185,11 +206,64 @@ class CudaFetch : CudaStage {
     }
   }
 
+  // ---- foreseen lists ----
+
+  __device__ __forceinline__ bool may_foresee() {
+    return repeats_ && !foreseen_ && opened_ == published_ && opened_ == list_end_ && parsed_count_ == 0 && !list_taken_ && has_room(kGroup);
+  }
+  /// The list handed on last, of the run behind it, is the next to begin.
+  __device__ __forceinline__ void foresee() {
+    OpenTask& task = memory_.parsed[parsed_first_].task;
+    kept_head_ = head_;
+    kept_block_ = copied_block_;
+    __syncwarp();
+    if (platform_.leader()) {
+      task.inbox.epoch = task.task.epoch = list_epoch_ + 1;
+      ++task.runs;
+    }
+    __syncwarp();
+    foreseen_ = list_taken_ = true;
+    looked_ = false;
+  }
+  /// What can be done of the group before its task has come, once. An op that is read where it lies may lie nowhere.
+  __device__ __forceinline__ void finish_foreseen() {
+    if (looked_) return;
+    looked_ = true;
+    const u32 lane = platform_.control_lane(), mine = lane / kLanesARecord;
+    const bool lies_far = mine < opened_ - published_ && memory_.controls[slot(published_ + mine)].block == Memory::kNoBlock;
+    if (__any_sync(kFullWarp, lies_far) == 0) finish_group();
+  }
+  /// Whether an op may be copied that a record of a foreseen list names, whatever the record says.
+  __device__ __forceinline__ bool is_within_frame(const wire::TileRecord& record) const {
+    const u32 frame_bytes = memory_.shared.head.frame_bytes;
+    return record.block_offset % 16 == 0 && record.block_offset < frame_bytes && record.block_bytes <= frame_bytes - record.block_offset;
+  }
+  /// The next task has come.
+  __device__ __forceinline__ void meet_foreseen() {
+    foreseen_ = false;
+    if (source_.take_again(memory_.parsed[parsed_first_].task.inbox)) return;
+    ptx::copy_wait<0>();
+    __syncwarp();
+    opened_ = requested_ = list_first_ = list_end_ = published_;
+    head_ = kept_head_;
+    copied_block_ = kept_block_;
+    copied_frame_ = nullptr;
+    finished_ = false;
+    forget_list();
+  }
+  __device__ __forceinline__ void forget_list() {
+    repeats_ = false;
+    list_frame_ = nullptr;
+  }
+
   // ---- lists of records ----
 
   /// All records of the list before have been handed on.
   __device__ __forceinline__ void begin_records(const OpenTask& task) {
     set_head(task);
+    const bool again = task.inbox.slot_flags == (task.inbox.slot() | wire::kTaskAgain);
+    repeats_ = again && task.frame == list_frame_ && task.inbox.tile == list_tile_ && task.task.epoch == list_epoch_ + 1 && task.list_task == 0;
+    list_tile_ = task.inbox.tile;
     list_ = task.records;
     list_frame_ = task.frame;
     list_epoch_ = task.task.epoch;
@@ -226,7 +300,8 @@ class CudaFetch : CudaStage {
     const u32 at = slot(opened_ + mine);
     const wire::TileRecord& record = memory_.records[at];
     const u32 op = record.op;
-    const bool close = mine < count && record.block_bytes <= Memory::kBlockBytes;
+    bool close = mine < count && record.block_bytes <= Memory::kBlockBytes;
+    if (foreseen_) close = close && is_within_frame(record);
     const u32 before = mine == 0 ? copied_from(list_frame_, list_epoch_) : memory_.records[slot(opened_ + mine - 1)].op;
     const bool fresh = close && op != before;
     const u32 copies = __ballot_sync(kFullWarp, fresh && part == 0);
@@ -273,14 +348,15 @@ class CudaFetch : CudaStage {
     flags |= more;
     if (body) flags |= kTileOpensTask | kTileClosesTask;
     if (kind != TileKind::skip && (record.flags & wire::kRecordGuarded) != 0) flags |= kTileGuarded;
+    if (kWorkerTags && kind == TileKind::body && (record.flags & wire::kRecordEarly) != 0 && record.wait_count == 0) flags |= kTileTagged;
     memory_.controls[at] = {kind, static_cast<u16>(flags), static_cast<u8>(head_), static_cast<u8>(block), list_task_ + index, 0};
     const TaskHead& head = memory_.heads[head_];
     memory_.entries[at] = {head.events, nullptr, op_at(*list_frame_, block, record.op), list_frame_, record.tile, head.runs, 0, wire::value_tag(list_epoch_)};
     memory_.body_faults[at] = 0;
   }
 
-  /// Hands on the oldest group that has been opened.
-  __device__ __forceinline__ void publish_group() {
+  /// The oldest group that has been opened: its copies are there, and what they say is in place.
+  __device__ __forceinline__ void finish_group() {
     const u32 pending = opened_ - published_, count = pending < kGroup ? pending : kGroup;
     if (pending > kGroup) {  // the group behind it need not be there yet
       ptx::copy_wait<1>();
@@ -296,6 +372,12 @@ class CudaFetch : CudaStage {
       finish_copy(control.block, memory_.heads[head_].state, (flags & wire::kRecordState) != 0, part, kLanesARecord);
     }
     if (mine < count && part == 0 && control.kind == TileKind::body) memory_.entries[at].body = memory_.entries[at].op->body;
+    finished_ = true;
+  }
+  /// Hands it on.
+  __device__ __forceinline__ void publish_group() {
+    const u32 pending = opened_ - published_, count = pending < kGroup ? pending : kGroup;
+    finished_ = false;
     publish_tiles(count);
     // Records come first: to ask for the operands of a tile takes as long as to open four.
     if (opened_ == list_end_) prefetch_tiles<Ops>(published_);
@@ -314,6 +396,7 @@ class CudaFetch : CudaStage {
       list_taken_ = true;  // it begins once the tasks in front of it have been handed on
       return;
     }
+    forget_list();
     u32 block = Memory::kNoBlock;
     bool fresh = false;
     if (task.kind == TileKind::body && task.block.offset != 0 && task.block.bytes <= Memory::kBlockBytes) {
@@ -597,7 +680,13 @@ class CudaFetch : CudaStage {
   const wire::RunFrame* list_frame_ = nullptr;
   u32 list_epoch_ = 0, list_first_ = 0, list_end_ = 0;
   u32 list_task_ = 0;
+  u32 list_tile_ = 0;  // of the inbox task
   bool list_taken_ = false, list_skips_ = false;
+  bool repeats_ = false;   // it is that of the slot's run before, of the same frame, and this worker had nothing else between
+  bool foreseen_ = false;  // its task has not come
+  bool looked_ = false;    // its first group need not be looked at again until that comes
+  bool finished_ = false;  // the oldest group opened can be handed on as it is
+  u32 kept_head_ = 0, kept_block_ = 0;
 };
 
 }  // namespace CCKS_ISA

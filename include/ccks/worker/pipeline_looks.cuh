@@ -71,6 +71,23 @@ __device__ __noinline__ inline WaitEnd::Code look_while_waiting(u32 who, bool fi
   return static_cast<WaitEnd::Code>(waiting.code);
 }
 
+/// Until the bodies of strand `body`, which waits for tags, have ended, or, asked to for the reason that is returned, given up. By the gate.
+__device__ __noinline__ inline WaitEnd::Code await_tagged(u32 body) {
+  constexpr u32 kWarps = kCudaLanes / kWarpLanes, kSpinsPerLook = 64;
+  CudaPipelineMemory& memory = pipeline_memory();
+  WaitEnd::Code code = WaitEnd::ready;
+  // Relaxed, all: lone words; who looks at what a body has stored does so behind its barrier.
+  for (u32 spins = 0; static_cast<i32>(ptx::ld_relaxed_cta_shared(&memory.bodies) - (body + 1) * kWarps) < 0; ++spins) {
+    if (code != WaitEnd::ready && ptx::ld_relaxed_cta_shared(&memory.given_up) != 0) return code;
+    if (code == WaitEnd::ready && spins % kSpinsPerLook == kSpinsPerLook - 1) {
+      code = look_while_waiting(0, spins == kSpinsPerLook - 1);
+      if (code != WaitEnd::ready) ptx::st_relaxed_cta_shared(&memory.hurry, 1);
+    }
+  }
+  if (code != WaitEnd::ready) ptx::st_relaxed_cta_shared(&memory.hurry, 0);
+  return WaitEnd::ready;
+}
+
 __device__ __forceinline__ OpView view_of_tile(const CudaPipelineMemory& memory, u32 place) {
   const CudaPipelineMemory::Entry& entry = memory.entries[place];
   const bool copied = memory.controls[place].block != CudaPipelineMemory::kNoBlock;

@@ -99,6 +99,7 @@ struct CudaPipelineMemory {
   Times times[kRing];      // where traces are taken
   u32 go[2];               // place of the first tile of the strand to run, in turn; kExit: there are no more
   u32 stays[2];            // 1, in turn: the body that has begun early is to store nothing, the worker leaves before it
+  u32 hurry, given_up;     // 1: bodies that wait for tags alone are to give up, the worker leaves; tiles of the strand up to the one that has
   u32 ends[2];             // how the strand ended, in turn: 0, a FaultCode, or kExit: there was none
   TaskHead heads[kHeads];
   Parsed parsed[kParsed];
@@ -125,7 +126,7 @@ struct CudaPipelineMemory {
   /// not run, nor of a task that is cut into tiles here.
   __device__ __forceinline__ bool streams(u32 tile) const {
     const Control& control = controls[tile % kRing];
-    if (!has_ring() || control.kind != TileKind::body || (control.flags & kTileGuarded) != 0) return false;
+    if (!has_ring() || control.kind != TileKind::body || (kWorkerDecides && (control.flags & kTileGuarded) != 0)) return false;
     if ((records[tile % kRing].flags & wire::kRecordCut) != 0) return false;
     const Entry& entry = entries[tile % kRing];
     return streams_weights(*entry.op, entry.tile);
@@ -180,6 +181,8 @@ class CudaStage {
   }
   __device__ bool tracing() const { return params_.trace != 0; }
 
+  /// Whether the gate may find that the tile's body does not run.
+  __device__ static bool is_guarded(const Control& control) { return kWorkerDecides && (control.flags & kTileGuarded) != 0; }
   /// Tiles of the strand that begins with this one.
   __device__ static u32 strand_of(const Control& control) {
     return 1 + (u32{control.flags} >> Memory::kStrandShift & Memory::kStrandMask);

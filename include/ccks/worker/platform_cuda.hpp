@@ -129,6 +129,19 @@ inline constexpr bool kWorkerQueues = CCKS_WORKER_QUEUES != 0;
 #else
 inline constexpr bool kWorkerQueues = true;
 #endif
+// 0: no op of the program has guards or tiles that a report counts, so the host sends no drafts either, and the worker is made without what finds
+// out that a body does not run.
+#if defined(CCKS_WORKER_DECIDES)
+inline constexpr bool kWorkerDecides = CCKS_WORKER_DECIDES != 0;
+#else
+inline constexpr bool kWorkerDecides = true;
+#endif
+// 1: bodies of products of few rows find tags, so strands may have nothing else to wait for (WorkerImage::cuda_tags).
+#if defined(CCKS_WORKER_TAGS)
+inline constexpr bool kWorkerTags = CCKS_WORKER_TAGS != 0;
+#else
+inline constexpr bool kWorkerTags = false;
+#endif
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

@@ -109,6 +109,7 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
     CCKS_UNROLL
     for (u32 i = 0; i < kCount; ++i) own.of[i].offset = behind[i].offset;
     if constexpr (kKind == OpCode::matmul) own.of[0].tags = behind[0].tags, own.of[kCount - 1].tags = behind[kCount - 1].tags;
+    if constexpr (kKind == OpCode::matmul) own.of[0].flags |= behind[0].flags & wire::kOperandTagsAlone;
     if (!copied) {
       const Call call(frame, op);
       CCKS_UNROLL

@@ -39,6 +39,7 @@ enum TileFlags : u32 {
   kTileClosesTask = 8,
   kTileGuarded = 16,     // its op has guards, or it is of a draft: the gate may find that its body does not run
   kTileDraft = 32,       // of a draft (wire/task.hpp)
+  kTileTagged = 128,     // of a strand that may wait for tags of other workers' bodies once it has begun
   kTileFollowed = 64,    // closes an inbox task behind which the worker has another of the same run: its answer may wait for that
 };
 

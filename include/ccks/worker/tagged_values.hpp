@@ -8,6 +8,8 @@
 //           events (the host sees to both, scheduler/tagged_edges.hpp).
 //   settle  a body that has overtaken its events meets the gate behind its stores: its own signals then follow the events it has
 //           waited for, as those of any tile do [E1, E2].
+//   alone   where tags are all that a run's ops have to know of each other (wire::kOperandTagsAlone), nobody waits for events: bodies of a strand go from
+//           tile to tile, and a tag that has not come when the worker is to leave ends the strand before that tile, which stores nothing.
 #pragma once
 
 #include "ccks/worker/call.hpp"
@@ -30,7 +32,9 @@ class TaggedInput {
   CCKS_INLINE TaggedInput(Lanes& lanes, const OperandParams& operand, u32 offset, const u8* values, T type)
       : lanes_(lanes), values_(values), type_(type) {
     if constexpr (kTags) {
-      overtakes_ = operand.tags != 0 && lanes.tag() != 0 && lanes.has_begun_early();
+      const bool tags = operand.tags != 0 && lanes.tag() != 0;
+      alone_ = tags && (operand.flags & wire::kOperandTagsAlone) != 0;
+      overtakes_ = alone_ || (tags && lanes.has_begun_early());
       words_ = reinterpret_cast<const u64*>(values + operand.tags + u64{offset} * sizeof(float));
     }
   }
@@ -56,13 +60,13 @@ class TaggedInput {
   /// tile; then no lane stores. Where all have found their tags some may: what they store is what the tile stores when it is run again.
   CCKS_INLINE bool holds() const {
     if constexpr (kTags)
-      return !overtakes_ || !lanes_.stays();
+      return alone_ ? !lanes_.has_given_up() : !overtakes_ || !lanes_.stays();
     else
       return true;
   }
   /// By all lanes, once, behind what the body stores.
   CCKS_INLINE void settle() const {
-    if (overtakes()) (void)await_inputs(lanes_);
+    if (overtakes() && !alone_) (void)await_inputs(lanes_);
   }
 
  private:
@@ -70,15 +74,25 @@ class TaggedInput {
   template <u32 kCount, class Place, class Wanted>
   CCKS_INLINE bool await_tags(Place&& place, Wanted&& wanted, float* to) const {
     const u32 tag = lanes_.tag();
+    u64 words[kCount];
+    CCKS_UNROLL
+    for (u32 i = 0; i < kCount; ++i) words[i] = wanted(i) ? 0 : wire::tagged_value(bit_cast<u32>(to[i]), tag);
     for (;;) {
-      u64 words[kCount];
+      // Only what has not come: looks of many workers at many words keep those waiting that are to come.
       CCKS_UNROLL
-      for (u32 i = 0; i < kCount; ++i) words[i] = wanted(i) ? lanes_.load_tagged(words_ + place(i)) : wire::tagged_value(bit_cast<u32>(to[i]), tag);
+      for (u32 i = 0; i < kCount; ++i)
+        if (static_cast<u32>(words[i] >> 32) != tag) words[i] = lanes_.load_tagged(words_ + place(i));
       bool late = false;
       CCKS_UNROLL
       for (u32 i = 0; i < kCount; ++i) {
         late = late || static_cast<u32>(words[i] >> 32) != tag;
         to[i] = bit_cast<float>(static_cast<u32>(words[i]));
+      }
+      if (alone_) {
+        if (!lanes_.any(late)) return false;
+        if (!lanes_.any(lanes_.is_hurried())) continue;
+        lanes_.give_up();
+        return false;
       }
       const bool there = late && lanes_.are_inputs_there();
       if (!lanes_.any(late && !there)) return lanes_.any(there);
@@ -89,7 +103,7 @@ class TaggedInput {
   const u8* values_;
   T type_;
   const u64* words_ = nullptr;
-  bool overtakes_ = false;
+  bool overtakes_ = false, alone_ = false;
 };
 
 /// For finish_marked: leaves results in the output's tagged copy, if it has one. Before the store, which nobody waits for as long.

@@ -79,6 +79,17 @@ class TaskSource {
     return a.op < wire::kMaxOps && b.op < wire::kMaxOps && a.slot() == b.slot() && a.epoch == b.epoch;
   }
 
+  /// Takes the next task if it is the list that `due` names, whose frame the caller knows: it has opened that of the run before, the last that was taken.
+  CCKS_HD_ANY bool take_again(const Task& due) {
+    const Task& next = platform_.shared().staged[staged_next_];
+    if (next.tile != due.tile || next.epoch != due.epoch || next.op != due.op || next.slot_flags != due.slot_flags) return false;
+    inbox_task_ = next;
+    ++staged_next_;
+    ++fetched_;
+    head_epoch_ = inbox_task_.epoch;
+    return true;
+  }
+
   /// Takes the next task. Only where has_task() is true.
   CCKS_HD_ANY void take(OpenTask& out) {
     out.open_flags = 0;

@@ -104,6 +104,26 @@ TEST(EmitUnits, TheLoopIsMadeWithOrWithoutReadyQueues) {
   }
 }
 
+TEST(EmitUnits, TheLoopIsMadeWithoutWhatAProgramHasNoUseFor) {
+  const auto defines = [](const char* type, bool decides) {
+    Bodies bodies;
+    bodies.list = {typed(type)};
+    bodies.count = 1;
+    bodies.decides = decides;
+    const std::string text = emit_worker_units(bodies).value()[0].text;
+    const std::string head = text.substr(0, text.find("#include"));
+    const auto says = [&](const char* name) { return head.find(std::string("#define CCKS_WORKER_") + name + " 1\n") != std::string::npos; };
+    EXPECT_NE(says("DECIDES"), head.find("#define CCKS_WORKER_DECIDES 0\n") != std::string::npos);
+    EXPECT_NE(says("TAGS"), head.find("#define CCKS_WORKER_TAGS 0\n") != std::string::npos);
+    return std::pair{says("DECIDES"), says("TAGS")};
+  };
+  using Both = std::pair<bool, bool>;
+  EXPECT_EQ(defines("ShapedOp<OpCode::matmul, Code<>, Dtype::f32, Dtype::f32, Dtype::f32>", false), (Both{false, true}));
+  EXPECT_EQ(defines("TypedOp<OpCode::matmul, Code<>, Dtype::f32, Dtype::f32, Dtype::f32>", true), (Both{true, false})) << "made for any shape, which finds no tags in one row";
+  EXPECT_EQ(defines("ShapedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>", false), (Both{false, false}));
+  EXPECT_EQ(defines("ShapedOp<OpCode::map, Code<>, Dtype::f32, Dtype::f32>", false), (Both{false, false}));
+}
+
 TEST(EmitUnits, TheLoopHasARingForWeightsWhereAProductOf16BitsMayWantIt) {
   const auto streams = [](const char* head, const char* type) {
     Bodies bodies;

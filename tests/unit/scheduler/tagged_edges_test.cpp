@@ -96,7 +96,7 @@ struct Chain {
     ops.push_back(op);
   }
 
-  void load(bool records = true) {
+  void load(bool records = true, bool finds_tags = false, bool chained = false) {
     view.name = "chain";
     view.dims = dims;
     view.tensors = tensors;
@@ -107,7 +107,9 @@ struct Chain {
     view.event_count = kLayers;
     view.max_tasks = 256;
     view.arena_bytes = (kLayers + 1) * kTensorBytes;
-    tables = make_plan_tables(view, 4, Spine::whole, records).value();
+    view.state_bytes = chained ? 16 : 0;
+    tables = make_plan_tables(view, 4, Spine::whole, records, chained).value();
+    tables.finds_tags = finds_tags;
     values.assign(dims.size(), 0);
     ASSERT_TRUE(plan::evaluate_dims(view.dims, {}, values));
     instance.reserve(tables);
@@ -123,6 +125,20 @@ struct Chain {
     const auto& head = *reinterpret_cast<const wire::RunFrame*>(instance.frame().data());
     const auto* table = reinterpret_cast<const wire::OperandParams*>(instance.frame().data() + head.operands);
     return table[operand].tags == 0 ? 0 : table[operand].offset + table[operand].tags;
+  }
+  /// Ops whose inputs have tags alone.
+  std::vector<std::uint32_t> alone() const {
+    std::vector<std::uint32_t> all;
+    const auto* table = reinterpret_cast<const wire::OperandParams*>(instance.frame().data() + head().operands);
+    for (std::uint32_t op = 0; op < ops.size(); ++op) {
+      if ((table[ops[op].operand_first].flags & wire::kOperandTagsAlone) != 0) all.push_back(op);
+    }
+    return all;
+  }
+  const wire::RunFrame& head() const { return *reinterpret_cast<const wire::RunFrame*>(instance.frame().data()); }
+  std::span<const wire::TileRecord> list(std::uint32_t index) const {
+    const wire::ListParams list = instance.lists()[index];
+    return {reinterpret_cast<const wire::TileRecord*>(instance.frame().data() + head().records) + list.first, list.count};
   }
 };
 
@@ -181,6 +197,44 @@ TEST(TaggedEdges, WhatMakesOvertakingWrongForbidsIt) {
   EXPECT_EQ(left([](Chain& c) { c.tensors[2].offset = 0; }), (Consumers{2})) << "it writes over what an op before it reads";
   EXPECT_EQ(left([](Chain& c) { c.operands[2].tensor = 2; }), Consumers{}) << "two ops write what it reads";
   EXPECT_EQ(left([](Chain& c) { c.operands[8].tensor = 1; }), Consumers{}) << "another op writes over what it reads";
+}
+
+TEST(TaggedEdges, AChainFromTheBeginningNeedsNoEventsWhereBodiesFindTags) {
+  Chain chain;
+  chain.load(true, true);
+  EXPECT_EQ(chain.alone(), (Consumers{1, 2}));
+  std::uint32_t records = 0;
+  for (std::uint32_t list = 0; list < 4; ++list) {
+    std::uint32_t last = 0;
+    for (const wire::TileRecord& record : chain.list(list)) {
+      EXPECT_EQ(record.wait_count, 0u);
+      EXPECT_EQ(record.signal_count, 0u) << "nobody waits for it";
+      EXPECT_NE(record.flags & wire::kRecordEarly, 0) << "the gate waits for the end of its strand";
+      EXPECT_EQ((record.flags & wire::kRecordJoined) != 0, &record != chain.list(list).data());
+      EXPECT_LE(last, record.op) << "an op whose tags others of the list wait for stands behind them";
+      last = record.op;
+      ++records;
+    }
+  }
+  EXPECT_EQ(records, kLayers * kWidth / 8);
+}
+
+TEST(TaggedEdges, WhatMakesEventsNecessaryKeepsThem) {
+  const auto left = [](const std::function<void(Chain&)>& change, bool finds_tags = true, bool chained = false) {
+    Chain chain;
+    change(chain);
+    chain.load(true, finds_tags, chained);
+    std::uint32_t waits = 0;
+    for (std::uint32_t list = 0; list < 4; ++list)
+      for (const wire::TileRecord& record : chain.list(list)) waits += record.wait_count;
+    EXPECT_GT(waits, 0u);
+    return chain.alone();
+  };
+  EXPECT_EQ(left([](Chain&) {}, false), Consumers{}) << "bodies that may find no tags";
+  EXPECT_EQ(left([](Chain& c) { c.ops[0].kind = wire::OpCode::map; }), Consumers{}) << "what comes behind waits for an op without tags, and others may rely on that";
+  EXPECT_EQ(left([](Chain& c) { c.tensors[1].kind = TensorKind::output; }), Consumers{}) << "the same, of the first edge";
+  EXPECT_EQ(left([](Chain& c) { c.ops[2].input_count = 2, c.operands[7].tensor = 1; }), Consumers{}) << "h0 is read by the last op, too";
+  EXPECT_EQ(left([](Chain&) {}, true, true), Consumers{}) << "the first op waits for the run's turn";
 }
 
 }  // namespace

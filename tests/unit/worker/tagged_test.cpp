@@ -1,6 +1,9 @@
 // Products of few rows that take their input from its tagged copy, before the events that say that it is there.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <utility>
+
 #include "ccks/worker/shaped_ops.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
 
@@ -15,6 +18,9 @@ struct Gate {
   bool stays = false;
   bool opens_for_those_who_wait = true;
   u32 asked = 0, waiting = 0;
+  u32 hurried = 0;   // how often lanes that have tags alone ask before they are told to give up
+  bool given_up = false;
+  std::function<void()> comes = {};  // what happens when they have asked for long
 };
 
 class TaggedWarps : public EmulatedWarps {
@@ -30,6 +36,13 @@ class TaggedWarps : public EmulatedWarps {
     while (gate_.waiting < kLanes) block_.pass();
     return !gate_.stays;
   }
+  bool is_hurried() const {
+    if (++gate_.asked == 100 && gate_.comes) gate_.comes();
+    block_.pass();
+    return gate_.asked > gate_.hurried;
+  }
+  void give_up() const { gate_.given_up = true; }
+  bool has_given_up() const { return gate_.given_up; }
   u64 load_tagged(const u64* p) const { return *p; }
   void store_tagged(u64* p, u64 v) const { *p = v; }
   bool any(bool here) {
@@ -90,13 +103,14 @@ struct Rig {
     for (u32 i = 0; i < kRows * kDepth; ++i) a_copy[i] = wire::tagged_value(bit_cast<u32>(input[i]), tag);
   }
   void run(bool early = true) {
+    const bool alone = (block.operands[0].flags & wire::kOperandTagsAlone) != 0;
     WarpBlock warps;
     for (u32 tile = 0; tile < block.op.tile_count; ++tile) {
       gate.asked = gate.waiting = 0;
       warps.run([&](u32 lane) {
         TaggedWarps lanes(warps, lane, gate, early);
         EXPECT_EQ(Product<kRows>::run(lanes, frame, block.op, tile), FaultCode::none);
-        EXPECT_FALSE(lanes.has_begun_early()) << "it has not met the gate";
+        EXPECT_EQ(lanes.has_begun_early(), alone && early) << "it has not met the gate, or has though nobody is there";
       });
     }
   }
@@ -152,6 +166,33 @@ TYPED_TEST(Tagged, ABodyThatTheWorkerLeavesBeforeStoresNothing) {
   rig.gate.stays = true;
   rig.gate.looks = 50;
   rig.run();
+  for (const float v : rig.out) EXPECT_EQ(v, -1);
+  for (const u64 v : rig.out_copy) EXPECT_EQ(v, wire::tagged_value(0, kTag - 1));
+}
+
+/// Whether or not the worker says that the body has begun early: nobody comes to meet it.
+TYPED_TEST(Tagged, ABodyThatHasTagsAloneWaitsForThem) {
+  for (const bool early : {false, true}) {
+    Rig<TypeParam::kValue> rig;
+    rig.block.operands[0].flags |= wire::kOperandTagsAlone;
+    for (u32 i = 0; i < TypeParam::kValue * kDepth; ++i) rig.a[i] = 99;
+    rig.tag_all(kTag);
+    const u64 last = std::exchange(rig.a_copy[TypeParam::kValue * kDepth - 3], wire::tagged_value(0, kTag - 1));
+    rig.gate.hurried = ~0u;
+    rig.gate.comes = [&] { rig.a_copy[TypeParam::kValue * kDepth - 3] = last; };
+    rig.run(early);
+    rig.expect_right();
+  }
+}
+
+TYPED_TEST(Tagged, ABodyThatHasTagsAloneGivesUpWhereTheyDoNotCome) {
+  Rig<TypeParam::kValue> rig;
+  rig.block.operands[0].flags |= wire::kOperandTagsAlone;
+  rig.tag_all(kTag);
+  rig.a_copy[TypeParam::kValue * kDepth - 1] = 0;
+  rig.gate.hurried = 50;
+  rig.run(false);
+  EXPECT_TRUE(rig.gate.given_up);
   for (const float v : rig.out) EXPECT_EQ(v, -1);
   for (const u64 v : rig.out_copy) EXPECT_EQ(v, wire::tagged_value(0, kTag - 1));
 }
