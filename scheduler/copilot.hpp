@@ -442,8 +442,9 @@ class Copilot {
       const std::uint32_t again = run.epoch != run.written_for ? wire::kTaskAgain : 0;
       return for_each_task(decided, run, setup_.tables->workers, [&](Decision list) {
         list.slot_flags = static_cast<std::uint16_t>(list.slot_flags | again);
-        links_.send(addressed(run, list), run.epoch);
-        rung_[list.worker + run.first_worker] = 1;
+        list.worker = static_cast<std::uint16_t>(list.worker + run.first_worker);
+        links_.send(list, run.epoch);
+        rung_[list.worker] = 1;
       });
     }
     const Decision decision = addressed(run, decided);

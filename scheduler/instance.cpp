@@ -95,6 +95,7 @@ void Instance::reserve(const PlanTables& tables) {
   first_open_.assign((ops_.size() + 63) / 64, 0);
   stretches_.assign(tables.stretch_count(), StretchInstance{});
   list_fill_.assign(tables.list_count(), 0);
+  filled_.reserve(tables.list_count());
   list_cost_.assign(tables.list_count(), 0);
   report_list_.assign(tables.report_count(), plan::kNone);
   signal_sent_.assign(tables.plan.signals.size(), 1);

@@ -43,6 +43,7 @@ struct OpInstance : Cut {
 struct StretchInstance {
   bool listed = false;
   std::uint32_t lists = 0;  // that hold anything; listed only
+  std::uint32_t filled_first = 0;  // the first of them in the instance's table
   std::uint64_t tiles = 0;
 };
 
@@ -114,6 +115,10 @@ class Instance {
   std::span<const StretchInstance> stretches() const { return stretches_; }
   /// Estimated time of a list, about nanoseconds.
   std::uint32_t list_cost(std::uint32_t list) const { return list_cost_[list]; }
+  /// The lists of `stretch` that hold anything, in order.
+  std::span<const std::uint32_t> filled_lists(std::uint32_t stretch) const {
+    return std::span(filled_).subspan(stretches_[stretch].filled_first, stretches_[stretch].lists);
+  }
   /// The list that publishes `report`; kNone if a tile of its own does.
   std::uint32_t list_of_report(std::uint32_t report) const { return report_list_[report]; }
   /// False if everything goes out as lists.
@@ -185,6 +190,7 @@ class Instance {
   std::vector<StretchInstance> stretches_;
   std::vector<std::uint32_t> list_fill_;  // per list, while lists are built
   std::vector<std::uint32_t> list_cost_;  // per list
+  std::vector<std::uint32_t> filled_;     // lists that hold anything
   std::vector<std::uint32_t> report_list_;
   ListDealer dealer_;
   ListRecords records_;

@@ -72,7 +72,8 @@ Status Instance::fill_lists(const PlanTables& tables) {
   idle_workers_ = false;
   if (tables.stretch_count() == 0) return {};
   for (std::uint32_t s = 0; s < tables.stretch_count(); ++s) {
-    stretches_[s] = {tables.spine != Spine::fitting || fits_lists(tables, s), 0, 0};
+    stretches_[s] = {};
+    stretches_[s].listed = tables.spine != Spine::fitting || fits_lists(tables, s);
     has_tiles_ |= !stretches_[s].listed;
     for (const std::uint32_t op : tables.ops_of(tables.stretches[s])) {
       stretches_[s].tiles += ops_[op].tiles;
@@ -104,10 +105,15 @@ Status Instance::fill_lists(const PlanTables& tables) {
 std::uint32_t Instance::number_lists(const PlanTables& tables) {
   auto* lists = table<wire::ListParams>(head().lists);
   std::uint32_t total = 0;
+  filled_.clear();
   for (std::uint32_t list = 0; list < tables.list_count(); ++list) {
     lists[list] = {total, list_fill_[list]};
     StretchInstance& stretch = stretches_[list / tables.workers];
-    if (list_fill_[list] > 0) ++stretch.lists;
+    if (list % tables.workers == 0) stretch.filled_first = static_cast<std::uint32_t>(filled_.size());
+    if (list_fill_[list] > 0) {
+      ++stretch.lists;
+      filled_.push_back(list);
+    }
     idle_workers_ |= stretch.listed && list_fill_[list] == 0;
     total += list_fill_[list];
     list_fill_[list] = lists[list].first;

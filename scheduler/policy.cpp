@@ -83,24 +83,20 @@ std::uint32_t first_worker(const RunSlot& run, const PlanTables& tables, bool le
 bool append_lists(RunSlot& run, const PlanTables& tables, std::uint32_t stretch, Batch& batch, WorkerLoads& loads) {
   const std::uint32_t workers = tables.workers;
   const std::uint32_t first = stretch * workers;
-  const wire::ListParams* lists = run.instance.lists() + first;
-  for (std::uint32_t i = 0, worker = run.worker_base; i < workers; ++i) {
-    if (lists[i].count > 0 && !loads.has_room(worker, loads.inbox_slots())) return false;
-    worker = worker + 1 == workers ? 0 : worker + 1;
+  const std::span<const std::uint32_t> filled = run.instance.filled_lists(stretch);
+  for (const std::uint32_t list : filled) {
+    if (!loads.has_room(worker_of_list(run.worker_base, list - first, workers), loads.inbox_slots())) return false;
   }
   Decision& out = batch.items[batch.count++];
   out = {};
   out.tile = first;
   out.amount = workers;
-  out.tasks = static_cast<std::uint16_t>(run.instance.stretches()[stretch].lists);
+  out.tasks = static_cast<std::uint16_t>(filled.size());
   out.op = wire::kOpList;
   out.worker = static_cast<std::uint16_t>(run.worker_base);
   out.slot_flags = static_cast<std::uint16_t>(run.index | (run.progress.skipping() ? wire::kTaskSkip : 0));
   out.reports = tables.stretches[stretch].reports > 0 ? 1 : 0;
-  for (std::uint32_t i = 0, worker = run.worker_base; i < workers; ++i) {
-    if (lists[i].count > 0) loads.add(worker, run.instance.list_cost(first + i));
-    worker = worker + 1 == workers ? 0 : worker + 1;
-  }
+  for (const std::uint32_t list : filled) loads.add(worker_of_list(run.worker_base, list - first, workers), run.instance.list_cost(list));
   run.progress.take_stretch(stretch);
   return true;
 }

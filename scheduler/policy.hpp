@@ -44,6 +44,10 @@ struct alignas(32) SentTasks {
   std::uint16_t op_step = 0;
 };
 
+/// The worker that has list `list` of its stretch where list 0 is on worker `first`.
+inline std::uint32_t worker_of_list(std::uint32_t first, std::uint32_t list, std::uint32_t workers) {
+  return first + list < workers ? first + list : first + list - workers;
+}
 /// Calls visit(Decision) for each task of `decision`, in the order of sending.
 template <class Visit>
 void for_each_task(const Decision& decision, const RunSlot& run, std::uint32_t workers, Visit&& visit);
@@ -186,11 +190,11 @@ void for_each_task(const Decision& decision, const RunSlot& run, std::uint32_t w
   one.tasks = 1;
   if (decision.op == wire::kOpList) {
     one.amount = 1;
-    for (std::uint32_t i = 0; i < decision.amount; ++i) {
-      one.tile = decision.tile + i;
-      if (run.instance.lists()[one.tile].count == 0) continue;
-      one.worker = static_cast<std::uint16_t>((decision.worker + i) % workers);
-      one.cost = run.instance.list_cost(one.tile);
+    const std::span<const std::uint32_t> filled = run.instance.filled_lists(decision.tile / workers);
+    for (auto list = std::ranges::lower_bound(filled, decision.tile); list != filled.end() && *list - decision.tile < decision.amount; ++list) {
+      one.tile = *list;
+      one.worker = static_cast<std::uint16_t>(worker_of_list(decision.worker, *list - decision.tile, workers));
+      one.cost = run.instance.list_cost(*list);
       visit(one);
     }
     return;
