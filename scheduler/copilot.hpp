@@ -135,7 +135,9 @@ class Copilot {
     wire::Record record, done;
     bool held = false;
     std::uint32_t taken = 0;
-    for (; taken < kRecordsPerTurn && links_.poll(worker, record); ++taken) {
+    // Behind the answer to all it has a worker says nothing that cannot wait, and the next slot may lie in a line that is far away.
+    const auto has_more = [&] { return !held || !links_.is_answer_to_all(worker, done.value); };
+    for (; taken < kRecordsPerTurn && has_more() && links_.poll(worker, record); ++taken) {
       const bool is_done = record.kind() == wire::RecordKind::done;
       // The last of several done records says what all of them say, unless one of them goes back.
       if (held && !(is_done && static_cast<std::int32_t>(record.value - done.value) > 0)) on_record(worker, done);

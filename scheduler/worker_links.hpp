@@ -30,7 +30,7 @@ class WorkerLinks {
     atoms_ = atoms;
     mask_ = params.inbox_slots - 1;
     workers_.resize(params.workers);
-    sent_.assign(std::size_t{params.workers} * params.inbox_slots, SentTasks{});
+    sent_.assign(std::size_t{params.workers} * sent_pitch(), SentTasks{});
     busy_.assign((params.workers + 63) / 64, 0);
     auto* inboxes = reinterpret_cast<wire::Task*>(params.inboxes);
     auto* outboxes = reinterpret_cast<const wire::Record*>(params.outboxes);
@@ -140,6 +140,8 @@ class WorkerLinks {
     }
     return true;
   }
+  /// Whether a done record that says `finished` leaves `worker` without a task.
+  bool is_answer_to_all(std::uint32_t worker, std::uint32_t finished) const { return finished == workers_[worker].inbox.position(); }
   /// Tasks that `worker` has answered so far (wraps).
   std::uint32_t answered(std::uint32_t worker) const { return workers_[worker].done; }
   /// Decisions of which `worker` has tasks it has not answered, and the i-th of them.
@@ -206,8 +208,10 @@ class WorkerLinks {
     }
   }
   std::size_t index(std::uint32_t worker, std::uint32_t position) const {
-    return std::size_t{worker} * params_.inbox_slots + (position & mask_);
+    return std::size_t{worker} * sent_pitch() + (position & mask_);
   }
+  /// Of two workers' places in `sent_`. Powers of two would put the first ones of all, which are used most, into a few sets of the cache.
+  std::size_t sent_pitch() const { return params_.inbox_slots + 64 / sizeof(SentTasks); }
 
   wire::WorkerParams params_{};
   Atoms atoms_{};
