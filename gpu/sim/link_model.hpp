@@ -13,8 +13,8 @@ struct LinkModel {
   std::string name = "pcie5";
   std::uint64_t host_ns = 2;           // the host reads or writes its own memory
   std::uint64_t host_miss_ns = 80;     // a line goes from one side's cache to the other's: on top of a store's way, either way
-  std::uint64_t read_ns = 1080;        // a device read of link memory, there and back: 950 alone; as a raw ping-pong shows it
-  std::uint64_t crowd_ns = 600;        // on top while 132 workers poll their inboxes, for fewer in proportion: 3,340 cycles in all (gpu/README.md)
+  std::uint64_t read_ns = 1000;        // a device read of link memory, there and back: 950 alone; as a raw ping-pong shows it
+  std::uint64_t crowd_ns = 680;        // on top while 132 workers poll their inboxes, for fewer in proportion: 3,340 cycles in all (gpu/README.md)
   std::uint64_t write_ns = 600;        // a store crosses the link, either way, until the other side can see it
   std::uint64_t issue_ns = 28;         // what a store takes the device that posts it
   std::uint64_t release_ns = 470;      // what a release takes the device on top, to its own memory: 582 to 992 cycles (gpu/README.md)

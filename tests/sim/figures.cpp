@@ -20,9 +20,9 @@ using scheduler::Spine;
 constexpr std::uint32_t kRows = 2;    // of what a report calls for, as in the reaction bench
 constexpr std::uint32_t kPairs = 8;   // reports of a run
 constexpr std::uint32_t kRounds = 20; // runs measured, one at a time
-// What a body of the reaction bench takes that looks at who was before it: three loads, one behind the other, of what others have stored
-// (448 cycles with two stamps of the clock, 185 between stamps that wait for nothing).
-constexpr Nanos kStampNs = 3 * 130;
+// What a body of the reaction bench takes that looks at who was before it, three loads of what others have stored: 448 cycles with two
+// stamps of the clock.
+constexpr Nanos kStampNs = 226;
 
 struct EmptyOps {
   static void run(gpu::sim::SimLanes&, const wire::RunFrame&, const wire::OpParams&, wire::u32) {}

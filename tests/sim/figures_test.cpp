@@ -10,7 +10,7 @@ namespace ccks::test::sim {
 namespace {
 
 // What gpu/sim/costs.cpp was made for: new workers need new costs.
-constexpr const char* kResults = "2026-11-22.3656bc14cb.intel-r-xeon-r-processor-16c.jsonl";
+constexpr const char* kResults = "2026-11-24.7c25631597.intel-r-xeon-r-processor-16c.jsonl";
 
 class SimFigures : public testing::TestWithParam<std::size_t> {};
 
