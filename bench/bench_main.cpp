@@ -40,6 +40,9 @@ int main(int argc, char** argv) {
   micro_app->add_option("--device", micro.device, "Device")->check(CLI::IsMember({"auto", "host", "cuda"}))->capture_default_str();
   micro_app->add_option("--code", micro.code, "Worker code: auto, generic, jit")->check(CLI::IsMember({"auto", "generic", "jit"}))->capture_default_str();
   micro_app->add_option("--runs", micro.runs, "Samples per arm")->check(CLI::Range(30, 1'000'000))->capture_default_str();
+  micro_app->add_option("--pause-us", micro.pause_us, "Between two runs, on average: each pause is from half of it to one and a half")
+      ->check(CLI::Range(0, 1'000'000))
+      ->capture_default_str();
   micro_app->add_option("--only", micro.only, "Workloads")->check(CLI::IsMember(ccks::bench::micro_workloads()));
   micro_app->add_option("--arms", micro.arms, "Arms, one word each")->check(CLI::IsMember(ccks::bench::micro_arms()));
   micro_app->add_option("--specs", micro.specs, "Folder of the specs");

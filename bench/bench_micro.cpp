@@ -1,7 +1,8 @@
 // Question: what does a program of many small dependent ops take, from submit to done, with everything resident?
 // Arms: every way to run one plan. micro.py runs the same programs in PyTorch beside these.
 //
-// Latency is what a client sees: submit() to the moment its spinning poll() says done. Inputs lie in the slots already.
+// Latency is what a client sees: submit() to the moment its spinning poll() says done. Inputs lie in the slots already. Runs follow
+// each other at once, or after pauses of random length, as requests of a server that has little to do.
 #include "bench/bench_micro.hpp"
 
 #include <fmt/format.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <random>
 
 #include "bench/bench_report.hpp"
 #include "ccks/engine.hpp"
@@ -146,8 +148,15 @@ class Measurement {
     return {};
   }
 
+  void pause() {
+    const double ns = 1e3 * options_.pause_us * std::uniform_real_distribution(0.5, 1.5)(random_);
+    for (const std::uint64_t since = now_ns(); static_cast<double>(now_ns() - since) < ns;) {
+    }
+  }
+
   Status sample(bool keep) {
     last_ = Run();
+    if (options_.pause_us > 0) pause();
     const std::uint64_t start = now_ns();
     auto run = engine_->submit({});
     if (!run.ok()) return run.status();
@@ -168,6 +177,7 @@ class Measurement {
   void print() const {
     Line line(workload_.name, arm_.name);
     line.text("device", info_.name).text("code", code_.kind).number("workers", info_.workers);
+    if (options_.pause_us > 0) line.number("pause_us", options_.pause_us);
     line.number("goal_us", workload_.goal_us).number("max_rel_err", error_).samples("us", us_).print();
   }
 
@@ -184,6 +194,7 @@ class Measurement {
   Run last_;
   double error_ = 0;
   std::vector<double> us_;
+  std::mt19937 random_{1};
 };
 
 bool wanted(const std::vector<std::string>& names, const char* name) {

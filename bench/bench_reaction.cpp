@@ -2,7 +2,8 @@
 // than the bare round trip over the link?
 // Arms: the raw ping-pong of two rings; and, in programs whose ops exist only as far as a report says, the time from the end
 // of the reporting body to the start of the body that the report called for, on the same and on another worker, by the
-// GPU's own clock. static: the same program decided on the GPU, where no report makes a round trip.
+// GPU's own clock. static: the same program decided on the GPU, where no report makes a round trip. Beside them what the machine takes of
+// the scheduler's core from a thread that does nothing but read the clock: no decision can come sooner than its core.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,6 +33,7 @@ constexpr std::uint32_t kWarmRounds = 1000;
 // Without a record for so long, some 50 ms: is the kernel still there? Asking the driver between two rounds would show in
 // the figures, and may take longer than the kernel has patience.
 constexpr std::uint64_t kPollsPerQuery = 1 << 25;
+constexpr std::uint64_t kStall = 1000, kStallsWatched = 500'000'000;  // ns
 constexpr std::uint32_t kPairs = 8;  // reports of a run, one after the other
 
 int failed(const Status& status) {
@@ -83,14 +85,49 @@ Status answer(test::CudaKernels& kernels, PingPongParams& p) {
   return kernels.wait(std::chrono::seconds(5));
 }
 
-/// The same on a thread that is pinned as the scheduler's is.
-Status answer_pinned(test::CudaKernels& kernels, PingPongParams& p) {
-  Status status;
+/// Calls `work` on a thread that is pinned as the scheduler's is, and waits for its end.
+template <class Work>
+void on_scheduler_core(Work&& work) {
   std::thread([&] {
     scheduler::pin_scheduler_thread(0);
-    status = answer(kernels, p);
+    work();
   }).join();
-  return status;
+}
+
+/// Two readings of the clock further apart than kStall: somebody else had the core. Nanoseconds.
+std::vector<double> stalls() {
+  std::vector<double> out;
+  on_scheduler_core([&] {
+    const std::uint64_t begin = now_ns();
+    for (std::uint64_t last = begin; last - begin < kStallsWatched;) {
+      const std::uint64_t now = now_ns();
+      if (now - last > kStall) out.push_back(static_cast<double>(now - last));
+      last = now;
+    }
+  });
+  return out;
+}
+
+/// How late a thread comes that is wanted at a random moment, if stalls are all that keeps it: one in a hundred later than this.
+double late_p99(const std::vector<double>& stalls) {
+  const auto later_than = [&](double late) {
+    double sum = 0;
+    for (const double stall : stalls) sum += std::max(0.0, stall - late);
+    return sum / static_cast<double>(kStallsWatched);
+  };
+  double low = 0, high = static_cast<double>(kStallsWatched);
+  while (high - low > 1) (later_than((low + high) / 2) > 0.01 ? low : high) = (low + high) / 2;
+  return low;
+}
+
+void measure_stalls() {
+  const std::vector<double> found = stalls();
+  double sum = 0;
+  for (const double stall : found) sum += stall;
+  const double seconds = static_cast<double>(kStallsWatched) / 1e9;
+  Line line("reaction", "stalls of the scheduler's core");
+  line.number("per_s", static_cast<double>(found.size()) / seconds).number("percent", sum / 1e7 / seconds).number("late_ns_p99", late_p99(found));
+  line.samples("ns", found).print();
 }
 
 Result<std::vector<double>> ping_pong() {
@@ -109,7 +146,9 @@ Result<std::vector<double>> ping_pong() {
     if (!block.ok()) return block.status();
     *address = *block;
   }
-  CCKS_RETURN_IF_ERROR(answer_pinned(**kernels, p));
+  Status answered;
+  on_scheduler_core([&] { answered = answer(**kernels, p); });
+  CCKS_RETURN_IF_ERROR(answered);
   std::vector<std::uint32_t> samples(kRounds);
   CCKS_RETURN_IF_ERROR(device.read(samples.data(), p.samples, samples.size() * sizeof(samples[0])));
   if (samples.back() == 0) return Status{ErrorCode::deadline_exceeded, "the ping-pong did not make all its rounds"};
@@ -218,6 +257,7 @@ int bench_reaction(const ReactionOptions& options) {
   int worst = raw.ok() ? 0 : failed(raw.status());
   if (worst == kNoGpu) return worst;
   if (raw.ok()) Line("reaction", "raw ping-pong").number("workers", 1).samples("ns", *raw).print();
+  measure_stalls();
   for (const char* policy : {"lookahead", "reactive", "static"}) {
     worst = std::max(worst, measure(policy, raw.ok() ? median(*raw) : 0, options));
     if (options.trace.empty()) continue;

@@ -25,6 +25,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # Function of CudaAtoms or ptx, type, tags of the protocol, instruction; two where one cannot carry both scopes.
 ACCESSES = [
     ("load_slot_acquire", "SlotWords", ["R2"], "ld.acquire.sys.global.b128"),
+    ("load_slot_relaxed", "SlotWords", [], "ld.relaxed.sys.global.b128"),
     ("store_slot_release", "SlotWords", ["R1"], "st.release.sys.global.b128"),
     ("store_slot_release_device", "SlotWords", ["R5"], "fence.acq_rel.gpu + st.relaxed.sys.global.b128"),
     ("store_slot_relaxed", "SlotWords", [], "st.relaxed.sys.global.b128"),

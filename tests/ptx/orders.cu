@@ -23,6 +23,7 @@ namespace ptx = ccks::worker::ptx;
   extern "C" __global__ void probe_##name##_u32(u32 value) { __shared__ u32 word; ptx::name(&word, value); }
 
 PROBE_LOAD(load_slot_acquire, SlotWords)
+PROBE_LOAD(load_slot_relaxed, SlotWords)
 PROBE_STORE(store_slot_release, SlotWords)
 PROBE_STORE(store_slot_release_device, SlotWords)
 PROBE_STORE(store_slot_relaxed, SlotWords)

@@ -50,7 +50,7 @@ static_assert(sizeof(WorkerLine) == kCacheLineBytes);
 ///               relaunches while runs are in flight, where others may wait for a worker that has left
 enum ParkRequest : u32 { kParkNo = 0, kParkAfterTask = 1, kParkAbandon = 2, kParkSuspend = 3 };
 
-/// HostLine is written by the host, read by one worker.
+/// HostLine is written by the host, read by one worker: its words one by one, or the three of them in one access of 16 bytes.
 struct alignas(kCacheLineBytes) HostLine {
   u32 outbox_consumed;  // records the scheduler has taken: the worker's credit
   u32 park;             // ParkRequest, by scheduler, keeper or device. Device::launch clears it

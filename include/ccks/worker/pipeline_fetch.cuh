@@ -43,14 +43,13 @@ class CudaFetch : CudaStage {
         if (++unlooked_ % kRefreshesPerClock == 0) look_while_busy(index_, published_ - done_);
         if (may_foresee()) foresee();
         rest(kHotSpins + 1);
-      } else if (word(memory_.leave) == 0 && source_.poll()) {
-        continue;
       } else {
+        const bool polls = word(memory_.leave) == 0, looks = misses % kPollsPerLook == kPollsPerLook - 1;
+        if (polls && source_.poll_beside(looks ? host_line() : nullptr)) continue;
         prefetch_tiles<Ops>(published_);
         if (may_foresee()) foresee();
-        platform_.idle(misses);
-        if (misses++ % kPollsPerLook != kPollsPerLook - 1) continue;
-        look_at_host(index_, 0, misses == kPollsPerLook ? Idle::begins : Idle::still);
+        platform_.idle(misses++);
+        if (looks) look_at_host(index_, 0, misses == kPollsPerLook ? Idle::begins : Idle::still, polls);
       }
     }
   }
@@ -62,7 +61,9 @@ class CudaFetch : CudaStage {
   static constexpr u32 kRequested = 2;     // groups asked for before the oldest of them is opened
   static constexpr u32 kNoOp = 0xffffffffu;
   static constexpr u32 kBacklog = 2;       // tiles of a list that wait for the gate and keep this warp from looking for more work
-  static constexpr u32 kPollsPerLook = 8;  // one read in nine goes to the host's line
+  static constexpr u32 kPollsPerLook = 8;  // so often one that reads the host's line beside it
+
+  __device__ __forceinline__ const wire::HostLine* host_line() const { return reinterpret_cast<const wire::HostLine*>(params_.host_lines) + index_; }
 
   /// Hands on a group of records, or all tiles of a task. False: there is none.
   __device__ __forceinline__ bool advance() {
@@ -120,7 +121,7 @@ class CudaFetch : CudaStage {
     for (u32 spins = 0; !source_.has_task() && !source_.poll() && !gate_closed(); ++spins) {
       platform_.relax(spins);
       if (spins % 64 != 63) continue;
-      look_at_host(index_, kLookNs, Idle::no);
+      look_at_host(index_, kLookNs, Idle::no, false);
       if (word(memory_.abandon) != 0) return source_.fail(wire::FaultCode::abandoned);
       if (patience.over(platform_.now_ns(), params_.spin_deadline_ns)) return source_.fail(wire::FaultCode::wait_deadline);
     }

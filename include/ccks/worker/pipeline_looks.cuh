@@ -22,8 +22,8 @@ struct CudaOneLane : OneControlLane {
 enum class Idle : u32 { no, begins, still };
 
 /// Looks at the host's line, if the last look was more than `least_ns` ago; what it asks for is raised for all warps. By the
-/// fetching warp; others see what comes of it.
-__device__ __noinline__ inline void look_at_host(u32 index, u32 least_ns, Idle idle) {
+/// fetching warp; others see what comes of it. `seen`: a poll has looked just now.
+__device__ __noinline__ inline void look_at_host(u32 index, u32 least_ns, Idle idle, bool seen) {
   CudaPipelineMemory& memory = pipeline_memory();
   if (threadIdx.x % kWarpLanes == 0) {
     CudaPipelineMemory::Looks& looks = memory.looks;
@@ -31,6 +31,8 @@ __device__ __noinline__ inline void look_at_host(u32 index, u32 least_ns, Idle i
     if (idle == Idle::begins) looks.idle_since = now;
     if (now - looks.at > least_ns) {
       looks.at = now;
+      const void* line = reinterpret_cast<const wire::HostLine*>(memory.params.host_lines) + index;
+      const HostWords host = seen ? memory.shared.host : CudaPlatform::host_words(CudaAtoms::load_slot_relaxed(line));
       CudaOneLane lane;
       LeaveWatch<CudaOneLane> watch(lane, memory.params, index, looks.beat);
       const auto raise = [&](u32& word, u32 value) {
@@ -39,15 +41,14 @@ __device__ __noinline__ inline void look_at_host(u32 index, u32 least_ns, Idle i
       };
       u32 leave = ptx::ld_relaxed_cta_shared(&memory.leave);
       wire::ParkReason reason;
-      if (leave == 0 && watch.should_leave(idle == Idle::no ? 0 : looks.idle_since, reason)) {
+      if (leave == 0 && watch.should_leave(host, idle == Idle::no ? 0 : looks.idle_since, reason)) {
         leave = static_cast<u32>(reason) + 1;
         raise(memory.leave, leave);
       }
       if (leave != 0) {
-        const u32 request = watch.park_request();
-        if (request == wire::kParkAbandon) raise(memory.abandon, 1);
+        if (host.park == wire::kParkAbandon) raise(memory.abandon, 1);
         const bool alone = leave == static_cast<u32>(wire::ParkReason::stale_heartbeat) + 1;
-        if (request == wire::kParkSuspend || alone) raise(memory.suspend, 1);
+        if (host.park == wire::kParkSuspend || alone) raise(memory.suspend, 1);
       }
     }
   }
@@ -155,7 +156,7 @@ __device__ __forceinline__ void start_looks() {
   __syncwarp();
 }
 __device__ __forceinline__ void look_while_busy(u32 index, u32 under_way) {
-  look_at_host(index, under_way < kFewTiles ? kUrgentLookNs : kLookNs, Idle::no);
+  look_at_host(index, under_way < kFewTiles ? kUrgentLookNs : kLookNs, Idle::no, false);
 }
 
 // Tiles whose operands are asked for before they run. All workers share the L2 cache: more would drive out what is to come first.

@@ -71,6 +71,12 @@ struct WorkerStep {
   u32 fault;   // FaultCode a lane met in the body; cleared by the leader before each body
 };
 
+/// What a look at the host's line finds.
+struct HostWords {
+  u32 park;       // ParkRequest
+  u64 heartbeat;  // not looked at where there is no limit to it
+};
+
 /// What scheduling has cost one end of a ready queue (C9), alike on all control lanes. publish() writes it to the worker's line.
 struct QueueCost {
   u64 atomics = 0;  // read-modify-writes
@@ -86,6 +92,7 @@ struct WorkerShared {
   wire::BlockRef blocks[kPollSlots];  // where their ops lie, for platforms that stage ops
   wire::RunFrame head;            // of the run whose tasks are being taken
   QueueCost queue_takes;          // the leader's
+  HostWords host;                 // as the last poll beside the host's line found it (platforms that look at both at once)
   WorkerStep step;
 };
 

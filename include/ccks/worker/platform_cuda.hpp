@@ -19,6 +19,7 @@ inline constexpr u32 kFullWarp = 0xffffffffu;
 /// Tags as in wire/ring.hpp and wire/event.hpp.
 struct CudaAtoms {
   __device__ static wire::SlotWords load_slot_acquire(const void* slot) { return ptx::ld_acquire_sys_b128(slot); }  // [R2]
+  __device__ static wire::SlotWords load_slot_relaxed(const void* slot) { return ptx::ld_relaxed_sys_b128(slot); }
   __device__ static void store_slot_release(void* slot, const wire::SlotWords& w) { ptx::st_release_sys_b128(slot, w); }  // [R1]
   __device__ static void store_slot_release_device(void* slot, const wire::SlotWords& w) { ptx::st_release_gpu_to_sys_b128(slot, w); }  // [R5]
   __device__ static void store_slot_relaxed(void* slot, const wire::SlotWords& w) { ptx::st_relaxed_sys_b128(slot, w); }
@@ -79,11 +80,16 @@ class CudaPlatform {
   /// completion on PCIe: 132 idle workers that read 512 bytes a microsecond would ask for all that the link can carry. The
   /// tasks that count are the ones before the first gap. In a ring of fewer than 32 slots a lane that has gone round finds an
   /// older sequence number, so it ends the count.
-  __device__ u32 poll(const wire::Task* inbox, u32 mask, u32 position) {
+  ///
+  /// `beside`: the last lane reads the first words of this line, into shared().host, in the same time: a look of its own would keep a
+  /// task waiting for as long as a poll. Each of its words is a lone one, taken whole.
+  __device__ u32 poll(const wire::Task* inbox, u32 mask, u32 position, const wire::HostLine* beside = nullptr) {
     const u32 mine = position + control_lane();
-    const bool reads = control_lane() < poll_lanes_;
+    const bool looks = beside != nullptr && control_lane() == kLookLane;
+    const bool reads = control_lane() < poll_lanes_ && !looks;
     wire::SlotWords words;
-    if (reads) words = Atoms::load_slot_acquire(&inbox[mine & mask]);  // [R2]
+    if (reads || looks) words = Atoms::load_slot_acquire(looks ? static_cast<const void*>(beside) : &inbox[mine & mask]);  // [R2]
+    if (looks) shared_.host = host_words(words);
     const u32 count = first_lane(!reads || wire::slot_seq(words) != wire::ring_seq(mine));
     poll_lanes_ = count == poll_lanes_ ? kWarpLanes : count == 0 ? kIdleLanes : poll_lanes_;
     __syncwarp();  // every lane is done with what was staged before
@@ -91,6 +97,9 @@ class CudaPlatform {
     __syncwarp();
     return count;
   }
+
+  /// What the first 16 bytes of a HostLine say.
+  __device__ static HostWords host_words(const wire::SlotWords& words) { return {static_cast<u32>(words.low >> 32), words.high}; }
 
   /// Another block signals through L2 in 0.6 us, so a wait that lasts longer than a few hops gives the memory system air.
   __device__ void relax(u32 spins) const {
@@ -119,6 +128,7 @@ class CudaPlatform {
   static constexpr u32 kHotPolls = 10'000;
   static constexpr u32 kIdleNapNs = 1000;
   static constexpr u32 kIdleLanes = 4;
+  static constexpr u32 kLookLane = kWarpLanes - 1;
 
   WorkerShared<kPollSlots>& shared_;
   u32 poll_lanes_ = kIdleLanes;

@@ -30,6 +30,12 @@ __device__ __forceinline__ void st_release_gpu_to_sys_b128(void* p, const wire::
   asm volatile("{ .reg .b128 slot; mov.b128 slot, {%1,%2}; fence.acq_rel.gpu; st.relaxed.sys.global.b128 [%0], slot; }"
                ::"l"(p), "l"(w.low), "l"(w.high) : "memory");
 }
+__device__ __forceinline__ wire::SlotWords ld_relaxed_sys_b128(const void* p) {
+  wire::SlotWords w;
+  asm volatile("{ .reg .b128 slot; ld.relaxed.sys.global.b128 slot, [%2]; mov.b128 {%0,%1}, slot; }"
+               : "=l"(w.low), "=l"(w.high) : "l"(p) : "memory");
+  return w;
+}
 __device__ __forceinline__ void st_relaxed_sys_b128(void* p, const wire::SlotWords& w) {
   asm volatile("{ .reg .b128 slot; mov.b128 slot, {%1,%2}; st.relaxed.sys.global.b128 [%0], slot; }"
                ::"l"(p), "l"(w.low), "l"(w.high) : "memory");

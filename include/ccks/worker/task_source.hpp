@@ -69,6 +69,12 @@ class TaskSource {
     staged_count_ = platform_.poll(inbox_, params_.inbox_slots - 1, fetched_);
     return staged_count_ > 0;
   }
+  /// The same for platforms that can look at the host's line in the same time, and the worker has no queue.
+  CCKS_HD_ANY bool poll_beside(const wire::HostLine* line) {
+    staged_next_ = 0;
+    staged_count_ = platform_.poll(inbox_, params_.inbox_slots - 1, fetched_, line);
+    return staged_count_ > 0;
+  }
 
   /// Whether the next inbox task has arrived and is, as `task`, of tiles and of the same run.
   CCKS_HD_ANY bool goes_on_with_run(const Task& task) const {
