@@ -1,13 +1,16 @@
 // Question: a value appears on the GPU, the co-pilot decides, another worker starts: how long is that, and how much longer
 // than the bare round trip over the link?
-// Arms: the raw ping-pong of two rings; and, in programs whose ops exist only as far as a report says, the time from the end
-// of the reporting body to the start of the body that the report called for, on the same and on another worker, by the
-// GPU's own clock. static: the same program decided on the GPU, where no report makes a round trip. Beside them what the machine takes of
-// the scheduler's core from a thread that does nothing but read the clock: no decision can come sooner than its core.
+// Arms: the raw ping-pong of two rings, round after round; and, in programs whose ops exist only as far as a report says, the
+// time from the end of the reporting body to the start of the body that the report called for, on the same and on another
+// worker, by the GPU's own clock. The ping-pong again, a round as often as lookahead reacts: what a machine whose cores stand
+// still now and then makes of the bare round trip. static: the same program decided on the GPU, where no report makes a round
+// trip. Beside them what the machine takes of the scheduler's core from a thread that does nothing but read the clock: no
+// decision can come sooner than its core.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <span>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -34,6 +37,7 @@ constexpr std::uint32_t kWarmRounds = 1000;
 // the figures, and may take longer than the kernel has patience.
 constexpr std::uint64_t kPollsPerQuery = 1 << 25;
 constexpr std::uint64_t kStall = 1000, kStallsWatched = 500'000'000;  // ns
+constexpr std::string_view kDefaultPolicy = "lookahead";
 constexpr std::uint32_t kPairs = 8;  // reports of a run, one after the other
 
 int failed(const Status& status) {
@@ -130,7 +134,8 @@ void measure_stalls() {
   line.samples("ns", found).print();
 }
 
-Result<std::vector<double>> ping_pong() {
+/// Nanoseconds of each round, which begin at least `period_ns` apart.
+Result<std::vector<double>> ping_pong(std::uint64_t period_ns) {
   auto kernels = test::CudaKernels::open(ccks_image_ping_pong);
   if (!kernels.ok()) return kernels.status();
   Device& device = (*kernels)->device();
@@ -138,6 +143,7 @@ Result<std::vector<double>> ping_pong() {
   p.slots = 64;
   p.rounds = kRounds;
   p.deadline_ns = 2'000'000'000;
+  p.period_ns = period_ns;
   const std::pair<wire::u64*, MemoryKind> memory[] = {
       {&p.value, MemoryKind::link}, {&p.outbox, MemoryKind::link}, {&p.inbox, MemoryKind::link}, {&p.samples, MemoryKind::device},
       {&p.outcome, MemoryKind::device}};
@@ -172,10 +178,12 @@ test::GraphPlan report_chain() {
 
 struct Reactions {
   std::vector<double> same, other;  // nanoseconds; started on the worker that reported, on another one
+  std::vector<double> apart;        // nanoseconds from one report to the next of the same run
 };
 
 /// Adds what one run wrote down; the end of its last tile in `last`. False if the stamps are not those of one ordered run.
 bool collect(const Run& run, Reactions& out, std::uint32_t& last, bool keep) {
+  std::uint32_t before = 0;
   for (std::uint32_t i = 0; i < kPairs; ++i) {
     std::uint64_t reported = 0;
     std::uint64_t started[kStampRows] = {};
@@ -185,6 +193,8 @@ bool collect(const Run& run, Reactions& out, std::uint32_t& last, bool keep) {
     if (!run.read_output(test::GraphPlan::output(2 * i + 1), std::as_writable_bytes(std::span(started))).ok()) return false;
     const auto value = static_cast<std::uint32_t>(reported >> 32);
     if (last != 0 && static_cast<std::int32_t>(value - last) <= 0) return false;
+    if (keep && i > 0) out.apart.push_back(value - before);
+    before = value;
     for (std::uint32_t row = 0; row < kStampRows; ++row) {
       const auto delay = static_cast<std::int32_t>(static_cast<std::uint32_t>(started[row]) - value);
       if (delay < 0) return false;
@@ -237,23 +247,38 @@ Result<Reactions> reactions(const char* policy, const ReactionOptions& options) 
   return out;
 }
 
-/// One policy; `raw_median` 0: not known.
-int measure(const char* policy, double raw_median, const ReactionOptions& options) {
-  const Result<Reactions> measured = reactions(policy, options);
-  if (!measured.ok()) return failed(measured.status());
+/// The bare round trip, a round as often as reactions that are so far `apart`: a stall of the scheduler's core comes every so many microseconds, and
+/// of rounds that follow each other at once fewer meet one than of reactions, which have work of their own between them.
+int measure_paced_ping_pong(const std::vector<double>& apart) {
+  const double period = median(apart);
+  const Result<std::vector<double>> raw = ping_pong(static_cast<std::uint64_t>(period));
+  if (!raw.ok()) return failed(raw.status());
+  Line("reaction", "raw ping-pong, paced").number("workers", 1).number("period_ns", period).samples("ns", *raw).print();
+  return 0;
+}
+
+/// `raw_median` 0: not known.
+void print(const char* policy, const Reactions& measured, double raw_median) {
   for (const bool other : {true, false}) {
-    const std::vector<double>& samples = other ? measured->other : measured->same;
+    const std::vector<double>& samples = other ? measured.other : measured.same;
     Line line("reaction", fmt::format("{}, {} worker", policy, other ? "another" : "same"));
     if (raw_median > 0) line.number("median_over_raw", median(samples) / raw_median);
     line.samples("ns", samples).print();
   }
-  return 0;
+}
+
+/// One policy and, right behind lookahead, what it is held against.
+int measure(const char* policy, double raw_median, const ReactionOptions& options) {
+  const Result<Reactions> measured = reactions(policy, options);
+  if (!measured.ok()) return failed(measured.status());
+  print(policy, *measured, raw_median);
+  return std::string_view(policy) == kDefaultPolicy ? measure_paced_ping_pong(measured->apart) : 0;
 }
 
 }  // namespace
 
 int bench_reaction(const ReactionOptions& options) {
-  const Result<std::vector<double>> raw = ping_pong();
+  const Result<std::vector<double>> raw = ping_pong(0);
   int worst = raw.ok() ? 0 : failed(raw.status());
   if (worst == kNoGpu) return worst;
   if (raw.ok()) Line("reaction", "raw ping-pong").number("workers", 1).samples("ns", *raw).print();

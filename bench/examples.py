@@ -12,9 +12,13 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXAMPLES = {  # small enough for the f64 reference; the defaults of the others are
-    "mlp": {}, "transformer_block": {}, "early_exit": {}, "conv_block": {}, "pipeline": {},
+    "mlp": {}, "transformer_block": {}, "early_exit": {}, "conv_block": {}, "pipeline": {}, "stack_machine": {}, "varying_depth": {},
+    "exit_per_layer": {"d": 64, "heads": 2, "ffn": 128},
     "moe_layer": {"experts": 8, "top": 2, "d": 64, "ffn": 32},
     "llama": {"layers": 2, "d": 128, "heads": 4, "kv_heads": 2, "ffn": 256, "vocab": 512, "context": 64},
+    "llama_batch": {"layers": 2, "d": 128, "heads": 4, "kv_heads": 2, "ffn": 256, "vocab": 512, "context": 64},
+    "llama_serve": {"layers": 2, "d": 128, "heads": 4, "kv_heads": 2, "ffn": 256, "vocab": 512, "context": 64, "page": 16, "seats": 8, "n": 6, "m": 3},
+    "ragged_encoder": {"d": 64, "heads": 2, "ffn": 128, "sequences": 5, "rows": 60},
 }
 
 

@@ -13,8 +13,12 @@ extern "C" __global__ void ccks_ping_pong(const ccks::bench::PingPongParams p) {
   wire::RingWriter<wire::Record, CudaAtoms> outbox(reinterpret_cast<wire::Record*>(p.outbox), p.slots, 0);
   wire::RingConsumer<wire::Task, CudaAtoms> inbox(reinterpret_cast<const wire::Task*>(p.inbox), p.slots, 0);
   auto* outcome = reinterpret_cast<bench::PingPongOutcome*>(p.outcome);
+  u64 due = 0;
   for (u32 round = 0; round < p.rounds; ++round) {
+    while (ptx::globaltimer() < due) {
+    }
     const u64 since = ptx::globaltimer();
+    due = since + p.period_ns;
     ptx::st_relaxed_sys(reinterpret_cast<u32*>(p.value), round);  // published by the record's [R1]
     outbox.put_release({round, 0, 0, 0, 0});                      // [R1]
     wire::Task task;

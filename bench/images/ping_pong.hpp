@@ -20,6 +20,7 @@ struct PingPongParams {
   wire::u64 samples;      // u32[rounds], device memory: nanoseconds of each round trip
   wire::u64 outcome;      // PingPongOutcome, device memory; written where the kernel gives up
   wire::u64 deadline_ns;  // of one round
+  wire::u64 period_ns;    // from the beginning of one round to that of the next, at least
   wire::u32 slots;
   wire::u32 rounds;
 };
