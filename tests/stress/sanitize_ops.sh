@@ -1,5 +1,6 @@
 #!/bin/sh
-# compute-sanitizer over the one-kernel-per-op emission: memory, races in shared memory, uninitialized reads.
+# compute-sanitizer over the one-kernel-per-op emission: memory, races in shared memory, uninitialized reads. The portable bodies
+# (--code generic) and, where there is a compiler at run time, those made for the program (--code jit). Checks go side by side.
 # usage: sanitize_ops.sh CCKS_RUN SOURCE_DIR; 77 where there is no compute-sanitizer or no GPU.
 run=$1
 source=$2
@@ -10,22 +11,31 @@ if ! said=$("$run" "$source/spec/examples/mlp.yaml" --device cuda --arm stream -
   echo "$said"
   exit 1
 fi
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-failed=0
-check() {
-  for tool in memcheck racecheck initcheck; do
-    if "$sanitizer" --tool "$tool" --error-exitcode 9 "$run" "$@" --device cuda --code generic --arm stream --verify >"$log" 2>&1; then
-      echo "$tool $1: clean"
-    else
-      echo "$tool $1: FAILED"
-      tail -20 "$log"
-      failed=1
-    fi
-  done
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+check() { # CODE TOOL EXAMPLE ARGUMENTS...
+  code=$1 tool=$2 name=$3
+  shift 3
+  log="$logs/$code.$tool.$name"
+  if "$sanitizer" --tool "$tool" --error-exitcode 9 "$run" "$source/spec/examples/$name.yaml" "$@" --device cuda --code "$code" --arm stream --verify >"$log" 2>&1; then
+    echo "$code $tool $name: clean"
+  else
+    echo "$code $tool $name: FAILED"
+    tail -20 "$log"
+    touch "$logs/failed"
+  fi
 }
-check "$source/spec/examples/mlp.yaml" --set n=5 --set d=64
-check "$source/spec/examples/moe_layer.yaml" --set experts=8 --set top=2 --set d=64 --set ffn=32 --set t=9
-check "$source/spec/examples/transformer_block.yaml" --set n=7 --set d=64 --set heads=4 --set kv_heads=2 --set ffn=96 --set context=32
-check "$source/spec/examples/conv_block.yaml" --set batch=1 --set c=8 --set size=9
-exit $failed
+codes="generic"
+"$run" "$source/spec/examples/mlp.yaml" --jit-only sm_90a --set d=64 --quiet >/dev/null 2>&1 && codes="generic jit"
+for code in $codes; do
+  for tool in memcheck racecheck initcheck; do
+    check "$code" "$tool" mlp --set n=5 --set d=64 &
+    check "$code" "$tool" moe_layer --set experts=8 --set top=2 --set d=64 --set ffn=32 --set t=9 &
+    check "$code" "$tool" transformer_block --set n=7 --set d=64 --set heads=4 --set kv_heads=2 --set ffn=96 --set context=32 &
+    check "$code" "$tool" conv_block --set batch=1 --set c=8 --set size=9 &
+    check "$code" "$tool" llama --set layers=1 --set d=512 --set heads=8 --set kv_heads=2 --set ffn=512 --set vocab=512 --set context=64 &
+    check "$code" "$tool" ragged_encoder --set d=64 --set heads=1 --set ffn=128 --set sequences=3 --lengths rows=43,7,10 &
+    wait
+  done
+done
+[ ! -e "$logs/failed" ]
