@@ -51,6 +51,7 @@ ABLATIONS = {  # the bench that has the inputs and holds the values; the same pr
 TOLERANCE = 1e-3     # of a row's largest value, in float32
 SEEDS_IN_FLIGHT = 4  # instances at a time
 MOST_SHORT = 4000    # instances beside a long one
+DISTINCT = 4         # different short ones of --isolate: the reference takes a second for each
 SEED_ARMS = ("copilot", "tiles", "reactive", "static", "gpu_queue")  # those that --seeds asks of --arms
 
 
@@ -241,7 +242,7 @@ class Isolation:
         """`pattern`: which instances take long; what ccks-run says of each of `rounds` times as many, and under `y` what they put out. `right` says what should come
         of each of the pattern; where it does not the reference does."""
         draw = random.Random(1)
-        x = [draw.gauss(0, 1) for _ in range(16 * self.dims["d"])] * (len(pattern) // 16 + 1)
+        x = [draw.gauss(0, 1) for _ in range(DISTINCT * self.dims["d"])] * (len(pattern) // DISTINCT + 1)
         write_npy(f"{self.work}/x.npy", "f", [len(pattern), 1, self.dims["d"]], x[:len(pattern) * self.dims["d"]])
         write_npy(f"{self.work}/limit.npy", "f", [len(pattern), 1], [-1e9 if long else 1e9 for long in pattern])
         dims = [text for name, value in self.dims.items() for text in ("--set", f"{name}={value}")]
@@ -271,14 +272,14 @@ class Isolation:
 
     def line(self, arm, workers):
         """One long instance at a time beside in_flight - 1 short ones; then the short ones alone."""
-        flying, short = self.args.in_flight, [False] * 16
-        alone_runs = self.runs(arm, short, self.args.iters // 16 + 2, flying - 1, workers, 0)
+        flying, short = self.args.in_flight, [False] * DISTINCT
+        alone_runs = self.runs(arm, short, self.args.iters // DISTINCT + 2, flying - 1, workers, 0)
         alone = alone_runs["each"]
         quick = submitted_us(alone)[len(short):]  # the first round is not counted, here and below
         far, slow, long_y = self.far_enough(arm, workers, self.args.long_times * statistics.median(quick))
         # Short ones until the long one has ended, and a few more: never two long ones at a time.
         between = min(MOST_SHORT, int(1.2 * slow / (alone["at_us"][-1] / len(alone["us"]))) + flying)
-        right = [long_y] + [alone_runs["y"][i % 16] for i in range(1, between + 1)]
+        right = [long_y] + [alone_runs["y"][i % DISTINCT] for i in range(1, between + 1)]
         both = self.runs(arm, [True] + [False] * between, max(3, self.args.iters // between), flying, workers, far, right)["each"]
         spans = [(at, at + us) for at, us in zip(both["at_us"], both["us"])]
         long = [spans[i] for i in range(between + 1, len(spans), between + 1)]
@@ -368,7 +369,7 @@ def arguments():
     parser.add_argument("--iters", type=int, default=320, help="runs of each arm, behind one of each input")
     parser.add_argument("--isolate", action="store_true")
     parser.add_argument("--in-flight", type=int, default=16, help="isolation: instances at a time")
-    parser.add_argument("--long-rows", type=int, default=1 << 19, help="isolation: positions that the long instance may go through")
+    parser.add_argument("--long-rows", type=int, default=3 << 18, help="isolation: positions that the long instance may go through")
     parser.add_argument("--long-times", type=float, default=100, help="isolation: how many times as long the long instance is to take")
     parser.add_argument("--workers-per-run", type=int, default=4, help="isolation: workers of an instance, beside all of them")
     parser.add_argument("--work", help="where weights and inputs are written (a ram disk)")

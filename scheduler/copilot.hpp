@@ -401,7 +401,8 @@ class Copilot {
   }
 
   std::uint32_t advance_run(RunSlot& run, std::uint64_t now) {
-    if (setup_.guesses != nullptr && setup_.guesses->is_due(run)) send_guesses(run, now);
+    const bool guesses = setup_.guesses != nullptr && setup_.guesses->is_due(run);
+    if (guesses && (run.all_sent || setup_.tables->spine == Spine::whole)) send_guesses(run, now);
     if (run.all_sent) return 0;
     run.alone = groups_[run.group].runs == 1;
     if (run.turns_left > 0) {
@@ -414,11 +415,12 @@ class Copilot {
     const std::uint32_t sent = setup_.policy->advance(run, batch_, loads_of(run), kRunTurn);
     if (const char* failure = setup_.policy->failure(); failure != nullptr) fail_all(ErrorCode::invalid_data, failure);
     if (batch_.full()) commit(now);
+    if (guesses && setup_.guesses->is_due(run)) send_guesses(run, now);
     if (run.all_sent) follow(run.state_id);
     return sent;
   }
 
-  /// What a run may need goes out in front of what it does need: a worker has asked for it within a microsecond.
+  /// Behind what the run begins with, which is its router: workers read ahead of what they wait for. But in front of lists of the whole run, which hold everything.
   void send_guesses(RunSlot& run, std::uint64_t now) {
     if (batch_.count > 0) commit(now);
     setup_.guesses->send(run, batch_, loads_of(run));

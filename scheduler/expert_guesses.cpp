@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ccks/wire/op_layout.hpp"
+#include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
 namespace {
@@ -51,7 +52,7 @@ void ExpertGuesses::send(const RunSlot& run, Batch& batch, WorkerLoads& loads) {
     const Source& source = sources_[slot.next];
     std::vector<Guess>& guesses = slot.guesses[slot.next++];
     guesses.clear();
-    if (!source.known) continue;
+    if (!source.known || run.progress.report_settled(source.report)) continue;  // nobody waits for it any more
     choose(source, guesses);
     fetch(run, source, guesses, batch, loads);
   }
@@ -100,12 +101,13 @@ void ExpertGuesses::fetch(const RunSlot& run, const Source& source, std::vector<
     const auto width = static_cast<std::uint32_t>(std::max(params.grid[3], 0));
     if (bytes == 0 || width * std::uint64_t{taken_.size()} > wire::kMaxTilesPerOp) continue;
     const std::uint64_t wanted = std::min<std::uint64_t>(left / bytes, std::uint64_t{width} * guesses.size());
-    const auto each = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((wanted + loads.workers() - 1) / loads.workers(), 1, wire::kMaxTilesPerTask));
+    const std::uint32_t askers = tables_.spine == Spine::whole ? std::min(kAskers, loads.workers()) : loads.workers(), first_asker = loads.workers() - askers;
+    const auto each = static_cast<std::uint32_t>(std::clamp<std::uint64_t>((wanted + askers - 1) / askers, 1, wire::kMaxTilesPerTask));
     for (Guess& guess : guesses) {
       for (std::uint32_t column = 0; column < width && left >= bytes; column += each) {
         const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>({each, width - column, left / bytes}));
-        const std::uint32_t worker = turn_ < loads.workers() ? turn_ : 0;
-        turn_ = worker + 1;
+        const std::uint32_t worker = first_asker + turn_;
+        turn_ = turn_ + 1 < askers ? turn_ + 1 : 0;
         if (batch.full()) return;
         if (!loads.has_room(worker, loads.inbox_slots())) continue;
         Decision& out = batch.items[batch.count++];

@@ -1,8 +1,8 @@
 // ExpertGuesses: weights of experts that a run is likely to need, asked for before its router has run (wire::kTaskFetch). A part of what decides, beside any
 // policy: which tiles there are, and whether a draft of one runs, follows from the report as ever, so a guess can cost time and change nothing else.
 //
-// A guess is an expert, for all products that one report counts: those that the last report of the same named, most rows first. It goes out when the run begins,
-// or, for a report behind another, when that has come. Owned by the scheduler's thread; all memory is reserved by the constructor.
+// A guess is an expert, for all products that one report counts: those that the last report of the same named, most rows first. It goes out when the run begins
+// (scheduler/README.md says where), or, for a report behind another, when that has come. Owned by the scheduler's thread; all memory is reserved by the constructor.
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,7 @@ class ExpertGuesses {
   std::vector<std::uint32_t> order_;  // experts, most rows first
   double owed_ = 0;                   // wrong guesses that have not been made
   std::uint64_t random_;
-  std::uint32_t turn_ = 0;            // the worker that asks next
+  std::uint32_t turn_ = 0;            // of the workers that ask, whose turn it is
 };
 
 }  // namespace ccks::scheduler
