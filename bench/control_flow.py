@@ -9,10 +9,11 @@ no choosing; they wait for reports that tiles hang on, not for tasks to be ready
 item() where it decides, segments (a CUDA graph between decisions), padded (one CUDA graph of everything, masked). Our times are from the end of
 submit(), inputs written, to done; with_inputs_us counts submit() too. PyTorch's inputs lie on the GPU as well. No time is printed unless every run was right: held
 against PyTorch in float64, and where PyTorch is left out (--torch '') against the reference interpreter (--verify).
---isolate: many instances in flight, of which one takes long since its values say so (specs/one_long.yaml), each on workers of its own or all on all:
-latencies of the others while it runs and without it. --ablate moe,ragged: what share of those layers' time is choosing, (copilot - replay) / copilot.
+--isolate: many instances in flight, of which one takes long since its values say so (specs/one_long.yaml; --long-times: as many times as long as the others),
+each on workers of its own or all on all: latencies of the others while it runs and without it. --seeds N: no times, but N instances of each program with inputs of
+their own, some in flight at a time, every one held as above. --ablate moe,ragged: what share of those layers' time is choosing, (copilot - replay) / copilot.
 Prints JSON lines, and a table last. Exits 77 without PyTorch or a GPU, 3 if something was wrong. --device host --torch '' needs neither.
-usage: bench/control_flow.py [--programs P[,P]] [--arms A[,A]] [--torch eager,segments,padded] [--device cuda|host] [--small] [--isolate] [--ablate moe,ragged]
+usage: bench/control_flow.py [--programs P[,P]] [--arms A[,A]] [--torch eager,segments,padded] [--device cuda|host] [--small] [--seeds N] [--isolate] [--ablate moe,ragged]
 """
 import argparse
 import array
@@ -48,7 +49,10 @@ ABLATIONS = {  # the bench that has the inputs and holds the values; the same pr
     "ragged": (["ragged_encoder.py", "--profiles", "mnli", "--batches", "32", "--dtypes", "bf16"], ["ragged_encoder", "d=64", "heads=2", "ffn=128"]),
 }
 TOLERANCE = 1e-3     # of a row's largest value, in float32
+SEEDS_IN_FLIGHT = 4  # instances at a time
 MOST_SHORT = 4000    # instances beside a long one
+DISTINCT = 4         # different short ones of --isolate: the reference takes a second for each
+SEED_ARMS = ("copilot", "tiles", "reactive", "static", "gpu_queue")  # those that --seeds asks of --arms
 
 
 def spec_of(name):
@@ -61,6 +65,13 @@ def write_npy(path, code, shape, values):
     head += " " * (-(len(head) + 11) % 64) + "\n"
     with open(path, "wb") as file:
         file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode() + array.array(code, values).tobytes())
+
+
+def read_npy(path):
+    """Of float32, without numpy."""
+    with open(path, "rb") as file:
+        data = file.read()
+    return array.array("f", data[10 + struct.unpack("<H", data[8:10])[0]:])
 
 
 def seeded_inputs(name, dims, count):
@@ -174,6 +185,10 @@ class Case:
         return {"arm": arm, "code": result["code"]["kind"], "us": times(us), "with_inputs_us": times(result["each"]["us"][warm:]), "by_steps": by_steps(us, steps),
                 "tasks_sent": result["scheduler"]["tasks_sent"] // len(result["alone_us"]), "error": result["error"], "scheduler": result["scheduler"]}
 
+    def seeds_line(self, arm):
+        result = self.our_runs(arm, self.args.inputs, ("--in-flight", str(SEEDS_IN_FLIGHT)) if arm != "gpu_queue" else ())
+        return {"arm": arm, "seeds": self.args.inputs, "ways": len(set(result["steps"])), "error": result["error"]}
+
     def torch_line(self, how):
         import torch
         run, wrong = getattr(self.net, how), 0.0
@@ -204,6 +219,10 @@ def measure(args, name, lines):
     with tempfile.TemporaryDirectory(dir=args.work) as work:
         case = Case(args, name, dims, work)
         line = {"bench": f"control_flow/{name}", "device": args.device, "dims": dims, "inputs": args.inputs}
+        if args.seeds:
+            for arm in (arm for arm in args.arms if arm in SEED_ARMS):
+                attempt(lines, {**line, "bench": f"control_flow/{name}/seeds"}, arm, case.seeds_line, arm)
+            return
         for how in args.torch:
             attempt(lines, line, f"torch {how}", case.torch_line, how)
         for arm in args.arms:
@@ -213,40 +232,60 @@ def measure(args, name, lines):
 
 
 class Isolation:
-    """Instances that take long or not, as their values say; what all of them put out is held by the reference interpreter."""
+    """Instances that take long or not, as their values say. What each kind of them puts out alone is held by the reference interpreter, and what they put
+    out beside each other by that: to interpret thousands would take an hour."""
 
     def __init__(self, args, work):
-        self.args, self.work, self.dims = args, work, {"d": 256, "m": 512 if args.small else args.long_rows}
+        self.args, self.work, self.dims = args, work, {"d": 64, "m": 16384 if args.small else args.long_rows}
 
-    def runs(self, arm, pattern, rounds, in_flight, workers):
-        """`pattern`: which instances take long; what ccks-run says of each of `rounds` times as many."""
+    def runs(self, arm, pattern, rounds, in_flight, workers, far, right=None):
+        """`pattern`: which instances take long; what ccks-run says of each of `rounds` times as many, and under `y` what they put out. `right` says what should come
+        of each of the pattern; where it does not the reference does."""
         draw = random.Random(1)
-        x = [draw.gauss(0, 1) for _ in range(16 * self.dims["d"])] * (len(pattern) // 16 + 1)
+        x = [draw.gauss(0, 1) for _ in range(DISTINCT * self.dims["d"])] * (len(pattern) // DISTINCT + 1)
         write_npy(f"{self.work}/x.npy", "f", [len(pattern), 1, self.dims["d"]], x[:len(pattern) * self.dims["d"]])
         write_npy(f"{self.work}/limit.npy", "f", [len(pattern), 1], [-1e9 if long else 1e9 for long in pattern])
         dims = [text for name, value in self.dims.items() for text in ("--set", f"{name}={value}")]
-        command = [self.args.ccks_run, os.path.join(ROOT, "bench/specs/one_long.yaml"), *dims, "--device", self.args.device, *layers.arm_options(arm), "--input-each", f"x={self.work}/x.npy",
-                   "--input-each", f"limit={self.work}/limit.npy", "--in-flight", str(in_flight), "--workers-per-run", str(workers), "--iters",
-                   str(rounds * len(pattern)), "--verify", "--json", *self.args.options]
+        write_npy(f"{self.work}/far.npy", "i", [len(pattern), 1], [far] * len(pattern))
+        each = [text for name in ("x", "limit", "far") for text in ("--input-each", f"{name}={self.work}/{name}.npy")]
+        command = [self.args.ccks_run, os.path.join(ROOT, "bench/specs/one_long.yaml"), *dims, "--device", self.args.device, *layers.arm_options(arm), *each, "--in-flight", str(in_flight), "--workers-per-run", str(workers), "--iters",
+                   str(rounds * len(pattern)), *(["--verify"] if right is None else []), "--output-each", f"y={self.work}/y.npy", "--json", *self.args.options]
         result = layers.run(arm, command, self.work, self.args.timeout)
+        y, d = read_npy(f"{self.work}/y.npy"), self.dims["d"]
+        result["y"] = [y[at:at + d] for at in range(0, len(y), d)]
+        if right is not None and result["y"] != right * rounds:
+            raise RuntimeError("what instances put out beside each other is not what they do alone")
         if result["each"]["reports"]["long"] != [[int(long)] for long in pattern] * rounds:
             raise RuntimeError("other instances took long than should have")
         return result
 
+    def far_enough(self, arm, workers, wanted_us):
+        """How many positions a long instance goes through, of those there are, to take so long; how long it then takes, alone, and what it puts out."""
+        far = self.dims["m"] // 4
+        for more in (1.1, 1):
+            runs = self.runs(arm, [True], 8, 1, workers, far)
+            slow = statistics.median(runs["each"]["us"][2:])  # nothing to wait behind
+            if more == 1 or slow >= wanted_us:
+                return far, slow, runs["y"][0]
+            far = min(self.dims["m"], int(more * far * wanted_us / slow))
+        raise AssertionError
+
     def line(self, arm, workers):
         """One long instance at a time beside in_flight - 1 short ones; then the short ones alone."""
-        flying, short = self.args.in_flight, [False] * 16
-        alone = self.runs(arm, short, self.args.iters // 16 + 2, flying - 1, workers)["each"]
-        slow = statistics.median(submitted_us(self.runs(arm, [True], 8, 1, workers)["each"])[2:])
+        flying, short = self.args.in_flight, [False] * DISTINCT
+        alone_runs = self.runs(arm, short, self.args.iters // DISTINCT + 2, flying - 1, workers, 0)
+        alone = alone_runs["each"]
         quick = submitted_us(alone)[len(short):]  # the first round is not counted, here and below
+        far, slow, long_y = self.far_enough(arm, workers, self.args.long_times * statistics.median(quick))
         # Short ones until the long one has ended, and a few more: never two long ones at a time.
         between = min(MOST_SHORT, int(1.2 * slow / (alone["at_us"][-1] / len(alone["us"]))) + flying)
-        both = self.runs(arm, [True] + [False] * between, max(3, self.args.iters // between), flying, workers)["each"]
+        right = [long_y] + [alone_runs["y"][i % DISTINCT] for i in range(1, between + 1)]
+        both = self.runs(arm, [True] + [False] * between, max(3, self.args.iters // between), flying, workers, far, right)["each"]
         spans = [(at, at + us) for at, us in zip(both["at_us"], both["us"])]
         long = [spans[i] for i in range(between + 1, len(spans), between + 1)]
         beside = [us for i, us in enumerate(submitted_us(both)) if i % (between + 1) != 0 and any(spans[i][0] < end and begin < spans[i][1] for begin, end in long)]
-        return {"arm": arm, "in_flight": flying, "workers_per_run": workers, "long_us": slow, "short_alone_us": times(quick), "short_beside_us": times(beside),
-                "long_over_short": slow / statistics.median(quick), "short_runs_beside": len(beside)}
+        return {"arm": arm, "in_flight": flying, "workers_per_run": workers, "far": far, "long_us": slow, "short_alone_us": times(quick), "short_beside_us": times(beside or [0.0]),
+                "long_over_short": slow / statistics.median(quick), "short_runs_beside": len(beside)}  # none: the long one was through too soon
 
 
 def isolate(args, lines):
@@ -260,13 +299,17 @@ def isolate(args, lines):
 def ablate(args, which, lines):
     """On a GPU by the bench that holds the layer's values against PyTorch; else the layer at small sizes, held by the reference interpreter."""
     script, (name, *dims) = ABLATIONS[which]
+    arms = [arm for arm in ABLATED if arm in args.arms]
     if args.device == "cuda":
-        done = subprocess.run([sys.executable, "-B", os.path.join(ROOT, "bench", script[0]), *script[1:], "--ccks-run", args.ccks_run, "--arms", ",".join(ABLATED), "--torch",
-                               "", "--iters", str(args.iters), "--timeout", str(args.timeout), *(["--work", args.work] if args.work else [])],
-                              stdout=subprocess.PIPE, text=True)
-        found = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
+        found = []
+        command = [sys.executable, "-B", os.path.join(ROOT, "bench", script[0]), *script[1:], "--ccks-run", args.ccks_run, "--arms", ",".join(arms), "--torch", "", "--iters",
+                   str(args.iters), "--timeout", str(args.timeout), *(["--work", args.work] if args.work else [])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as done:
+            for text in done.stdout:  # as they come: whoever is cut short has what there was
+                if text.startswith("{"):
+                    found.append(json.loads(text))
+                    print(text, end="", flush=True)
         lines += found or [{"bench": name, "arm": "all", "failed": f"{script[0]}: exit code {done.returncode}"}]
-        print("\n".join(map(json.dumps, found)), flush=True)
         return
     command = [args.ccks_run, spec_of(name), *(text for dim in dims for text in ("--set", dim)), "--device", args.device, "--iters", str(args.iters), "--keep-inputs",
                "--verify", "--json", *args.options]
@@ -274,7 +317,7 @@ def ablate(args, which, lines):
         def one(arm):
             result = layers.run(arm, command + layers.arm_options(arm), work, args.timeout)
             return {"arm": arm, "us": result["us"], "error": result["verify"]["max_rel_err"], "scheduler": result["scheduler"]}
-        for arm in ABLATED:
+        for arm in arms:
             attempt(lines, {"bench": f"{name}/small", "device": args.device}, arm, one, arm)
 
 
@@ -283,12 +326,18 @@ def summary(lines):
     for bench in dict.fromkeys(line["bench"] for line in lines):
         own = [line for line in lines if line["bench"] == bench]
         if bench.endswith("/isolation"):
-            out.append(f"{bench}, us: {'long':>10}{'short alone p50':>17}{'p99':>10}{'beside p50':>12}{'p99':>10}{'max':>10}")
+            out.append(f"{bench + ', us':<54}{'long':>10}{'short alone p50':>17}{'p99':>10}{'beside p50':>12}{'p99':>10}{'max':>10}")
             for line in own:
-                label = f"  {line['arm']}, {line.get('workers_per_run') or 'all'} workers a run"
-                out.append(label + (f": failed: {line['failed'][:90]}" if "failed" in line else
-                                    f"{line['long_us']:>{46 - len(label)}.1f}{line['short_alone_us']['p50']:>17.1f}{line['short_alone_us']['p99']:>10.1f}"
-                                    f"{line['short_beside_us']['p50']:>12.1f}{line['short_beside_us']['p99']:>10.1f}{line['short_beside_us']['max']:>10.1f}"))
+                if "failed" in line:
+                    out.append(f"  {line['arm']}: failed: {line['failed'][:90]}")
+                    continue
+                label = f"  {line['arm']}, {line['workers_per_run'] or 'all'} workers a run, {line['long_over_short']:.0f} times as long"
+                out.append(f"{label:<54}{line['long_us']:>10.1f}{line['short_alone_us']['p50']:>17.1f}{line['short_alone_us']['p99']:>10.1f}"
+                           f"{line['short_beside_us']['p50']:>12.1f}{line['short_beside_us']['p99']:>10.1f}{line['short_beside_us']['max']:>10.1f}")
+            continue
+        if bench.endswith("/seeds"):
+            out += [f"{bench}, {line['arm']}: " + (f"failed: {line['failed'][:90]}" if "failed" in line else
+                                                   f"{line['seeds']} instances, all right (worst error {line['error']:.1e}), {line['ways']} ways") for line in own]
             continue
         out.append(f"{bench:<46}{'p50 us':>10}{'p99 us':>10}{'tasks sent':>12}  least and most computed, p50 us")
         for line in own:
@@ -316,16 +365,19 @@ def arguments():
     parser.add_argument("--set", type=dim, action="append", default=[], metavar="NAME=INT", help="a dim of all programs that have it")
     parser.add_argument("--small", action="store_true", help="dims small enough for the reference interpreter")
     parser.add_argument("--inputs", type=int, default=32, help="different ones")
+    parser.add_argument("--seeds", type=int, default=0, help="hold so many instances of each program, and take no times")
     parser.add_argument("--iters", type=int, default=320, help="runs of each arm, behind one of each input")
     parser.add_argument("--isolate", action="store_true")
     parser.add_argument("--in-flight", type=int, default=16, help="isolation: instances at a time")
-    parser.add_argument("--long-rows", type=int, default=8192, help="isolation: rows of what only the long instance computes")
+    parser.add_argument("--long-rows", type=int, default=3 << 18, help="isolation: positions that the long instance may go through")
+    parser.add_argument("--long-times", type=float, default=100, help="isolation: how many times as long the long instance is to take")
     parser.add_argument("--workers-per-run", type=int, default=4, help="isolation: workers of an instance, beside all of them")
     parser.add_argument("--work", help="where weights and inputs are written (a ram disk)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for one call of ccks-run")
     parser.add_argument("options", nargs="*", help="further options of ccks-run, after --")
     args = parser.parse_args()
     args.set = dict(args.set)
+    args.inputs = args.seeds or args.inputs
     return args
 
 

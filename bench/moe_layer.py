@@ -6,8 +6,10 @@ its own time). Experts are popular as 1 / rank^0.8 over a random permutation, an
 made for (`routed_inputs`). Each of our processes puts out y of its last run, and its time is printed
 only if y agrees with float32: to twice the error that PyTorch's own bf16 has. A token of which two experts are all but equally good is left out and
 counted. Prints a JSON line for each arm and number of tokens; with --trace a table of ops: the time that bodies took and workers waited,
-averaged over the workers, and the longest body. Exits 77 without PyTorch or a GPU, 3 if something was wrong.
-usage: bench/moe_layer.py [--tokens N[,N]] [--arms A[,A]] [--torch grouped,graph] [--iters N] [--trace] [-- ccks-run options]
+averaged over the workers, and the longest body. With --speculate MIB ours also asks for so much of the experts' weights that the last run needed before the
+router has run (EngineOptions::speculate_bytes): beside no speculation, with 0 to 100 % of the guesses wrong, and with other tokens in each run (`fresh`), where the
+guesses are as right as they are; the bits of y must be those without. Exits 77 without PyTorch or a GPU, 3 if something was wrong.
+usage: bench/moe_layer.py [--tokens N[,N]] [--arms A[,A]] [--torch grouped,graph] [--iters N] [--trace] [--speculate MIB[,MIB]] [-- ccks-run options]
 """
 import argparse
 import json
@@ -33,6 +35,7 @@ BYTES_PER_US, OPERATIONS_PER_US = 4.67e6, 790e6  # what an H200 does at most
 GOALS = {1: 35, 8: 105, 64: 280, 512: 330, 2048: 450}
 CLOSE = 1e-3  # two logits that differ by less may change places where sums are rounded otherwise
 EPS = 1e-6
+FRESH = 16  # different inputs of runs that have one each
 
 
 def make_weights(args):
@@ -44,11 +47,14 @@ def make_weights(args):
             "w_down": normal(args.experts, args.d, args.ffn, scale=args.ffn ** -0.5)}
 
 
-def routed_inputs(args, weights, tokens):
+def routed_inputs(args, weights, tokens, seed=0):
     """Rows of x whose logits are log(popularity) + Gumbel noise, as far as bf16 says it: what the router sees of a row is that, the rest is noise."""
     torch.manual_seed(tokens)
+    order = torch.randperm(args.experts, device="cuda")
+    if seed:
+        torch.manual_seed(tokens + 10007 * seed)
     popular = 1 / torch.arange(1, args.experts + 1, device="cuda").double() ** 0.8
-    popular = popular[torch.randperm(args.experts, device="cuda")]
+    popular = popular[order]  # whatever the seed: experts stay as popular as they are
     uniform = torch.rand(tokens, args.experts, device="cuda", dtype=torch.float64).clamp_min(1e-12)
     logits = popular.log()[None] - (-uniform.log()).log()
     logits = logits - logits.mean(-1, keepdim=True)
@@ -123,6 +129,51 @@ def our_line(args, arm, tokens, work, want, sure, tolerance):
     return layers.our_line(args, arm, command_of(args, arm, tokens, work), work, error_of, tolerance)
 
 
+def guessed(args, arm, tokens, work, mib, wrong, fresh):
+    """What ccks-run says, and y's bits. `fresh`: runs have tokens of their own, and y is of all of them."""
+    command = command_of(args, arm, tokens, work)
+    y, count = f"{work}/y.npy", args.iters
+    if fresh:
+        at = command.index("--input")
+        command[at:at + 2] = ["--input-each", f"x={work}/fresh{tokens}.npy", "--output-each", f"y={y}"]
+        command.remove("--keep-inputs")
+    else:
+        command += ["--output", f"y={y}"]
+    result = layers.run(arm, command + ["--iters", str(count), *(["--speculate", str(mib), "--wrong-guesses", str(wrong)] if mib else [])], work, args.timeout)
+    return result, layers.load(y)
+
+
+def speculate(args, arm, tokens, work, line, want, sure, tolerance, lines):
+    """Processes without and with guesses take turns, `--repeats` times, since processes differ; the median of what each took."""
+    for fresh in (False, True):
+        ways = [(0, 0)] + [(mib, wrong) for mib in args.speculate for wrong in ((0,) if fresh else args.wrong)]
+        took, said, right = {way: [] for way in ways}, {}, None
+        for _ in range(args.repeats):
+            for way in ways:
+                result, y = guessed(args, arm, tokens, work, *way, fresh)
+                if not fresh:
+                    off = layers.difference(y.reshape(tokens, args.d).cuda(), want, sure)
+                    if not off <= tolerance:
+                        raise RuntimeError(f"off by {off}, allowed {tolerance}")
+                right = y if right is None else right
+                if not torch.equal(y.view(torch.int16), right.view(torch.int16)):
+                    raise RuntimeError(f"{way}: other bits than without guesses")
+                us = [us - submit for us, submit in zip(result["each"]["us"], result["each"]["submit_us"])] if fresh else None
+                took[way].append(sorted(us)[len(us) // 2] if us else result["us"]["p50"])
+                said[way] = result.get("guesses")
+        plain = sorted(took[0, 0])[len(took[0, 0]) // 2]
+        for mib, wrong in ways:
+            us, guesses = sorted(took[mib, wrong])[len(took[mib, wrong]) // 2], said[mib, wrong]
+            made = {"guesses_a_run": guesses["made"] / (args.iters - 1), "hit_rate": guesses["right"] / max(guesses["made"], 1), "mib_a_run": guesses["mib"] / (args.iters - 1),
+                    "gain_us": plain - us} if guesses else {}
+            if guesses and guesses["made"] > guesses["right"]:  # over what all right took, where that is known
+                best = took.get((mib, 0), took[0, 0])
+                made["wrong_guess_us"] = (us - sorted(best)[len(best) // 2]) / ((guesses["made"] - guesses["right"]) / (args.iters - 1))
+            lines.append({**line, "bench": f"moe_layer/T{tokens}/guesses", "arm": arm, "fresh": fresh, "speculate_mib": mib, "wrong_percent": wrong, "us": {"p50": us},
+                          "processes_us": took[mib, wrong], "same_bits": True, **made})
+            print(json.dumps(lines[-1]), flush=True)
+
+
 def measure(args, weights, tokens, work, lines):
     x = routed_inputs(args, weights, tokens)
     numpy.save(f"{work}/x{tokens}.npy", x.view(torch.int16).cpu().numpy().view("V2"))
@@ -140,8 +191,28 @@ def measure(args, weights, tokens, work, lines):
         except Exception as error:  # noqa: BLE001 an arm that does not run is reported, not fatal
             lines.append({**line, "arm": str(arguments[0 if make is torch_line else 1]), "failed": str(error)[:300]})
         print(json.dumps(lines[-1]), flush=True)
+    if args.speculate:
+        inputs = [routed_inputs(args, weights, tokens, seed) for seed in range(FRESH)]
+        numpy.save(f"{work}/fresh{tokens}.npy", torch.stack(inputs).view(torch.int16).cpu().numpy().view("V2"))
+        for arm in (arm for arm in args.arms if arm in ("copilot", "static")):
+            try:
+                speculate(args, arm, tokens, work, line, want, sure, tolerance, lines)
+            except Exception as error:  # noqa: BLE001 as above
+                lines.append({**line, "bench": f"moe_layer/T{tokens}/guesses", "arm": arm, "failed": str(error)[:300]})
+                print(json.dumps(lines[-1]), flush=True)
     if args.trace:
         print("\n".join(layers.op_lines(command_of(args, "copilot", tokens, work), f"{tokens} tokens", work, args.timeout)), flush=True)
+
+
+def guess_text(line):
+    text = f"{line['tokens']:>5} tokens, {line['arm']}"
+    if "failed" in line:
+        return f"{text}, guesses: failed: {line['failed'][:120]}"
+    text += f", {'other tokens each run' if line['fresh'] else 'the same tokens'}: {line['us']['p50']:.1f} us"
+    if "gain_us" not in line:
+        return text + " without guesses"
+    text += f", {line['speculate_mib']:.0f} MiB, {line['wrong_percent']:.0f} % made wrong: {line['guesses_a_run']:.1f} guesses a run, {line['hit_rate']:.0%} right, gain {line['gain_us']:.1f} us"
+    return text + (f", a wrong guess costs {line['wrong_guess_us']:.2f} us" if "wrong_guess_us" in line else "")
 
 
 def summary(lines):
@@ -149,7 +220,11 @@ def summary(lines):
         return "failed" if "failed" in line else f"{line['us']['p50']:.1f}"
     out = []
     for tokens in dict.fromkeys(line["tokens"] for line in lines):
-        own = [line for line in lines if line["tokens"] == tokens]
+        of_tokens = [line for line in lines if line["tokens"] == tokens]
+        own = [line for line in of_tokens if not line["bench"].endswith("/guesses")]
+        out += [guess_text(line) for line in of_tokens if line["bench"].endswith("/guesses")]
+        if not own:
+            continue
         out.append(f"{tokens:>5} tokens, floor {own[0]['floor_us']:.0f}, goal {own[0]['goal_us']}: " + ", ".join(f"{line['arm']} {cell(line)}" for line in own))
     return "\n".join(out)
 
@@ -164,6 +239,9 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--iters", type=int, default=50)
     parser.add_argument("--trace", action="store_true")
+    parser.add_argument("--speculate", default="", help="MiB of weights asked for ahead; several, with commas")
+    parser.add_argument("--wrong", default="0,25,50,75,100", help="speculate: percent of the guesses that are made wrong")
+    parser.add_argument("--repeats", type=int, default=3, help="speculate: processes of each kind")
     parser.add_argument("--work", help="where weights are written (a ram disk: 1.2 GB)")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("options", nargs="*", help="further options of ccks-run, after --")
@@ -172,6 +250,7 @@ def main():
         print("moe_layer: no GPU", file=sys.stderr)
         return 77
     args.arms, args.torch = ([name for name in text.split(",") if name] for text in (args.arms, args.torch))
+    args.speculate, args.wrong = ([float(text) for text in texts.split(",") if text] for texts in (args.speculate, args.wrong))
     lines = []
     with tempfile.TemporaryDirectory(dir=args.work) as work, torch.inference_mode():
         torch.backends.cuda.matmul.allow_tf32 = False

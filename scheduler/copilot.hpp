@@ -190,7 +190,7 @@ class Copilot {
     RunSlot& run = slot_of(done.slot_flags);
     loads_of(run).remove(worker - run.first_worker, done.cost, done.tasks);
     run.outstanding -= done.tasks;
-    if (wants_done_) setup_.policy->on_done(run, done);
+    if (wants_done_ && (done.slot_flags & wire::kTaskFetch) == 0) setup_.policy->on_done(run, done);
     if (done.reports != 0) settle_reports(run, done);
   }
 
@@ -213,8 +213,14 @@ class Copilot {
     }
     RunSlot& run = slot(record.slot());
     if (run.epoch != record.epoch) return;
-    run.progress.report_arrived(record.value);
+    report_arrived(run, record.value);
+  }
+
+  void report_arrived(RunSlot& run, std::uint32_t report) {
+    const bool news = !run.progress.report_settled(report);
+    run.progress.report_arrived(report);
     send_verdicts(run);
+    if (news && setup_.guesses != nullptr) setup_.guesses->on_report(run, report);
   }
 
   // The value lies in its place before anybody hears of it. No worker writes there.
@@ -228,8 +234,7 @@ class Copilot {
     const std::uint32_t report = setup_.tables->op_report[record.op];
     if (run.instance.op(record.op).report_bytes != sizeof(record.value)) return protocol_error(worker, "one word of a longer report");
     std::memcpy(run.instance.report_place(report, *setup_.tables), &record.value, sizeof(record.value));
-    run.progress.report_arrived(report);
-    send_verdicts(run);
+    report_arrived(run, report);
   }
 
   // Workers wait for these: they go out before anything else is done about the report.
@@ -333,6 +338,7 @@ class Copilot {
     run.progress.start(*setup_.tables, run.instance);
     run.state.reset(static_cast<std::uint32_t>(RunState::running));
     setup_.policy->on_start(run);
+    if (setup_.guesses != nullptr) setup_.guesses->begin(run);
     for (DecisionSink* sink : setup_.sinks) {
       if (sink != nullptr) sink->on_run_start(run);
     }
@@ -395,6 +401,8 @@ class Copilot {
   }
 
   std::uint32_t advance_run(RunSlot& run, std::uint64_t now) {
+    const bool guesses = setup_.guesses != nullptr && setup_.guesses->is_due(run);
+    if (guesses && (run.all_sent || setup_.tables->spine == Spine::whole)) send_guesses(run, now);
     if (run.all_sent) return 0;
     run.alone = groups_[run.group].runs == 1;
     if (run.turns_left > 0) {
@@ -407,8 +415,16 @@ class Copilot {
     const std::uint32_t sent = setup_.policy->advance(run, batch_, loads_of(run), kRunTurn);
     if (const char* failure = setup_.policy->failure(); failure != nullptr) fail_all(ErrorCode::invalid_data, failure);
     if (batch_.full()) commit(now);
+    if (guesses && setup_.guesses->is_due(run)) send_guesses(run, now);
     if (run.all_sent) follow(run.state_id);
     return sent;
+  }
+
+  /// Behind what the run begins with, which is its router: workers read ahead of what they wait for. But in front of lists of the whole run, which hold everything.
+  void send_guesses(RunSlot& run, std::uint64_t now) {
+    if (batch_.count > 0) commit(now);
+    setup_.guesses->send(run, batch_, loads_of(run));
+    if (batch_.full()) commit(now);
   }
 
   void commit(std::uint64_t now) {
@@ -424,7 +440,7 @@ class Copilot {
       run.outstanding += decision.tasks;
       sent += decision.tasks;
       send(run, decision);
-      if (has_sinks_) tell_sinks(run, decision, now);
+      if (has_sinks_ && (decision.slot_flags & wire::kTaskFetch) == 0) tell_sinks(run, decision, now);
     }
     if (setup_.doorbells) ring_doorbells();
     setup_.stats->tasks_sent.add(sent);

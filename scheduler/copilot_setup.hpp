@@ -6,6 +6,7 @@
 
 #include "ccks/device.hpp"
 #include "scheduler/bounded_queue.hpp"
+#include "scheduler/expert_guesses.hpp"
 #include "scheduler/policy.hpp"
 #include "scheduler/stats.hpp"
 
@@ -59,6 +60,7 @@ struct CopilotSetup {
   std::deque<RunSlot>* slots = nullptr;
   std::deque<StateFence>* fences = nullptr;
   Policy* policy = nullptr;
+  ExpertGuesses* guesses = nullptr;  // null: nothing is guessed
   Device* device = nullptr;
   SubmissionQueue* submissions = nullptr;
   RunEvents* events = nullptr;

@@ -60,7 +60,13 @@ Status EngineCore::set_up() {
     decision_trace_ = std::make_unique<DecisionTrace>(options_.trace_records * std::size_t{workers});
   keeper_ = std::make_unique<Keeper>(*device_, memory_.params);
   if (policy_ == nullptr) policy_ = make_policy(policy_kind_, tables_, options_.slots);
+  make_guesses();
   return start_thread();
+}
+
+void EngineCore::make_guesses() {
+  if (options_.speculate_bytes == 0 || !options_.replay_path.empty() || (arm_ != Arm::copilot && arm_ != Arm::fixed)) return;
+  guesses_ = std::make_unique<ExpertGuesses>(tables_, options_.slots, Speculation{options_.speculate_bytes, options_.wrong_guesses}, stats_);
 }
 
 Status EngineCore::set_up_arm() {
@@ -156,6 +162,7 @@ CopilotSetup EngineCore::copilot_setup() {
   setup.slots = &slots_;
   setup.fences = &fences_;
   setup.policy = policy_.get();
+  setup.guesses = guesses_.get();
   setup.device = device_.get();
   setup.submissions = submissions_.get();
   setup.events = this;
@@ -323,6 +330,11 @@ EngineStats EngineCore::stats() const {
   out.skipped_tiles = stats_.skipped_tiles.get();
   out.drafts = stats_.drafts.get();
   out.drafts_dropped = stats_.drafts_dropped.get();
+  out.guesses = stats_.guesses.get();
+  out.guesses_right = stats_.guesses_right.get();
+  out.guess_tasks = stats_.guess_tasks.get();
+  out.guess_bytes = stats_.guess_bytes.get();
+  out.guess_bytes_wrong = stats_.guess_bytes_wrong.get();
   out.scheduler_busy_ns = stats_.busy_ns.get();
   if (arm_ == Arm::gpu_queue) queues_.add_cost(memory_.params, out);
   out.relaunches = keeper_->relaunches();

@@ -82,6 +82,7 @@ class EngineCore final : public RunEvents {
   Status set_up();
   Status set_up_policy();
   Status set_up_arm();
+  void make_guesses();
   Status check_code(const Program& program) const;
   CopilotSetup copilot_setup();
   Status start_launcher();
@@ -145,6 +146,7 @@ class EngineCore final : public RunEvents {
   WaitWord unfinished_;  // runs the scheduler still holds
 
   std::unique_ptr<Policy> policy_;
+  std::unique_ptr<ExpertGuesses> guesses_;  // null: nothing is guessed
   std::unique_ptr<RecordFile> record_;
   std::unique_ptr<DecisionTrace> decision_trace_;
   std::unique_ptr<Keeper> keeper_;  // before the thread that calls it

@@ -88,6 +88,7 @@ Status EngineCore::take_stock(std::uint64_t timeout_ns, bool workers_left, Lost&
   for (RunSlot* run : lost.runs) CCKS_RETURN_IF_ERROR(spend_run(*device_, tables_, *run));
   clear_links(memory_.params);
   policy_ = make_policy(policy_kind_, tables_, options_.slots);
+  make_guesses();
   return {};
 }
 

@@ -57,6 +57,10 @@ struct EngineOptions {
   std::chrono::nanoseconds scheduler_limit{0};
   /// Simulates a slower link: tasks, and what workers answer, are held back for so long each way. For measurements.
   std::chrono::nanoseconds link_delay{0};
+  /// Where rows are routed to experts (arms copilot and static): weights of the experts that the run is likely to need, those that the last one needed, are
+  /// asked for before the router has run, so many bytes at most. It changes no result; a wrong guess costs what it read in vain. 0: none. Not with replay.
+  std::uint64_t speculate_bytes = 0;
+  double wrong_guesses = 0;             // for measurements: this share of the guesses, 0 to 1, is made wrong on purpose
   std::uint32_t trace_records = 0;      // per worker; 0: no trace
   std::string record_path;              // write every decision there (C8)
   std::string replay_path;              // take decisions from there instead of the policy
@@ -148,6 +152,11 @@ struct EngineStats {
   std::uint64_t skipped_tiles = 0;     // tiles that did not exist or were cancelled
   std::uint64_t drafts = 0;            // tasks that were sent before it was decided whether they run (wire/task.hpp)
   std::uint64_t drafts_dropped = 0;    // of those, the ones that did not
+  std::uint64_t guesses = 0;           // experts whose weights were asked for ahead (EngineOptions::speculate_bytes)
+  std::uint64_t guesses_right = 0;     // of those, the ones that got rows
+  std::uint64_t guess_tasks = 0;       // what asking took, of tasks_sent
+  std::uint64_t guess_bytes = 0;       // of weights asked for
+  std::uint64_t guess_bytes_wrong = 0; // of those, the ones of experts that got no rows
   std::uint64_t scheduler_busy_ns = 0; // thread time spent deciding and sending
   // What workers spend on scheduling themselves (C9); zero but for arm gpu_queue, complete once drained:
   std::uint64_t queue_atomics = 0;     // read-modify-writes in device memory

@@ -142,6 +142,13 @@ void add_run_options(CLI::App& app, Options& options) {
   app.add_option("--spine", options.spine, "What lookahead sends as lists instead of tiles")
       ->check(CLI::IsMember({"auto", "lists", "tiles"}))
       ->capture_default_str();
+  app.add_option("--speculate", options.speculate_mib,
+                 "Routed experts: ask for so many MiB of the weights that the last iteration needed before the router has run")
+      ->type_name("MIB")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--wrong-guesses", options.wrong_guesses, "Speculate: percent of the guesses that are made wrong, to measure what they cost")
+      ->type_name("PERCENT")
+      ->check(CLI::Range(0.0, 100.0));
   app.add_option("--task-deadline", options.task_deadline_s,
                  "Seconds after which a task that does not end fails the run; 0: the engine's default")
       ->check(CLI::Range(0.0, 1e6));

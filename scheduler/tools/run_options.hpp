@@ -43,6 +43,8 @@ struct Options {
   std::string policy = "lookahead";
   std::string spine = "auto";
   std::uint32_t workers_per_run = 0;
+  double speculate_mib = 0;        // of experts' weights asked for ahead
+  double wrong_guesses = 0;        // percent
   std::uint32_t slots = 1;
   double task_deadline_s = 0;  // 0: the engine's default
   bool verify = false;
@@ -68,6 +70,8 @@ struct Options {
 
 /// Whether iterations are told apart: they have inputs or outputs of their own, or overlap.
 inline bool tells_iterations_apart(const Options& options) { return !options.inputs_each.empty() || !options.outputs_each.empty() || options.in_flight > 1; }
+
+inline std::uint64_t speculate_bytes(const Options& options) { return static_cast<std::uint64_t>(options.speculate_mib * (1 << 20)); }
 
 /// Fills `options`. False: the program ends with `exit_code` (help was printed, or the usage was wrong).
 bool parse_options(int argc, char** argv, Options& options, int& exit_code);

@@ -153,6 +153,11 @@ std::string to_json(const Options& options, const Outcome& outcome) {
                       {"publications", outcome.stats.publications},
                       {"skipped_tiles", outcome.stats.skipped_tiles},
                       {"busy_us", static_cast<double>(outcome.stats.scheduler_busy_ns) / 1e3}};
+  if (options.speculate_mib > 0) {
+    out["guesses"] = {{"made", outcome.stats.guesses},           {"right", outcome.stats.guesses_right},
+                      {"tasks", outcome.stats.guess_tasks},       {"mib", static_cast<double>(outcome.stats.guess_bytes) / (1 << 20)},
+                      {"wrong_mib", static_cast<double>(outcome.stats.guess_bytes_wrong) / (1 << 20)}};
+  }
   if (options.arm == "gpu_queue") {
     out["queue"] = {{"atomics", outcome.stats.queue_atomics},
                     {"polls", outcome.stats.queue_polls},

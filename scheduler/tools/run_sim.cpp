@@ -136,6 +136,7 @@ class Simulation final : public SimRuns {
     out.slots = options_.slots;
     out.workers_per_run = options_.workers_per_run;
     out.scratch_bytes = worker::kHostScratchBytes;
+    out.speculation = {speculate_bytes(options_), options_.wrong_guesses / 100};
     return out;
   }
 
@@ -201,6 +202,13 @@ class Simulation final : public SimRuns {
     outcome_.stats.publications = stats.publications.get();
     outcome_.stats.skipped_tiles = stats.skipped_tiles.get();
     outcome_.stats.scheduler_busy_ns = stats.busy_ns.get();
+    outcome_.stats.drafts = stats.drafts.get();
+    outcome_.stats.drafts_dropped = stats.drafts_dropped.get();
+    outcome_.stats.guesses = stats.guesses.get();
+    outcome_.stats.guesses_right = stats.guesses_right.get();
+    outcome_.stats.guess_tasks = stats.guess_tasks.get();
+    outcome_.stats.guess_bytes = stats.guess_bytes.get();
+    outcome_.stats.guess_bytes_wrong = stats.guess_bytes_wrong.get();
     if (values_) {
       collect_reports();
       if (Failure failure = collect_outputs()) return failure;

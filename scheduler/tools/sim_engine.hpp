@@ -26,6 +26,7 @@ struct SimEngineOptions {
   std::uint32_t states = 1;          // instances of what the program keeps
   std::uint32_t workers_per_run = 0; // 0: all
   bool chain_states = false;         // EngineOptions::chain_states, for policies that may
+  Speculation speculation;           // EngineOptions::speculate_bytes
   std::uint32_t inbox_slots = kInboxSlots;
   std::uint32_t outbox_slots = kOutboxSlots;
   std::uint32_t trace_slots = 0;
@@ -115,7 +116,7 @@ class SimEngine final : public RunEvents {
     let_go_.assign(options_.slots, false);
     begin_rings();
     memory_.params.scratch_bytes = std::max(memory_.params.scratch_bytes, options_.scratch_bytes);
-    policy_ = make_policy(options_.policy, tables_, options_.slots);
+    make_deciders();
     make_copilot();
     return {};
   }
@@ -209,7 +210,7 @@ class SimEngine final : public RunEvents {
     giving_up_ = false;
     clear_links(memory_.params);
     options_.first_position = 0;
-    policy_ = make_policy(options_.policy, tables_, options_.slots);
+    make_deciders();
     make_copilot();
     for (const Submission& item : waiting) {
       if (!lost[item.index]) submissions_.push(item);
@@ -311,12 +312,18 @@ class SimEngine final : public RunEvents {
     free_.push_back(slot);
   }
 
+  void make_deciders() {
+    policy_ = make_policy(options_.policy, tables_, options_.slots);
+    if (options_.speculation.bytes > 0) guesses_ = std::make_unique<ExpertGuesses>(tables_, options_.slots, options_.speculation, stats_);
+  }
+
   void make_copilot() {
     CopilotSetup setup;
     setup.tables = &tables_;
     setup.slots = &slots_;
     setup.fences = &fences_;
     setup.policy = policy_.get();
+    setup.guesses = guesses_.get();
     setup.device = &device_;
     setup.submissions = &submissions_;
     setup.events = this;
@@ -406,6 +413,7 @@ class SimEngine final : public RunEvents {
   SubmissionQueue submissions_;
   SchedulerStats stats_;
   std::unique_ptr<Policy> policy_;
+  std::unique_ptr<ExpertGuesses> guesses_;  // null: nothing is guessed
   std::unique_ptr<Copilot<Atoms, gpu::sim::SimClock>> copilot_;
   DecisionSink* sink_ = nullptr;
   DecisionCount count_;

@@ -27,7 +27,7 @@ struct Net {
   const char* steps;   // i32 output that tells what was computed
   std::size_t kinds;   // least number of different values of it over kFewSeeds
 };
-constexpr Net kNets[] = {{"exit_per_layer", "depth", 3}, {"stack_machine", "taken", 3}, {"varying_depth", "depths", 5}};
+constexpr Net kNets[] = {{"exit_per_layer", "depth", 3}, {"stack_machine", "taken", 3}, {"varying_depth", "depths", 5}, {"length_regulator", "count", 8}};
 
 const Example& example_of(const char* name) {
   for (const Example& example : examples()) {

@@ -31,6 +31,7 @@ inline const std::vector<Example>& examples() {
       {"exit_per_layer", {{"d", 32}, {"heads", 2}, {"ffn", 64}, {"layers", 4}}},
       {"stack_machine", {{"d", 16}, {"words", 5}}},
       {"varying_depth", {{"d", 16}, {"words", 3}}},
+      {"length_regulator", {{"d", 32}, {"heads", 2}, {"ffn", 64}, {"tokens", 5}}},
       {"ragged_encoder", {{"d", 32}, {"heads", 2}, {"ffn", 64}, {"sequences", 5}, {"rows", 40}}},
   };
   return kExamples;

@@ -25,6 +25,7 @@ enum TaskFlags : u16 {
   kTaskSkip = 0x1000,  // signal the tiles' events, but neither wait nor run the body (cancelled runs)
   kTaskDraft = 0x2000, // not decided yet, see Task
   kTaskAgain = 0x4000, // of a kOpList: the frame is to the byte what it was in the slot's run before this one, whose epoch is one less
+  kTaskFetch = 0x8000, // asks for weights that tiles may read, see Task
 };
 
 /// Task is one tile, or up to 256 consecutive tiles, of one op of one run.
@@ -34,6 +35,10 @@ enum TaskFlags : u16 {
 /// task without that flag, which runs, or with kTaskSkip in its place. Only flags change, so that no reader can see half of it. The
 /// slot is the task's until it is answered, so a draft outlives launches like any task; one that is taken after the verdict is no
 /// draft. Only tasks of tiles are drafts, and what a verdict depends on was sent before.
+///
+/// Fetches. Which expert a tile of an expert_matmul belongs to is known only once its rows are counted. With kTaskFetch a task of such an
+/// op names experts instead: tile e * grid[3] + c stands for the weights that a tile of expert e in columns c would read. The worker asks memory for
+/// them and answers: it waits for nothing, runs and signals nothing, so a wrong guess costs what it read in vain and changes no result. Never of a list.
 struct alignas(16) Task {
   u32 tile = 0;        // first tile | (count - 1) << 24
   u32 epoch = 0;       // ordinal of the run in its slot, from 0, wraps

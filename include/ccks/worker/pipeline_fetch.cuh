@@ -454,6 +454,10 @@ class CudaFetch : CudaStage {
       set_head(parsed.task);
       Staging staging{};
       if (parsed.task.kind == TileKind::body) open_op(parsed, staging);
+      if (kWorkerDecides && parsed.task.kind == TileKind::body && (parsed.task.task.slot_flags & wire::kTaskFetch) != 0) {
+        prefetch_experts(platform_.control_lane(), kWarpLanes, Call(*parsed.task.frame, *staging.view.op), parsed.task.task);
+        staging = {};  // the tile that answers is of no op
+      }
       TileStager stager;
       stager.begin(parsed.task, finished_tiles_);
       finished_tiles_ = 0;

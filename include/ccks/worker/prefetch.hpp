@@ -75,5 +75,38 @@ CCKS_INLINE void prefetch_tile(u32 lane, u32 lanes, const Call& call, u32 tile) 
   }
 }
 
+/// All of columns [j0, j0 + columns) of matrix `at` of operand `index`, line by line or in bulk: somebody wants all of it soon, and nothing else of it.
+CCKS_INLINE void prefetch_columns(u32 lane, u32 lanes, const Call& call, u32 index, u32 at, u32 j0, u32 columns) {
+  const OperandParams& p = call.operands[index];
+  if (at >= static_cast<u32>(p.dim[1]) || j0 >= static_cast<u32>(p.dim[3])) return;
+  const u32 bytes = wire::dtype_bytes(static_cast<Dtype>(p.dtype)), here = least(columns, static_cast<u32>(p.dim[3]) - j0), k = static_cast<u32>(p.dim[2]);
+  const bool along_k = p.stride[2] == 1;
+  const u32 across = along_k ? here : k, run = (along_k ? k : here) * bytes;
+  const u64 pitch = static_cast<u64>(along_k ? p.stride[3] : p.stride[2]) * bytes;
+  const u8* base = operand_base(call.frame, p) + (static_cast<i64>(at) * p.stride[1] + static_cast<i64>(j0) * p.stride[3]) * bytes;
+  const bool whole = ((pitch | run | reinterpret_cast<u64>(base)) & 15) == 0;
+  CCKS_NO_UNROLL
+  for (u32 i = lane; i < across; i += lanes) {
+    const u8* from = base + i * pitch;
+    if (whole) {
+      prefetch_bytes(from, run);
+    } else {
+      for (u32 byte = 0; byte < run; byte += wire::kCacheLineBytes) prefetch_line(from + byte);
+    }
+  }
+}
+
+/// What a task with wire::kTaskFetch asks for; nothing, of an op that is no product of experts.
+CCKS_INLINE void prefetch_experts(u32 lane, u32 lanes, const Call& call, const wire::Task& task) {
+  if (static_cast<OpCode>(call.op.kind) != OpCode::expert_matmul || call.op.grid[3] <= 0) return;
+  const u32 width = static_cast<u32>(call.op.grid[3]), columns = static_cast<u32>(call.op.tile[3]);
+  CCKS_NO_UNROLL
+  for (u32 tile = task.first_tile(); tile < task.first_tile() + task.tile_count(); ++tile) {
+    prefetch_columns(lane, lanes, call, 1, tile / width, tile % width * columns, columns);
+    if (call.op.dims[wire::kTwinDim] != 0)
+      prefetch_columns(lane, lanes, call, static_cast<u32>(call.op.dims[wire::kEpilogueDim]), tile / width, tile % width * columns, columns);
+  }
+}
+
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

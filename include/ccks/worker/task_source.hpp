@@ -293,6 +293,7 @@ class TileStager {
     open_flags_ = task.open_flags;
     tile_ = task.task.first_tile();
     tile_end_ = tile_ + task.task.tile_count();
+    if (kind_ == TileKind::body && (task.task.slot_flags & wire::kTaskFetch) != 0) kind_ = TileKind::empty;
     if (kind_ == TileKind::body && tile_end_ > task.view.op->tile_count) kind_ = TileKind::fault;
     if (kind_ != TileKind::body) tile_end_ = tile_ + 1;
     if (kind_ == TileKind::body && tile_ + finished < tile_end_) tile_ += finished;

@@ -24,6 +24,7 @@
 #pragma once
 
 #include "ccks/worker/leave_watch.hpp"
+#include "ccks/worker/prefetch.hpp"
 #include "ccks/worker/task_source.hpp"
 #include "ccks/worker/tile_gate.hpp"
 #include "ccks/worker/tile_signals.hpp"
@@ -109,13 +110,19 @@ class WorkerLoop {
       if (source_.between_inbox_tasks() && !between_tasks()) return false;
       if (source_.queued()) await_queue();
       source_.take(task_);
-      if (task_.kind == TileKind::body) task_.view = view_of_frame(*task_.frame, task_.task.op);
+      if (task_.kind == TileKind::body) open_op();
       stager_.begin(task_, finished_tiles_);
       finished_tiles_ = 0;
       prefetched_end_ = task_.task.first_tile();
     }
     stager_.next(tile_);
     return true;
+  }
+
+  CCKS_HD_ANY void open_op() {
+    task_.view = view_of_frame(*task_.frame, task_.task.op);
+    if ((task_.task.slot_flags & wire::kTaskFetch) == 0) return;
+    prefetch_experts(platform_.control_lane(), platform_.control_lanes(), Call(*task_.frame, *task_.view.op), task_.task);
   }
 
   /// Waits until an inbox task can be begun. False: the worker leaves.
