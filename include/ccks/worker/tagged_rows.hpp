@@ -35,21 +35,31 @@ class TaggedRow {
     CCKS_UNROLL
     for (u32 u = 0; u < kCount; ++u) w[u][0] = w[u][1] = at(first, u) < k_ ? 0 : u64{tag_} << 32;
     bool last = false;  // the events were there before this look
-    for (;;) {
-      CCKS_UNROLL
-      for (u32 u = 0; u < kCount; ++u)
-        if (is_late(w[u])) lanes_.load_tagged(words_ + at(first, u) / 2, w[u]);  // only what has not come
+    u32 asker = Lanes::kWarp;
+    // All workers wait for the same words, and looks of all lanes of all of them keep those waiting that are to come: where many words have not, one lane of a
+    // warp looks, until it has its own, and then all that have not theirs.
+    for (bool all = true;;) {
+      if (all || lanes_.lane() % Lanes::kWarp == asker) {
+        CCKS_UNROLL
+        for (u32 u = 0; u < kCount; ++u)
+          if (is_late(w[u])) lanes_.load_tagged(words_ + at(first, u) / 2, w[u]);  // only what has not come
+      }
       bool late = false;
       CCKS_UNROLL
       for (u32 u = 0; u < kCount; ++u) late = late || is_late(w[u]);
-      if (!lanes_.any(late)) return;
+      const u32 missing = lanes_.which(late);
+      if (missing == 0) return;
       if (last) break;
       last = lanes_.any(inputs_.are_there());
+      const u32 next = lanes_.ones_of((missing & (0u - missing)) - 1);
+      all = last || next != asker || lanes_.ones_of(missing) <= kFewLate;
+      asker = next;
     }
     inputs_.miss();
   }
 
  private:
+  static constexpr u32 kFewLate = 4;  // lanes
   CCKS_INLINE bool is_late(const u64 (&w)[2]) const { return static_cast<u32>(w[0] >> 32) != tag_ || static_cast<u32>(w[1] >> 32) != tag_; }
   static CCKS_INLINE u32 at(u32 first, u32 u) { return first + u * Lanes::kLanes * kTaggedPacket; }
 
@@ -87,19 +97,21 @@ CCKS_OUTLINE bool stage_tagged(Lanes& lanes, Inputs inputs, A type, W norm_type,
   static_assert(kTaggedPacket == kVector);
   u8* staged = lanes.scratch() + to;
   TaggedRow<Lanes, Inputs> row(lanes, inputs, words, tag, k);
-  u64 packets[kKept][2];
   if (weight == nullptr) {
+    constexpr u32 kFlight = 8;  // all of a row of 8,192
+    u64 packets[kFlight][2];
     CCKS_NO_UNROLL
-    for (u32 from = 0; from < k; from += kPiece) {
+    for (u32 from = 0; from < k; from += kFlight * Lanes::kLanes * kTaggedPacket) {
       row.await(from, packets);
       CCKS_UNROLL
-      for (u32 u = 0; u < kKept; ++u) {
+      for (u32 u = 0; u < kFlight; ++u) {
         const u32 at = from + (lanes.lane() + u * Lanes::kLanes) * kTaggedPacket;
         if (at < k) *reinterpret_cast<u64*>(staged + at * 2) = packet_of(packets[u]);
       }
     }
   } else {
     const auto put = [&](u32, u32 p, const float (&v)[kVector]) { store_four(type, staged + p * 2, v); };
+    u64 packets[kKept][2];
     float w[kKept][kVector], v[kKept][kVector];
     float squares = 0;
     load_piece(lanes, norm_type, weight, 0, k, w);  // there before the row is

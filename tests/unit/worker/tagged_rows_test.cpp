@@ -39,11 +39,12 @@ class OvertakingWarps : public StreamingWarps {
     v[0] = p[0], v[1] = p[1];
   }
   void store_tagged(u64* p, u64 v) const { *p = v; }
-  bool any(bool here) {
+  bool any(bool here) { return which(here) != 0; }
+  u32 which(bool here) {
     block_.pass();
-    u32 all = here ? 1 : 0;
+    u32 all = here ? 1u << lane() % kWarp : 0;
     for (u32 step = 1; step < kWarp; step *= 2) all |= shuffle_xor(all, step);
-    return all != 0;
+    return all;
   }
 
  private:
