@@ -1,4 +1,3 @@
-#include "scheduler/overtaking.hpp"
 #include "scheduler/instance.hpp"
 
 #include <fmt/format.h>
@@ -329,14 +328,13 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   return {};
 }
 
-// Both ends have bodies that know of tags. What is placed here never moves: update() leaves such ops alone, or has its rows filled again, feed() such tensors.
+// Both ends have bodies that know of tags. What is placed here never moves: update() leaves such ops alone, feed() such tensors.
 void Instance::fill_tags(const PlanTables& tables) {
   const auto knows_tags = [&](std::uint32_t index) {
     const wire::OpParams& params = op(index);
     const auto body = static_cast<wire::ProductBody>(params.dims[0]);
     return (params.flags & wire::kOpVectors) != 0 && body >= wire::ProductBody::row && body <= wire::ProductBody::eight_rows;
   };
-  for (const RowEdge& edge : tables.rows) (void)fill_row(edge);
   auto* operands = table<wire::OperandParams>(head().operands);
   for (const TaggedEdge& edge : tables.tagged) {
     if (!knows_tags(edge.producer) || !knows_tags(edge.consumer) || (op(edge.consumer).flags & wire::kOpEarly) == 0) continue;
@@ -352,16 +350,6 @@ void Instance::fill_tags(const PlanTables& tables) {
     if (!tables.finds_tags || !edge.alone || !leads || !is_copied) continue;
     for (const std::uint32_t index : {edge.output, edge.input}) operands[index].flags |= wire::kOperandTagsAlone;
   }
-}
-
-bool Instance::fill_row(const RowEdge& edge) {
-  auto* operands = table<wire::OperandParams>(head().operands);
-  wire::OperandParams &output = operands[edge.output], &input = operands[edge.input];
-  const bool gives = gives_row(edge, op(edge.producer), output), takes = gives && takes_row(edge, op(edge.consumer), input);
-  const std::uint32_t before = input.tags;
-  output.tags = gives ? static_cast<std::uint32_t>(edge.copy - output.offset) : 0;
-  input.tags = takes ? static_cast<std::uint32_t>(edge.copy - input.offset) : 0;
-  return input.tags != before;
 }
 
 void Instance::fill_beginning(const PlanTables& tables) {

@@ -165,8 +165,6 @@ class Instance {
   Status fill_grid(const plan::OpDesc& from, wire::OpParams& to) const;
   Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;
   void fill_tags(const PlanTables& tables);
-  /// Says at both ends of an edge whether there are tags. True: the input has others than before.
-  bool fill_row(const RowEdge& edge);
   void fill_blocks(const PlanTables& tables);
   void fill_block(const PlanTables& tables, std::uint32_t index);
   bool fits_lists(const PlanTables& tables, std::uint32_t stretch);

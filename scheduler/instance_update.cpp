@@ -100,13 +100,6 @@ Status Instance::update_op(const PlanTables& tables, std::uint32_t index) {
   const OpInstance kept = ops_[index];
   CCKS_RETURN_IF_ERROR(fill_op(tables, index));
   ops_[index] = kept;
-  for (const RowEdge& edge : tables.rows) {
-    if (edge.producer != index && edge.consumer != index) continue;
-    if (!fill_row(edge) || edge.consumer == index) continue;
-    fill_block(tables, edge.consumer);
-    changed(head().operands + edge.input * static_cast<std::uint32_t>(sizeof(wire::OperandParams)), sizeof(wire::OperandParams));
-    changed(tables.blocks[edge.consumer].offset, tables.blocks[edge.consumer].bytes);
-  }
   fill_block(tables, index);
   changed(head().ops + index * static_cast<std::uint32_t>(sizeof(wire::OpParams)), sizeof(wire::OpParams));
   changed(head().operands + desc.operand_first * static_cast<std::uint32_t>(sizeof(wire::OperandParams)),

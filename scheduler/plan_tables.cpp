@@ -7,7 +7,6 @@
 
 #include "ccks/plan_eval.hpp"
 #include "scheduler/stretches.hpp"
-#include "scheduler/overtaking.hpp"
 #include "scheduler/tagged_edges.hpp"
 #include "scheduler/tuning.hpp"
 
@@ -304,7 +303,7 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   if (!plan::evaluate_dims(plan.dims, plan::typical_symbols(plan.symbols), tables.typical_dims)) tables.typical_dims.clear();
   if (records && tables.list_count() > 0) tables.record_capacity = record_capacity(plan);
   tables.arena_bytes = plan.arena_bytes;
-  if (tables.record_capacity > 0) find_tagged_edges(tables), find_row_edges(tables);
+  if (tables.record_capacity > 0) find_tagged_edges(tables);
   Result<FrameLayout> layout = build_layout(tables);
   if (!layout.ok()) return layout.status();
   tables.layout = *layout;

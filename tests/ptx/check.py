@@ -42,7 +42,6 @@ ACCESSES = [
     ("queue_add_relaxed", "u32", [], "atom.relaxed.gpu.global.add.u32"),
     ("queue_add_acq_rel", "u32", ["QE1", "QE2"], "atom.acq_rel.gpu.global.add.u32"),
     ("queue_load_relaxed", "u64", [], "ld.relaxed.gpu.global.u64"),
-    ("ld_relaxed_gpu", "pair", [], "ld.relaxed.gpu.global.v2.u64"),
     ("queue_load_acquire", "u64", ["QE4"], "ld.acquire.gpu.global.u64"),
     ("queue_store_release", "u64", ["QE3"], "st.release.gpu.global.u64"),
     ("queue_store_relaxed", "u64", [], "st.relaxed.gpu.global.u64"),

@@ -13,7 +13,6 @@
 
 #include "ccks/worker/attention_split.hpp"
 #include "ccks/worker/near_op.hpp"
-#include "ccks/worker/tagged_rows.hpp"
 #include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
@@ -292,8 +291,7 @@ class StepAttention {
       }
     }
   };
-  /// Of each warp all lanes, with dims that follow one another.
-  CCKS_INLINE void put(u32 query, u32 dim, bool last) {
+  CCKS_INLINE void put(u32 query, u32 dim, bool last) const {
     const OfWarps tops(tops_ + query * kWarps), added(weights_ + query * kWarps);
     float top = tops.v[0], value = 0, sum = 0;
     CCKS_UNROLL
@@ -307,13 +305,7 @@ class StepAttention {
     }
     if (last) {
       const float share = kPaged && sum == 0 ? 0.0f : lanes_.inverse(sum);
-      const OperandParams& out = operands_[kOut];
-      u8* const to = address(kOut, column_of(query) + dim);
-      if constexpr (TaggingLanes<Lanes>) {  // one row, whole warps of dims
-        if (out.tags != 0 && lanes_.tag() != 0)
-          store_tagged_pair(lanes_, Fixed<D>{}, reinterpret_cast<u8*>(out.offset) + out.tags, column_of(query) + dim, value * share, true);
-      }
-      *reinterpret_cast<u16*>(to) = static_cast<u16>(lanes_.template pair<D>(value * share, 0.0f));
+      *reinterpret_cast<u16*>(address(kOut, column_of(query) + dim)) = static_cast<u16>(lanes_.template pair<D>(value * share, 0.0f));
     } else {
       *part(part_, column_of(query) + dim) = value;
       if (dim != 0) return;

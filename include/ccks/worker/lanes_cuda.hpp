@@ -124,20 +124,16 @@ class CudaLanes {
     return reinterpret_cast<const T*>(scratch + (static_cast<i64>(__cvta_generic_to_shared(p)) - static_cast<i64>(__cvta_generic_to_shared(scratch))));
   }
 #endif
-  /// The next body's weights come through the ring, or not. tag: of its run. overtakes: its row has come by tags.
-  CCKS_INLINE void begin_tile(bool streams, u32 tag = 0, bool overtakes = false) {
+  /// The next body's weights come through the ring, or not. tag: of its run.
+  CCKS_INLINE void begin_tile(bool streams, u32 tag = 0) {
     streams_ = streams;
     tag_ = tag;
-    overtakes_ = overtakes;
   }
-  CCKS_INLINE bool has_overtaken() const { return overtakes_; }
   CCKS_INLINE u32 tag() const { return tag_; }
   // Relaxed: the word says all there is to know.
   CCKS_INLINE u64 load_tagged(const u64* p) const { return ptx::ld_relaxed_gpu(p); }
-  CCKS_INLINE void load_tagged(const u64* p, u64 (&v)[2]) const { ptx::ld_relaxed_gpu(p, v); }
   CCKS_INLINE void store_tagged(u64* p, u64 v) const { ptx::st_relaxed_gpu(p, v); }
   CCKS_INLINE bool any(bool here) const { return __any_sync(0xffffffffu, here) != 0; }
-  CCKS_INLINE u32 which(bool here) const { return __ballot_sync(0xffffffffu, here); }
 #if __CUDA_ARCH__ >= 900 && CCKS_WORKER_STREAMS
   static constexpr bool kStreams = true;
   CCKS_INLINE bool streams() const { return streams_; }
@@ -224,7 +220,7 @@ class CudaLanes {
   }
 
   u32 bytes_;
-  bool runs_ = true, streams_ = false, overtakes_ = false;
+  bool runs_ = true, streams_ = false;
   u32 inputs_ = 0;  // the barrier, until it has been passed
   u32 number_ = 0, tag_ = 0;
   const u32 *stays_ = nullptr, *let_ = nullptr, *hurry_ = nullptr;
@@ -241,7 +237,7 @@ class CudaLanes {
   static constexpr bool kStreams = false;
   CCKS_INLINE CudaLanes(u8* scratch, u32 bytes) : scratch_(scratch), bytes_(bytes) {}
   CCKS_INLINE void begin_tagged(const u32*, u32*, u32) {}
-  CCKS_INLINE void begin_tile(bool, u32 = 0, bool = false) {}
+  CCKS_INLINE void begin_tile(bool, bool = false, u32 = 0) {}
   CCKS_INLINE void begin_early(u32, const u32*, const u32*, u32) {}
   CCKS_INLINE bool await_inputs() { return true; }
   CCKS_INLINE u32 lane() const { return 0; }

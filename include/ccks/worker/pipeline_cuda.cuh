@@ -28,9 +28,6 @@
 // a wait of their own, in front of all others: where they fail the tile is passed over at once, and with it every tile handed on that has the guard that
 // failed, by gate, signal and post a lane each. Tile by tile that took 1.1 us of an H200 for each.
 //
-// Overtaking rows. A body that streams and may take its row by tags (wire::kRecordEarly, tagged_rows.hpp) takes stages of the ring before the gate has let it
-// through. So a gate that leaves before such a tile meets its body first, which has stages as long as the gate has not left.
-//
 // Overtaking. A body that finds its input tagged (tagged_values.hpp) does not wait for the events: it meets the gate at inputs behind its
 // stores instead of in front. So its signals follow its events, and a tile that the worker leaves before has told nobody but who reads tags.
 //
@@ -102,7 +99,7 @@ class CudaPipeline : CudaStage {
     memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
     memory_.ends[0] = memory_.ends[1] = memory_.stays[0] = memory_.stays[1] = 0;
-    memory_.hurry = memory_.given_up = memory_.missed = 0;
+    memory_.hurry = memory_.given_up = 0;
     memory_.params = params_;
     memory_.prefetched = 0;
     memory_.failed = {};
@@ -194,11 +191,10 @@ class CudaPipeline : CudaStage {
       if (kind == TileKind::fault) break;
       if (!inside && head_of(control).inbox.op == wire::kOpPark) closing = static_cast<u32>(wire::ParkReason::requested) + 1;
     }
-    if (early) recall_body(bodies);
     if (closing != 0) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
     ptx::st_release_cta_shared(&memory_.gate_left, 1);  // [P13] pairs with [P14]
     __syncwarp();
-    if (!at_home && !early) send_bodies_home(bodies);
+    if (!at_home) send_bodies_home(bodies, early);
   }
 
   __device__ __forceinline__ static bool is_tagged(const Control& control) { return kWorkerTags && (control.flags & kTileTagged) != 0; }
@@ -346,18 +342,14 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ void await_synced(u32 body) const {
     for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.synced) + 1 - body) < 0; ++spins) rest(spins);  // [P12]
   }
-  __device__ __forceinline__ void send_bodies_home(u32 body) {
-    await_synced(body);
-    memory_.go[body % 2] = Memory::kExit;
+  /// `early`: the next has begun.
+  __device__ __forceinline__ void send_bodies_home(u32 body, bool early) {
+    if (!early) await_synced(body);
+    if (early) memory_.stays[body % 2] = 1;
+    if (early) ptx::st_release_cta_shared(&memory_.let, body + 1);  // [P21] pairs with [P22]
+    if (!early) memory_.go[body % 2] = Memory::kExit;
     __syncwarp();
-    ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
-  }
-  /// One that has begun early stores nothing more, and is not to begin with stages of the ring that nobody fills.
-  __device__ __forceinline__ void recall_body(u32 body) {
-    memory_.stays[body % 2] = 1;
-    ptx::st_release_cta_shared(&memory_.let, body + 1);  // [P21] pairs with [P22]
-    __syncwarp();
-    ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
+    ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + body % 2, kMeetThreads);
   }
 
   // ---- bodies ---------------------------------------------------------------------------------------------------------
@@ -368,22 +360,21 @@ class CudaPipeline : CudaStage {
       ptx::barrier_sync(kGoBarrier + body % 2, kMeetThreads);
       u32 place = memory_.go[body % 2];
       if (place == Memory::kExit) return leave_bodies(body);
-      u32 early = (place & Memory::kEarly) != 0 ? kBegunEarly : 0;
+      bool early = (place & Memory::kEarly) != 0;
       place = slot(place);
-      if (early != 0 && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
+      if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
       Memory::Entry entry = memory_.entries[place];
       const bool tagged = is_tagged(memory_.controls[place]);
       const u32 tiles = strand_of(memory_.controls[place]);
       for (u32 left = tiles;;) {
         const bool streams = memory_.streams(place);
-        if (streams && !multiply(lanes, place, entry, body, early)) return leave_bodies(body);
-        lanes.begin_tile(streams, entry.tag, early == kOvertakes);
+        if (streams && !multiply(lanes, entry, body, early)) return leave_bodies(body);
+        lanes.begin_tile(streams, entry.tag);
         if (tagged) lanes.begin_tagged(&memory_.hurry, &memory_.given_up, tiles - left + 1);
         const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
-        if (early == kOvertakes) ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
         // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
-        if (early != 0 && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
-        early = 0;
+        if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
+        early = false;
         if (tagged && word(memory_.given_up) != 0) return leave_bodies(body);
         if (fault != 0) {  // several lanes may store; any of their faults will do
           memory_.body_faults[place] = fault;
@@ -401,22 +392,17 @@ class CudaPipeline : CudaStage {
     }
   }
 
-  // What becomes of a body that has begun before its inputs were there: it waits for them, or finds its row's tags and meets the gate behind its stores.
-  static constexpr u32 kBegunEarly = 1, kOvertakes = 2;
-
-  /// The product of a tile that streams, for its body to finish; early: once its inputs are there, or its row is. False: the worker leaves before it.
+  /// The product of a tile that streams, for its body to finish; early: once its inputs are there. False: the worker leaves before it.
   template <class Lanes>
-  __device__ __forceinline__ bool multiply(Lanes& lanes, u32 place, const Memory::Entry& entry, u32 body, u32& early) {
+  __device__ __forceinline__ bool multiply(Lanes& lanes, const Memory::Entry& entry, u32 body, bool early) {
     if constexpr (Lanes::kStreams) {
       const StreamedCall call(lanes, *entry.frame, *entry.op, entry.tile);
       auto stream = lanes.stream(*memory_.ring);
-      const bool may = early != 0 && (memory_.records[place].flags & wire::kRecordEarly) != 0;
-      if (may && overtake_streamed(lanes, EarlyInputs{body + 1}, call, entry.tag)) early = kOvertakes;
-      if (early == kBegunEarly) {
+      if (early) {
         ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
         if (word(memory_.stays[body % 2]) != 0) return false;
       }
-      multiply_streamed(lanes, stream, call, early == kOvertakes);
+      multiply_streamed(lanes, stream, call);
     }
     return true;
   }

@@ -100,7 +100,6 @@ struct CudaPipelineMemory {
   u32 go[2];               // place of the first tile of the strand to run, in turn; kExit: there are no more
   u32 stays[2];            // 1, in turn: the body that has begun early is to store nothing, the worker leaves before it
   u32 hurry, given_up;     // 1: bodies that wait for tags alone are to give up, the worker leaves; tiles of the strand up to the one that has
-  u32 missed;              // number of the last body that has not found its row's tags
   u32 ends[2];             // how the strand ended, in turn: 0, a FaultCode, or kExit: there was none
   TaskHead heads[kHeads];
   Parsed parsed[kParsed];
@@ -139,16 +138,6 @@ __device__ inline CudaPipelineMemory& pipeline_memory() {
   __shared__ alignas(CudaPipelineMemory) u8 memory[sizeof(CudaPipelineMemory)];
   return reinterpret_cast<CudaPipelineMemory&>(memory);
 }
-
-/// Those of a body that has begun early and is the `number`-th of its worker (tagged_rows.hpp).
-struct EarlyInputs {
-  u32 number;
-
-  __device__ __forceinline__ bool are_there() const { return static_cast<i32>(ptx::ld_acquire_cta_shared(&pipeline_memory().let) - number) >= 0; }  // [P22] pairs with [P21]
-  // Relaxed, both: a lone word that is looked at behind a barrier.
-  __device__ __forceinline__ void miss() const { ptx::st_relaxed_cta_shared(&pipeline_memory().missed, number); }
-  __device__ __forceinline__ bool has_missed() const { return ptx::ld_relaxed_cta_shared(&pipeline_memory().missed) == number; }
-};
 
 /// The parts of an op's block (wire::BlockRef). Of a block that came with a record, waits and signals are missing.
 __device__ inline OpView view_of_block(const void* block) {
