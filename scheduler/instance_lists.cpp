@@ -21,6 +21,7 @@ bool Instance::fits_lists(const PlanTables& tables, std::uint32_t stretch) {
   std::uint64_t widest = 0;
   for (const std::uint32_t op : tables.ops_of(tables.stretches[stretch])) {
     const OpInstance& info = ops_[op];
+    if ((tables.plan.ops[op].flags & wire::kOpDynamic) != 0) return true;  // not held, so which tiles there are is found out by who has them
     const std::uint64_t sent = (info.tiles + info.chunk - 1) / info.chunk;
     tasks += sent;
     cost += std::uint64_t{info.tiles} * info.tile_cost;

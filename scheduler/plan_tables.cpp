@@ -95,7 +95,32 @@ void build_graph(PlanTables& tables) {
   }
 }
 
-void build_held(PlanTables& tables) {
+// Whether all tiles that an op whose number only a report says may have are so few for each worker that lists of all of them are as good: which ones there are
+// a worker finds out sooner than the report crosses the link and tasks come back.
+bool has_few_tiles(const PlanTables& tables, std::span<const std::int64_t> dims, const plan::OpDesc& op) {
+  std::int64_t tiles = 1;
+  const std::int64_t most = std::int64_t{kFoundTiles} * tables.workers;
+  for (const plan::DimId dim : op.grid) {
+    if (dims[dim] <= 0 || dims[dim] > most) return dims[dim] <= 0;
+    tiles *= dims[dim];
+  }
+  return tiles <= most;
+}
+
+// Reports whose ops need not wait for them: of none, where some have many tiles at the program's typical sizes.
+std::vector<std::uint8_t> find_needless(const PlanTables& tables, bool records) {
+  const plan::PlanView& plan = tables.plan;
+  std::vector<std::uint8_t> needless(plan.reports.size(), tables.spine == Spine::whole ? 1 : 0);
+  if (!records || tables.spine != Spine::fitting) return needless;
+  std::vector<std::int64_t> dims(plan.dims.size());
+  if (!plan::evaluate_dims(plan.dims, plan::typical_symbols(plan.symbols), dims)) return needless;
+  const bool few = std::all_of(plan.ops.begin(), plan.ops.end(), [&](const plan::OpDesc& op) { return (op.flags & wire::kOpDynamic) == 0 || has_few_tiles(tables, dims, op); });
+  needless.assign(needless.size(), few ? 1 : 0);
+  return needless;
+}
+
+void build_held(PlanTables& tables, bool records) {
+  const std::vector<std::uint8_t> needless = find_needless(tables, records);
   const plan::PlanView& plan = tables.plan;
   tables.op_held.assign(plan.ops.size(), 0);
   tables.op_holder.assign(plan.ops.size(), plan::kNone);
@@ -104,7 +129,7 @@ void build_held(PlanTables& tables) {
   for (std::uint32_t report = 0; report < plan.reports.size(); ++report) {
     for (std::uint32_t i = 0; i < plan.ops.size(); ++i) {
       const plan::OpDesc& op = plan.ops[i];
-      const bool held = tables.spine != Spine::whole && (op.flags & wire::kOpDynamic) != 0;
+      const bool held = needless[report] == 0 && (op.flags & wire::kOpDynamic) != 0;
       if (!held || op.dynamic_report != report) continue;
       tables.held.push_back(i);
       tables.op_held[i] = 1;
@@ -292,7 +317,7 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   tables.workers = workers;
   tables.spine = spine;
   build_graph(tables);
-  build_held(tables);
+  build_held(tables, records);
   build_stretches(tables);
   tables.event_count = plan.event_count;
   if (chain && can_chain(plan)) tables.turn_event = tables.event_count++;
