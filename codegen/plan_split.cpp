@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "ccks/worker/tile_hints.hpp"
 #include "codegen/plan_angles.hpp"
 #include "codegen/plan_internal.hpp"
 #include "codegen/plan_lower.hpp"
@@ -150,13 +151,14 @@ class Splitter {
   }
 
   /// A route that has all tokens in one tile leaves it to a topk in front, of as many tiles as there are workers, to find their experts: a tile's work
-  /// is then what must know all of them. Weights must follow from the values found.
+  /// is then what must know all of them. Weights must follow from the values found. Of few tokens the one tile finds them as soon.
   void find_before_routes() {
     for (std::size_t at = 0; at < out_.ops.size(); ++at) {
       const auto* route = std::get_if<spec::RouteAttrs>(&out_.ops[at].attrs);
       if (route == nullptr || takes_found(out_.ops[at]) || (route->softmax_over_all && !route->renormalize)) continue;
       const std::uint32_t k = route->k;
       const spec::View logits = out_.ops[at].inputs[0];
+      if (typical(logits.dims[0].extent) <= worker::kFewRouted) continue;
       const std::string name = out_.ops[at].name;
       spec::Op found;
       found.name = name + ".found";

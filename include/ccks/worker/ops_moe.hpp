@@ -233,6 +233,9 @@ CCKS_INLINE FaultCode route_logits(Lanes& lanes, const Call& call, const Types& 
            call.op.dims[1] != 0,
            call.op.dims[2] != 0};
   if (task.k > task.experts) return FaultCode::op_fault;
+  if constexpr (MatchLanes<Lanes>) {
+    if (route_few(lanes, task)) return FaultCode::none;
+  }
   for (u32 token = lanes.lane(); token < task.tokens; token += lanes.lanes()) route_token<kChunk<Lanes>>(task, token);
   lanes.sync();
   sort_pairs(lanes, task);

@@ -5,6 +5,8 @@
 #pragma once
 
 #include "ccks/worker/ops_rows.hpp"
+#include "ccks/worker/tile_hints.hpp"
+#include "ccks/worker/topk_warps.hpp"
 #include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
@@ -88,6 +90,56 @@ CCKS_INLINE bool sort_in_warps(Lanes& lanes, const Task& t) {
     lanes.sync_warp();  // all have read where to go on
     if (here && before == 0) own[expert] += lanes.ones_of(same);
   });
+  return true;
+}
+
+/// A route of so few tokens that its tile finds their experts too, a warp a token: chosen ones stay in scratch, and where an expert's pairs begin and where a
+/// pair goes is counted by a lane for each, over all pairs. False, and nothing is done, where weights do not follow from what is found, and for more of anything.
+template <class Lanes, class Task>
+CCKS_INLINE bool route_few(Lanes& lanes, const Task& t) {
+  constexpr u32 kWarp = Lanes::kWarp, kWarps = Lanes::kLanes / kWarp, kFlight = 4;
+  if (t.tokens > kFewRouted || t.pairs() > Lanes::kLanes || t.experts > Lanes::kLanes || t.experts > kSortedColumns || t.k > kWarp) return false;
+  if ((t.over_all && !t.renormalize) || !is_float(t.logits.type.get())) return false;
+  Scratch scratch = scratch_of(lanes);
+  const u32 filled = ceil_div(t.pairs(), kFlight) * kFlight;
+  u32* chosen = scratch.take<u32>(filled);
+  float* shares = scratch.take<float>(t.pairs());
+  if (shares == nullptr) return false;
+  const u32 lane = lanes.lane(), of_warp = lane % kWarp;
+  for (u32 token = lane / kWarp; token < t.tokens; token += kWarps) {
+    const u8* row = t.logits.at(0, 0, static_cast<i32>(token), 0);
+    const u32 mine = largest_in_warp(lanes, t.logits.type, row, t.logits.stride[3], t.experts, t.k);
+    const u32 pair = token * t.k + of_warp;
+    if (of_warp < t.k) {
+      chosen[pair] = mine;
+      shares[pair] = load_float(t.logits.type, row, mine * t.logits.stride[3]);
+    }
+    lanes.sync_warp();
+    if (of_warp < t.k) {
+      const float top = shares[token * t.k];
+      float sum = 0;
+      CCKS_NO_UNROLL
+      for (u32 j = 0; j < t.k; ++j) sum += f_exp(shares[token * t.k + j] - top);
+      const i32 at = static_cast<i32>(token), j = static_cast<i32>(of_warp);
+      store_float(t.weight.type, t.weight.at(0, 0, at, j), 0, f_exp(shares[pair] - top) / sum);
+      store_int(t.expert.type, t.expert.at(0, 0, at, j), 0, mine);
+    }
+  }
+  for (u32 at = t.pairs() + lane; at < filled; at += Lanes::kLanes) chosen[at] = kNoExpert;
+  lanes.sync();
+  const u32 own = lane < t.pairs() ? chosen[lane] : kNoExpert;
+  u32 taken = 0, before = 0;
+  CCKS_NO_UNROLL
+  for (u32 first = 0; first < t.pairs(); first += kFlight) {
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) {
+      const u32 other = chosen[first + f];
+      taken += other == lane;
+      before += other < own || (other == own && first + f < lane);
+    }
+  }
+  if (lane < t.experts) store_int(t.count.type, t.count.at(0, 0, 0, static_cast<i32>(lane)), 0, taken);
+  if (lane < t.pairs()) t.place(lane, before);
   return true;
 }
 

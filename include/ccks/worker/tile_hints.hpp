@@ -46,6 +46,8 @@ struct TileHint {
 
 /// Rows of a matmul of 16-bit floats from which its plan gives workers kCudaGroupedScratchBytes: a ring of weights has less room then.
 inline constexpr wire::i64 kRoomyRows = 9;
+/// Tokens of which a route finds the experts in its one tile as soon as a topk in front of it would (route_warps.hpp).
+inline constexpr wire::i64 kFewRouted = 8;
 /// Queries of one kv head that attention_thin.hpp takes, eight at a time; those of more rows share what they read (attention_block.hpp).
 inline constexpr wire::i64 kThinQueries = wire::kFewQueries;
 

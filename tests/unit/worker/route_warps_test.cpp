@@ -60,6 +60,45 @@ TEST(RouteFound, SortsPairs) {
   check_found(7, 40, 64, 11);   // more than a flight
   check_found(8, 300, 64, 11);  // a lane a token
 }
+/// Of logits, by one tile: few tokens by a warp each, others as ever.
+void check_logits(std::uint32_t seed, int tokens, int experts, int k, bool over_all, bool renormalize) {
+  Bench b(seed);
+  const Tensor logits = b.tensor(Dtype::f32, {1, 1, tokens, experts}, true);
+  b.fill(logits, -2, 2);
+  for (int e = 0; e < experts; e += 5) b.set(logits, {0, 0, tokens - 1, e}, 1.5);  // equal ones
+  const Index shape{1, 1, tokens, k};
+  b.operands = {logits, b.tensor(Dtype::f32, shape), b.tensor(Dtype::i32, shape), b.tensor(Dtype::i32, {1, 1, 1, experts}), b.tensor(Dtype::i32, shape),
+                b.tensor(Dtype::i32, {1, 1, 1, tokens * k})};
+  b.op.dims[0] = k;
+  b.op.dims[1] = over_all;
+  b.op.dims[2] = renormalize;
+  b.grid({1, 1, 1, 1});
+  std::vector<int> chosen;
+  for (int t = 0; t < tokens; ++t) {
+    std::vector<int> order(static_cast<std::size_t>(experts));
+    for (int e = 0; e < experts; ++e) order[static_cast<std::size_t>(e)] = e;
+    std::stable_sort(order.begin(), order.end(), [&](int l, int r) { return b.get(logits, {0, 0, t, l}) > b.get(logits, {0, 0, t, r}); });
+    chosen.insert(chosen.end(), order.begin(), order.begin() + k);
+  }
+  const Pairs want(chosen, experts);
+  b.check(OpCode::route, 1, [&](std::size_t o, const Index& c) -> double {
+    const auto pair = static_cast<std::size_t>(c[2] * k + c[3]), last = static_cast<std::size_t>(c[3]);
+    if (o != 0) return o == 1 ? want.expert[pair] : o == 2 ? want.count[last] : o == 3 ? want.row[pair] : want.source[last];
+    double sum = 0;
+    const int summed = over_all && !renormalize ? experts : k;
+    for (int j = 0; j < summed; ++j) sum += std::exp(b.get(logits, {0, 0, c[2], summed == k ? want.expert[static_cast<std::size_t>(c[2] * k + j)] : j}));
+    return std::exp(b.get(logits, {0, 0, c[2], want.expert[pair]})) / sum;
+  });
+}
+TEST(RouteFew, FindsAndSorts) {
+  check_logits(11, 1, 128, 8, true, true);
+  check_logits(12, 8, 128, 8, false, false);
+  check_logits(13, 5, 250, 3, false, true);
+  check_logits(14, 8, 32, 32, true, true);
+  check_logits(15, 3, 128, 8, true, false);  // weights want all logits
+  check_logits(16, 9, 16, 4, true, true);    // too many
+  check_logits(17, 2, 300, 4, true, true);
+}
 TEST(RouteFound, MoreExpertsThanScratchHasRoomFor) { check_found(6, 5, 1500, 2); }
 
 TEST(TopkWarps, RowsOfUpTo256) {
