@@ -158,7 +158,7 @@ class Splitter {
       if (route == nullptr || takes_found(out_.ops[at]) || (route->softmax_over_all && !route->renormalize)) continue;
       const std::uint32_t k = route->k;
       const spec::View logits = out_.ops[at].inputs[0];
-      if (upper(logits.dims[0].extent) <= worker::kFewRouted) continue;
+      if (typical(logits.dims[0].extent) <= worker::kFewRouted) continue;
       const std::string name = out_.ops[at].name;
       spec::Op found;
       found.name = name + ".found";

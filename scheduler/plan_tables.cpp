@@ -97,7 +97,7 @@ void build_graph(PlanTables& tables) {
 
 // Whether all tiles that an op whose number only a report says may have are so few for each worker that lists of all of them are as good: which ones there are
 // a worker finds out sooner than the report crosses the link and tasks come back.
-bool few_at_most(const PlanTables& tables, std::span<const std::int64_t> dims, const plan::OpDesc& op) {
+bool has_few_tiles(const PlanTables& tables, std::span<const std::int64_t> dims, const plan::OpDesc& op) {
   std::int64_t tiles = 1;
   const std::int64_t most = std::int64_t{kFoundTiles} * tables.workers;
   for (const plan::DimId dim : op.grid) {
@@ -107,15 +107,14 @@ bool few_at_most(const PlanTables& tables, std::span<const std::int64_t> dims, c
   return tiles <= most;
 }
 
-// Reports whose ops need not wait for them: of none, where some may have many tiles.
+// Reports whose ops need not wait for them: of none, where some have many tiles at the program's typical sizes.
 std::vector<std::uint8_t> find_needless(const PlanTables& tables, bool records) {
   const plan::PlanView& plan = tables.plan;
   std::vector<std::uint8_t> needless(plan.reports.size(), tables.spine == Spine::whole ? 1 : 0);
   if (!records || tables.spine != Spine::fitting) return needless;
-  std::vector<std::int64_t> largest, dims(plan.dims.size());
-  for (const plan::SymbolDesc& symbol : plan.symbols) largest.push_back(symbol.hi);
-  if (!plan::evaluate_dims(plan.dims, largest, dims)) return needless;
-  const bool few = std::all_of(plan.ops.begin(), plan.ops.end(), [&](const plan::OpDesc& op) { return (op.flags & wire::kOpDynamic) == 0 || few_at_most(tables, dims, op); });
+  std::vector<std::int64_t> dims(plan.dims.size());
+  if (!plan::evaluate_dims(plan.dims, plan::typical_symbols(plan.symbols), dims)) return needless;
+  const bool few = std::all_of(plan.ops.begin(), plan.ops.end(), [&](const plan::OpDesc& op) { return (op.flags & wire::kOpDynamic) == 0 || has_few_tiles(tables, dims, op); });
   needless.assign(needless.size(), few ? 1 : 0);
   return needless;
 }

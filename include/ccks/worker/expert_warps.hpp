@@ -129,6 +129,7 @@ class ExpertWalk {
   static constexpr u32 kDepth = kExpertRowBytes / 2, kRowsAtOnce = Lanes::kLanes / 8;
   static constexpr u32 kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce, kColumnCopies = kColumns / kRowsAtOnce;
   static_assert(kTwinColumns % kRowsAtOnce == 0);
+  static constexpr bool kWeightsOnce = kRows < kExpertRows;  // a tile of all rows that there can be has neighbours with the same weights
   static_assert(kSplit * kWarpsM * kWarpsN == kWarps && (kSplit == 1 || kSplit == 2) && kStages >= 3);
   static_assert(kSplit * kRows * kPitch * sizeof(float) <= kExpertStagesBytes);
 
@@ -220,26 +221,32 @@ class ExpertWalk {
   CCKS_INLINE void fetch_columns(u32 stage, u32 step, u32 steps) {
     u8* to = stages() + stage * kStageBytes + to_ + kRows * kExpertRowBytes;
     if (step < w_.k / kDepth) {
-      copy(to, column_, kColumns, true);
+      copy<kWeightsOnce>(to, column_, kColumns, true);
     } else if (step < steps) {
-      copy(to, column_, kColumns, is_within(step));
+      copy<kWeightsOnce>(to, column_, kColumns, is_within(step));
     }
   }
   CCKS_INLINE void fetch_rows(u32 stage, u32 step, u32 steps) {
     u8* to = stages() + stage * kStageBytes + to_;
     if (step < w_.k / kDepth) {
-      copy(to, row_, w_.m, true);
+      copy<false>(to, row_, w_.m, true);
     } else if (step < steps) {
-      copy(to, row_, w_.m, is_within(step));
+      copy<false>(to, row_, w_.m, is_within(step));
     }
   }
   CCKS_INLINE bool is_within(u32 step) const { return step * kDepth + lanes_.lane() % 8 * 8 < w_.k; }
-  template <u32 kTimes>
+  /// kOnce: nobody reads it again soon. Weights would drive code, routed rows and whatever else a tile waits for out of the L2.
+  template <bool kOnce, u32 kTimes>
   CCKS_INLINE void copy(u8* to, const u8* (&from)[kTimes], u32 lines, bool within) {
     const u32 line = lanes_.lane() / 8;
     CCKS_UNROLL
     for (u32 i = 0; i < kTimes; ++i) {
-      if (line + i * kRowsAtOnce < lines) lanes_.copy_sixteen(to + i * kRowsAtOnce * kExpertRowBytes, from[i], within);
+      if (line + i * kRowsAtOnce < lines) {
+        if constexpr (kOnce && requires { lanes_.copy_sixteen_once(to, to, within); })
+          lanes_.copy_sixteen_once(to + i * kRowsAtOnce * kExpertRowBytes, from[i], within);
+        else
+          lanes_.copy_sixteen(to + i * kRowsAtOnce * kExpertRowBytes, from[i], within);
+      }
       from[i] += kExpertRowBytes;
     }
   }

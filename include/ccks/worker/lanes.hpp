@@ -24,7 +24,8 @@
 //   u32 low_halves(a, b), high_halves(a, b)  those of two words in one, of a in the low half
 //   float power_of_two(v), inverse(v)  2 to the v and 1 / v, each in one instruction: good to 22 bits
 //   void copy_sixteen(to, from, there) 16 bytes into scratch, in the background, or zeros; commit_copies() ends a group of them, await_copies<n>() waits
-//                                      for this lane's own but the n youngest groups (CopyLanes)
+//                                      for this lane's own but the n youngest groups (CopyLanes); copy_sixteen_once, where there is one, the same of what
+//                                      nobody reads again soon
 // and, where four warps multiply together (GroupLanes): rows of 64 elements of two bytes in scratch, on a multiple of 1,024 bytes, of which packet p
 // of 16 bytes of row r stands at place p ^ r % 8
 //   void show_copies()                 what this lane has copied is there for such products behind a barrier

@@ -94,6 +94,7 @@ class CudaLanes {
     return near * (1.5f - 0.5f * v * near * near);
   }
   CCKS_INLINE void copy_sixteen(u8* to, const u8* from, bool there) { ptx::copy_async_16_or_zero(to, from, there); }
+  CCKS_INLINE void copy_sixteen_once(u8* to, const u8* from, bool there) { ptx::copy_async_16_once(to, from, there); }
   CCKS_INLINE void commit_copies() { ptx::copy_commit(); }
   template <u32 kLeft>
   CCKS_INLINE void await_copies() {

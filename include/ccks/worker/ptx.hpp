@@ -133,6 +133,12 @@ __device__ __forceinline__ void copy_async_16(void* to, const void* from) {
 __device__ __forceinline__ void copy_async_16_or_zero(void* to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16u : 0u) : "memory");
 }
+/// The same of data that nobody reads again soon: it leaves the L2 first.
+__device__ __forceinline__ void copy_async_16_once(void* to, const void* from, bool there) {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16u : 0u), "l"(policy) : "memory");
+}
 /// Ends a group of copies; a group may be empty.
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Waits for all groups of this thread but the `kLeft` newest.

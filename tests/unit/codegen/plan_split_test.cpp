@@ -10,11 +10,11 @@
 namespace ccks::codegen {
 namespace {
 
-spec::Program program_of(const std::string& route) {
+spec::Program program_of(const std::string& route, const std::string& typical = "40") {
   const std::string text = R"(
 ccks: 1
 program: p
-dims: {t: {range: [1, 600], default: 4}}
+dims: {t: {range: [1, 600], default: )" + typical + R"(}}
 tensors:
   l: {shape: [t, 16], kind: input}
   x: {shape: [t, 32], kind: input}
@@ -57,6 +57,9 @@ TEST(FoundBeforeRoute, NotOtherwise) {
   EXPECT_EQ(split_attention(all, on("cuda")).ops.size(), all.ops.size());
   const spec::Program chosen = program_of("softmax: chosen");
   EXPECT_EQ(split_attention(chosen, on("host")).ops.size(), chosen.ops.size());
+  const spec::Program few = program_of("softmax: chosen", "8"), more = program_of("softmax: chosen", "9");
+  EXPECT_EQ(split_attention(few, on("cuda")).ops.size(), few.ops.size());
+  EXPECT_EQ(split_attention(more, on("cuda")).ops.size(), more.ops.size() + 1);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "ccks/wire/event.hpp"
 #include "scheduler/dims.hpp"
+#include "scheduler/tuning.hpp"
 #include "tests/support/engine_graph.hpp"
 
 namespace ccks::scheduler {
@@ -94,6 +95,22 @@ std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int
   }
   EXPECT_TRUE(progress.all_sent());
   return credited;
+}
+
+TEST(Held, UnlessListsOfAllTilesThatThereMayBeAreShort) {
+  const auto held = [](std::int64_t tiles, Spine spine, bool records) {
+    const OneOp one({1, 1, tiles / 2, 2}, 2, 1, -1, 0, tiles / 2);
+    Result<PlanTables> tables = make_plan_tables(one.view, 4, spine, records);
+    EXPECT_TRUE(tables.ok());
+    EXPECT_EQ(tables->op_held[0] == 0, tables->stretch_count() == 1);
+    return tables->op_held[0] != 0;
+  };
+  constexpr std::int64_t kFew = 4 * kFoundTiles;
+  EXPECT_FALSE(held(kFew, Spine::fitting, true));
+  EXPECT_TRUE(held(kFew + 2, Spine::fitting, true));
+  EXPECT_TRUE(held(kFew, Spine::fitting, false)) << "who takes tasks";
+  EXPECT_TRUE(held(kFew, Spine::stretches, true)) << "who asks for it";
+  EXPECT_FALSE(held(kFew + 2, Spine::whole, true));
 }
 
 TEST(Progress, EveryEventGetsItsTotalWhateverTilesExist) {
