@@ -137,7 +137,7 @@ CCKS_INLINE void evaluate_marked(const MarkedArguments<true, Types>& all, const 
   if (expr.identity()) return store(all.acc);
   const EpilogueArguments<W, Types> args{all, values};
   Machine<W> machine(W);
-  expr.run(machine, args, Place{{}, W});
+  expr.run(machine, args, Place{{static_cast<i32>(all.c0), static_cast<i32>(all.c1), static_cast<i32>(all.c2), static_cast<i32>(all.c3)}, W});
   if (expr.result_is_int())
     store(machine.ints(expr.result()));
   else

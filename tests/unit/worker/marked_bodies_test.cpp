@@ -160,7 +160,8 @@ struct Product {
 };
 
 // Body none: not marked, for the bodies that find everything out themselves.
-void check_product(std::uint32_t seed, const Product& p, Dtype dtype, wire::ProductBody body, int tile_batch = 1) {
+// `placed`: its epilogue asks where in the output it is.
+void check_product(std::uint32_t seed, const Product& p, Dtype dtype, wire::ProductBody body, int tile_batch = 1, bool placed = false) {
   Bench b(seed);
   const Index shape{1, p.batch, p.m, p.n};
   const Tensor x = filled(b, dtype, {1, p.batch, p.m, p.k});
@@ -174,6 +175,9 @@ void check_product(std::uint32_t seed, const Product& p, Dtype dtype, wire::Prod
   b.operands = {x, y, other, b.tensor(dtype, shape, true)};
   b.op.dims[wire::kEpilogueDim] = 2;
   b.code = {ins(ExprOp::arg_f, 3), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 3, 3, 1), ins(ExprOp::relu_f, 3, 3)};
+  for (std::uint32_t axis = 1; placed && axis < 4; ++axis) {
+    b.code.insert(b.code.end(), {ins(ExprOp::index_i, 1, 0, 0, axis), ins(ExprOp::f_from_i, 1, 1), ins(ExprOp::add_f, 3, 3, 1)});
+  }
   b.tiles(shape, {1, tile_batch, p.tile_m, p.tile_n});
   const bool marked = body != wire::ProductBody::none;
   EXPECT_EQ((marks(b, OpCode::matmul, 3) & wire::kOpVectors) != 0, marked) << b.describe();
@@ -186,7 +190,7 @@ void check_product(std::uint32_t seed, const Product& p, Dtype dtype, wire::Prod
   b.check(OpCode::matmul, 3, [&](std::size_t, const Index& c) {
     double sum = 0;
     for (int k = 0; k < p.k; ++k) sum += b.get(x, {c[0], c[1], c[2], k}) * b.get(y, {c[0], c[1], k, c[3]});
-    return std::max(0.0, sum + b.get(other, c));
+    return std::max(0.0, sum + b.get(other, c)) + (placed ? c[1] + c[2] + c[3] : 0);
   });
 }
 
@@ -216,6 +220,16 @@ TEST(MarkedMatmul, Blocks) {
     check_product(seed++, {1, 61, 132, 68, 40, 36, true}, dtype, Body::block);
     check_product(seed++, {3, 33, 68, 12, 33, 12, true}, dtype, Body::block);
   }
+}
+
+TEST(MarkedMatmul, EpiloguesThatAskWhereTheyAre) {
+  check_product(60, {2, 1, 256, 64, 1, 8, false}, Dtype::f32, Body::row, 1, true);
+  check_product(61, {2, 3, 36, 40, 3, 12, false}, Dtype::f32, Body::four_rows, 1, true);
+  check_product(62, {1, 8, 256, 32, 8, 8, false}, Dtype::f32, Body::eight_rows, 1, true);
+  check_product(63, {2, 1, 8, 260, 1, 256, true}, Dtype::f32, Body::turned_row, 1, true);
+  check_product(64, {1, 4, 1544, 12, 2, 4, true}, Dtype::f32, Body::turned_four_rows, 1, true);
+  check_product(65, {6, 16, 64, 16, 16, 16, true}, Dtype::f32, Body::head, 1, true);
+  check_product(66, {1, 61, 132, 68, 40, 36, false}, Dtype::f32, Body::block, 1, true);
 }
 
 TEST(MarkedMatmul, FewRowsByColumns) {
