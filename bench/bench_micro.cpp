@@ -213,7 +213,14 @@ std::vector<std::string> names_of(const Named& all) {
 std::vector<std::string> micro_workloads() { return names_of(workloads()); }
 std::vector<std::string> micro_arms() { return names_of(kArms); }
 
-int bench_micro(const MicroOptions& options) {
+int bench_micro(const MicroOptions& asked) {
+  // One device for all arms: `auto` asked for again, behind a device that has failed, would be another.
+  MicroOptions options = asked;
+  {
+    const auto device = open_device({.kind = options.device});
+    if (!device.ok()) return fmt::print(stderr, "{}\n", device.status().to_string()), 4;
+    options.device = (*device)->info().kind;
+  }
   int worst = 0;
   for (const Workload& workload : workloads()) {
     if (!wanted(options.only, workload.name)) continue;

@@ -90,9 +90,9 @@ StubScheduler::StubScheduler(const plan::PlanView& plan, scheduler::PolicyKind p
   copilot_ = std::make_unique<scheduler::Copilot<wire::HostAtoms, Clock>>(setup);
   for (std::uint32_t w = 0; w < workers; ++w) {
     const wire::WorkerParams& p = memory_.params;
-    inboxes_.emplace_back(reinterpret_cast<const wire::Task*>(p.inboxes) + std::size_t{w} * p.inbox_slots,
+    inboxes_.emplace_back(reinterpret_cast<const wire::Task*>(wire::inbox_of(p, w)),
                           p.inbox_slots, 0);
-    outboxes_.emplace_back(reinterpret_cast<wire::Record*>(p.outboxes) + std::size_t{w} * p.outbox_slots,
+    outboxes_.emplace_back(reinterpret_cast<wire::Record*>(wire::outbox_of(p, w)),
                            p.outbox_slots, 0);
   }
 }

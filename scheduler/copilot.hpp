@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "scheduler/copilot_setup.hpp"
 #include "scheduler/fault_text.hpp"
@@ -39,6 +40,8 @@ class Copilot {
   /// One round: take records, take new runs, decide, publish, look at the clock. True if anything happened.
   bool step() {
     const std::uint64_t now = clock_.now_ns();
+    if (worked_) setup_.stats->busy_ns.add(now - stepped_at_);  // by the clock of the step behind it: a reading costs more than a record
+    stepped_at_ = now;
     const bool on_its_way = links_.turn(now, [this](std::uint32_t worker) {
       if (setup_.doorbells) setup_.device->doorbell(worker);
     });
@@ -47,7 +50,7 @@ class Copilot {
     worked |= advance_runs(now);
     worked |= settle_runs();
     tick(now);
-    if (worked) setup_.stats->busy_ns.add(clock_.now_ns() - now);
+    worked_ = worked;
     return worked || on_its_way;
   }
 
@@ -131,28 +134,31 @@ class Copilot {
     return any;
   }
 
+  // Records change places and are not copied: one that was filled word by word would be read back as a whole, for which a core waits
+  // until all of it has left its store buffer.
   bool drain_outbox(std::uint32_t worker) {
-    wire::Record record, done;
-    bool held = false;
+    std::array<wire::Record, 2> places;
+    wire::Record* record = &places[0];
+    wire::Record* next = &places[1];
+    if (!links_.poll(worker, *record)) return false;
     std::uint32_t taken = 0;
-    // Behind the answer to all it has a worker says nothing that cannot wait, and the next slot may lie in a line that is far away.
-    const auto has_more = [&] { return !held || !links_.is_answer_to_all(worker, done.value); };
-    for (; taken < kRecordsPerTurn && has_more() && links_.poll(worker, record); ++taken) {
-      const bool is_done = record.kind() == wire::RecordKind::done;
-      // The last of several done records says what all of them say, unless one of them goes back.
-      if (held && !(is_done && static_cast<std::int32_t>(record.value - done.value) > 0)) on_record(worker, done);
-      held = is_done;
-      if (is_done) {
-        done = record;
-      } else {
-        on_record(worker, record);
-      }
+    for (bool more = true; more; std::swap(record, next)) {
+      more = ++taken < kRecordsPerTurn && may_have_more(worker, *record) && links_.poll(worker, *next);
+      if (!more || !is_said_by(*next, *record)) on_record(worker, *record);
     }
-    if (taken == 0) return false;
-    if (held) on_record(worker, done);
     links_.acknowledge(worker);
     setup_.stats->records_received.add(taken);
     return true;
+  }
+
+  // Behind the answer to all it has a worker says nothing that cannot wait, and the next slot may lie in a line that is far away.
+  bool may_have_more(std::uint32_t worker, const wire::Record& record) const {
+    return record.kind() != wire::RecordKind::done || !links_.is_answer_to_all(worker, record.value);
+  }
+  // The last of several done records says what all of them say, unless one of them goes back.
+  static bool is_said_by(const wire::Record& next, const wire::Record& record) {
+    return record.kind() == wire::RecordKind::done && next.kind() == wire::RecordKind::done &&
+           static_cast<std::int32_t>(next.value - record.value) > 0;
   }
 
   void on_record(std::uint32_t worker, const wire::Record& record) {
@@ -174,13 +180,13 @@ class Copilot {
 
   // One record answers all tasks up to its count; what it says besides is that of the last of them.
   void on_done(std::uint32_t worker, const wire::Record& record) {
-    SentTasks last;
+    LastTask last;
     const bool answers = links_.take_answered(worker, record.value, last,
                                               [&](const SentTasks& done) { tasks_done(worker, done); });
     if (!answers || !matches(last, record)) protocol_error(worker, "a done record that answers no task");
   }
 
-  bool matches(const SentTasks& sent, const wire::Record& record) {
+  bool matches(const LastTask& sent, const wire::Record& record) {
     const std::uint32_t slot_index = sent.slot_flags & (wire::kMaxSlots - 1);
     const std::uint32_t epoch = sent.op == wire::kOpSignal ? sent.amount : slots_[slot_index]->epoch;
     return sent.op == record.op && slot_index == record.slot() && epoch == record.epoch;
@@ -529,8 +535,9 @@ class Copilot {
   void end(RunSlot& run, ErrorCode code, const char* message) {
     if (ended(run)) return;
     run.code = code;
-    const auto text = fmt::format_to_n(run.message, sizeof(run.message) - 1, "{}", message);
-    *text.out = 0;
+    const std::size_t length = std::min(std::strlen(message), sizeof(run.message) - 1);
+    std::memcpy(run.message, message, length);
+    run.message[length] = 0;
     run.end_ns = clock_.now_ns();
     SchedulerStats& stats = *setup_.stats;
     (code == ErrorCode::ok          ? stats.runs_done
@@ -652,6 +659,8 @@ class Copilot {
   Batch batch_;
   std::vector<std::uint8_t> rung_;
   TaskWatch watch_;
+  bool worked_ = false;           // in the last step
+  std::uint64_t stepped_at_ = 0;  // when that began
   std::size_t turn_ = 0;  // of the active runs, whose turn it is
   std::uint32_t steps_ = 0;
   std::uint32_t next_ordinal_ = 0;

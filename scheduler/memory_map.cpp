@@ -35,8 +35,8 @@ void reserve_links(Reserver& reserver, MemoryMap& map, const EngineOptions& opti
   p.inbox_slots = kInboxSlots;
   p.outbox_slots = kOutboxSlots;
   p.trace_slots = options.trace_records;
-  p.inboxes = reserver.take(std::uint64_t{workers} * kInboxSlots * sizeof(wire::Task), MemoryKind::link);
-  p.outboxes = reserver.take(std::uint64_t{workers} * kOutboxSlots * sizeof(wire::Record), MemoryKind::link);
+  p.inboxes = reserver.take(workers * wire::ring_pitch(kInboxSlots), MemoryKind::link);
+  p.outboxes = reserver.take(workers * wire::ring_pitch(kOutboxSlots), MemoryKind::link);
   p.worker_lines = reserver.take(std::uint64_t{workers} * sizeof(wire::WorkerLine), MemoryKind::link);
   p.host_lines = reserver.take(std::uint64_t{workers} * sizeof(wire::HostLine), MemoryKind::link);
   p.trace = reserver.take(std::uint64_t{workers} * options.trace_records * sizeof(wire::TraceRecord), MemoryKind::link);

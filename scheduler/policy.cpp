@@ -84,8 +84,9 @@ bool append_lists(RunSlot& run, const PlanTables& tables, std::uint32_t stretch,
   const std::uint32_t workers = tables.workers;
   const std::uint32_t first = stretch * workers;
   const std::span<const std::uint32_t> filled = run.instance.filled_lists(stretch);
-  for (const std::uint32_t list : filled) {
-    if (!loads.has_room(worker_of_list(run.worker_base, list - first, workers), loads.inbox_slots())) return false;
+  const auto worker_of = [&](std::size_t i) { return worker_of_list(run.worker_base, filled[i] - first, workers); };
+  for (std::size_t i = 0; i < filled.size(); ++i) {
+    if (!loads.has_room(worker_of(i), loads.inbox_slots())) return false;
   }
   Decision& out = batch.items[batch.count++];
   out = {};
@@ -96,7 +97,7 @@ bool append_lists(RunSlot& run, const PlanTables& tables, std::uint32_t stretch,
   out.worker = static_cast<std::uint16_t>(run.worker_base);
   out.slot_flags = static_cast<std::uint16_t>(run.index | (run.progress.skipping() ? wire::kTaskSkip : 0));
   out.reports = tables.stretches[stretch].reports > 0 ? 1 : 0;
-  for (const std::uint32_t list : filled) loads.add(worker_of_list(run.worker_base, list - first, workers), run.instance.list_cost(list));
+  loads.add_each(filled.size(), worker_of, [&](std::size_t i) { return run.instance.list_cost(filled[i]); });
   run.progress.take_stretch(stretch);
   return true;
 }

@@ -72,6 +72,21 @@ class WorkerLoads {
     return tasks_[worker] < window ? window - tasks_[worker] : 0;
   }
   std::uint32_t inbox_slots() const { return inbox_slots_; }
+  /// A task each for workers worker_of(i), i below `count`, that costs cost_of(i). The sums are written once: they would be all that
+  /// this waits for.
+  template <class WorkerOf, class CostOf>
+  void add_each(std::size_t count, WorkerOf&& worker_of, CostOf&& cost_of) {
+    double sum = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const double cost = cost_of(i);
+      const std::uint32_t worker = worker_of(i);
+      ++tasks_[worker];
+      cost_[worker] += cost;
+      sum += cost;
+    }
+    total_tasks_ += static_cast<std::uint32_t>(count);
+    total_cost_ += sum;
+  }
   /// `tasks` tasks that cost `cost` each.
   void add(std::uint32_t worker, std::uint32_t cost, std::uint32_t tasks = 1) {
     const double sum = static_cast<double>(cost) * tasks;

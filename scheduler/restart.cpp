@@ -11,8 +11,8 @@ void clear(std::uint64_t address, std::uint64_t bytes) { std::memset(reinterpret
 }  // namespace
 
 void clear_links(const wire::WorkerParams& params) {
-  clear(params.inboxes, std::uint64_t{params.workers} * params.inbox_slots * sizeof(wire::Task));
-  clear(params.outboxes, std::uint64_t{params.workers} * params.outbox_slots * sizeof(wire::Record));
+  clear(params.inboxes, params.workers * wire::ring_pitch(params.inbox_slots));
+  clear(params.outboxes, params.workers * wire::ring_pitch(params.outbox_slots));
   clear(params.worker_lines, std::uint64_t{params.workers} * sizeof(wire::WorkerLine));
   clear(params.host_lines, std::uint64_t{params.workers} * sizeof(wire::HostLine));
 }

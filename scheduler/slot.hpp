@@ -76,7 +76,9 @@ struct RunSlot {
   std::uint64_t end_ns = 0;
 
   // shared
-  WaitWord state;                         // RunState
+  // RunState. On lines that hold nothing which the scheduler writes while the run is under way: clients poll it, and with a line some
+  // cores fetch its neighbour.
+  alignas(128) WaitWord state;
   std::atomic<std::uint32_t> holders{0};  // Holder bits; a slot without any is free
   bool told = false;                      // on_done has been called, or there is none
   std::atomic<bool> cancel{false};

@@ -19,6 +19,13 @@
 
 namespace ccks::scheduler {
 
+/// What a done record says of the last task it answers.
+struct LastTask {
+  std::uint32_t amount = 0;  // SentTasks::amount of its decision
+  std::uint16_t op = 0;
+  std::uint16_t slot_flags = 0;
+};
+
 /// One thread. Nothing is allocated after reserve(). Inboxes are answered in order, so a count of finished tasks says
 /// which they were.
 template <class Atoms>
@@ -32,11 +39,9 @@ class WorkerLinks {
     workers_.resize(params.workers);
     sent_.assign(std::size_t{params.workers} * sent_pitch(), SentTasks{});
     busy_.assign((params.workers + 63) / 64, 0);
-    auto* inboxes = reinterpret_cast<wire::Task*>(params.inboxes);
-    auto* outboxes = reinterpret_cast<const wire::Record*>(params.outboxes);
     for (std::uint32_t w = 0; w < params.workers; ++w) {
-      workers_[w].inbox = {inboxes + std::size_t{w} * params.inbox_slots, params.inbox_slots, first, atoms};
-      workers_[w].outbox = {outboxes + std::size_t{w} * params.outbox_slots, params.outbox_slots, first, atoms};
+      workers_[w].inbox = {reinterpret_cast<wire::Task*>(wire::inbox_of(params, w)), params.inbox_slots, first, atoms};
+      workers_[w].outbox = {reinterpret_cast<const wire::Record*>(wire::outbox_of(params, w)), params.outbox_slots, first, atoms};
       workers_[w].done = workers_[w].acknowledged = first;
     }
   }
@@ -113,7 +118,7 @@ class WorkerLinks {
   /// which tasks are among them; tasks in it are those answered now. False, and nothing is taken, if there are none: the
   /// count stands still, goes back, or past what was sent. `last` tells of the last task answered.
   template <class Visit>
-  bool take_answered(std::uint32_t worker_index, std::uint32_t finished, SentTasks& last, Visit&& visit) {
+  bool take_answered(std::uint32_t worker_index, std::uint32_t finished, LastTask& last, Visit&& visit) {
     Worker& worker = workers_[worker_index];
     std::uint32_t count = finished - worker.done;
     if (count == 0 || count > worker.inbox.position() - worker.done) return false;
@@ -122,18 +127,17 @@ class WorkerLinks {
     for (;;) {
       SentTasks& sent = sent_[index(worker_index, worker.sent_begin)];
       if (sent.tasks > count) {
-        last = sent;
-        split(sent, last, static_cast<std::uint16_t>(count));
-        visit(last);
-        to_last_op(last);
+        SentTasks answered_now = sent;
+        split(sent, answered_now, static_cast<std::uint16_t>(count));
+        visit(answered_now);
+        set_last(answered_now, last);
         break;
       }
       ++worker.sent_begin;
       count -= sent.tasks;
       visit(sent);
       if (count > 0) continue;
-      last = sent;
-      to_last_op(last);
+      set_last(sent, last);
       // Begin again at the front, which is in the cache.
       if (worker.sent_begin == worker.sent_end) worker.sent_begin = worker.sent_end = 0;
       break;
@@ -188,9 +192,8 @@ class WorkerLinks {
     const std::uint32_t count = decision.amount - (decision.tasks - 1u) * chunk;
     return wire::Task::pack_tiles(wire::Task{tile, 0, 0, 0, 0}.first_tile(), count);
   }
-  static void to_last_op(SentTasks& sent) {
-    sent.op = static_cast<std::uint16_t>(sent.op + (sent.tasks - 1u) * sent.op_step);
-    sent.target = static_cast<std::uint16_t>(sent.target + (sent.tasks - 1u) * sent.op_step);
+  static void set_last(const SentTasks& sent, LastTask& last) {
+    last = {sent.amount, static_cast<std::uint16_t>(sent.op + (sent.tasks - 1u) * sent.op_step), sent.slot_flags};
   }
   // The first `count` tasks of `sent` go to `answered`, the rest stays. Only tasks of tiles come in more than one, and the
   // first ones are full.

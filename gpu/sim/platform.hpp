@@ -190,7 +190,7 @@ template <class Atoms, class Bodies>
 void sim_worker_main(const wire::WorkerParams* params, u32 index, void* context) {
   SimPlatform<Atoms> platform(*static_cast<const SimWorker*>(context), index);
   Hands& hands = platform.lanes().machine().hands();
-  hands.inbox = reinterpret_cast<const u64*>(params->inboxes + u64{index} * params->inbox_slots * sizeof(wire::Task));
+  hands.inbox = reinterpret_cast<const u64*>(wire::inbox_of(*params, index));
   hands.inbox_end = hands.inbox + u64{params->inbox_slots} * sizeof(wire::Task) / sizeof(u64);
   worker::WorkerLoop<SimPlatform<Atoms>, TimedOps<Bodies>> loop(platform, *params, index);
   loop.run();

@@ -264,8 +264,8 @@ class SimEngine final : public RunEvents {
     const std::uint32_t first = options_.first_position;
     const wire::WorkerParams& p = memory_.params;
     for (std::uint32_t w = 0; w < p.workers; ++w) {
-      auto* tasks = reinterpret_cast<wire::Task*>(p.inboxes) + std::size_t{w} * p.inbox_slots;
-      auto* records = reinterpret_cast<wire::Record*>(p.outboxes) + std::size_t{w} * p.outbox_slots;
+      auto* tasks = reinterpret_cast<wire::Task*>(wire::inbox_of(p, w));
+      auto* records = reinterpret_cast<wire::Record*>(wire::outbox_of(p, w));
       for (std::uint32_t i = 1; i <= p.inbox_slots; ++i) tasks[(first - i) & (p.inbox_slots - 1)].seq = wire::ring_seq(first - i);
       for (std::uint32_t i = 1; i <= p.outbox_slots; ++i) records[(first - i) & (p.outbox_slots - 1)].seq = wire::ring_seq(first - i);
       wire::WorkerLine& line = reinterpret_cast<wire::WorkerLine*>(p.worker_lines)[w];

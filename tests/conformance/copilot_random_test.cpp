@@ -64,8 +64,8 @@ class FakeWorker {
  public:
   FakeWorker(const wire::WorkerParams& p, std::uint32_t index, std::mt19937& random)
       : params_(p),
-        inbox_(reinterpret_cast<const wire::Task*>(p.inboxes) + std::size_t{index} * p.inbox_slots, p.inbox_slots, 0),
-        outbox_(reinterpret_cast<wire::Record*>(p.outboxes) + std::size_t{index} * p.outbox_slots, p.outbox_slots, 0),
+        inbox_(reinterpret_cast<const wire::Task*>(wire::inbox_of(p, index)), p.inbox_slots, 0),
+        outbox_(reinterpret_cast<wire::Record*>(wire::outbox_of(p, index)), p.outbox_slots, 0),
         random_(random) {}
 
   /// True if it did something.

@@ -2,13 +2,15 @@
 """What the device code compiles to. No GPU is needed.
 
 usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|sass|weakened
+       check.py NVCC INCLUDE_DIR WORK_DIR images CCKS_RUN SPEC...
 
  orders    each ordered access of the platform is the one instruction that its name promises, and nothing beside it
  worker    the kernel has the orders that the protocol needs, no fence, no read-modify-write that crosses the link, no access
            in parts, no local memory, and registers for all its threads
- sass      the same of the machine code: 16-byte accesses are whole, only ordered accesses pay for their order, and what drops the L1
-           behind an acquire is not under another condition
- weakened  the checks above refuse code in which an order is weakened
+ sass      the same of the machine code: 16-byte accesses are whole, only ordered accesses pay for their order, what drops the L1
+           behind an acquire is not under another condition, and no zero is read before it is there
+ weakened  the checks above refuse code in which an order is weakened, or a zero read too early
+ images    no zero is read before it is there in what the JIT makes of these programs
 
 Exit 77 (a skip) without nvcc, and `sass` without a disassembler.
 """
@@ -177,6 +179,88 @@ def check_drops(wrong, name, body):
             before = condition if what.startswith(("LD", "ATOM")) else None
 
 
+# Cycles from the issue of a CS2R to the first that may read what it wrote: ptxas keeps 8 and more where nothing lies between.
+ZERO_LATENCY = 8
+WORD = re.compile(r"/\* 0x([0-9a-f]+) \*/")
+
+
+def steps_of(listing):
+    """Instructions of a listing with encodings (nvdisasm -hex): (address, text, cycles until the next may issue); None for a label."""
+    lines = listing.splitlines()
+    for line, below in zip(lines, lines[1:] + [""]):
+        found = re.match(r"\s*/\*([0-9a-f]+)\*/\s+(.*?)\s*;?\s*(?:\(\*.*\*\)\s*)?/\* 0x[0-9a-f]+ \*/", line)
+        if found and WORD.search(below):
+            yield found[1], found[2], int(WORD.search(below)[1], 16) >> 41 & 15
+        elif line.startswith(".L_"):
+            yield None
+
+
+def registers_of(text):
+    """What an instruction writes first, if that is a register, and what it reads."""
+    operands = re.sub(r"^@!?U?P\d+\s+", "", text).partition(" ")[2]
+    named = re.findall(r"\bR\d+\b", operands)
+    writes = named[0] if re.match(r"R\d+\b", operands) else None
+    return writes, set(named[1:] if writes else named)
+
+
+def check_zeros(wrong, name, listing):
+    """A zero of 64 bits made by CS2R is not read before it is there. ptxas 13.0 takes a write to the same register between the two for all that
+    the reader waits for, also one under a condition that does not hold: the reader then finds what the register held before."""
+    steps = list(steps_of(listing))
+    for at, step in enumerate(steps):
+        found = step and re.match(r"CS2R R(\d+), SRZ", step[1])
+        if not found:
+            continue
+        zeros = {f"R{found[1]}", f"R{int(found[1]) + 1}"}
+        cycles = step[2]
+        for later in steps[at + 1:]:
+            if later is None or cycles >= ZERO_LATENCY:
+                break
+            writes, reads = registers_of(later[1])
+            if reads & zeros:
+                wrong.need(False, f"{name}: {later[1]!r} at {later[0]} reads a zero {cycles} cycles behind {step[1]!r} at {step[0]}")
+                break
+            if writes in zeros and not later[1].startswith("@"):
+                break
+            cycles += later[2]
+
+
+def listing_of(nvdisasm, image, work):
+    """With encodings. Whatever stands in front of the machine code, as in the JIT's cache, is left out."""
+    data = image.read_bytes()
+    (work / "image.cubin").write_bytes(data[data.index(b"\x7fELF"):])
+    return subprocess.run([nvdisasm, "-c", "-hex", str(work / "image.cubin")], capture_output=True, text=True, check=True).stdout
+
+
+def check_images(nvcc, _, work):
+    nvdisasm = disassembler(nvcc)
+    if nvdisasm is None:
+        print("skipped: there is no nvdisasm")
+        sys.exit(77)
+    wrong = Complaints()
+    ccks_run, specs = sys.argv[5], sys.argv[6:]
+    for spec in specs:
+        cache = work / pathlib.Path(spec).stem
+        shutil.rmtree(cache, ignore_errors=True)
+        subprocess.run([ccks_run, spec, "--workers", "132", "--jit-only", "sm_90a"], check=True, env=os.environ | {"CCKS_CACHE_DIR": str(cache)})
+        images = list(cache.rglob("*.cubin"))
+        wrong.need(images, f"{spec}: no image")
+        for image in images:
+            check_zeros(wrong, f"{spec}, {image.name[:12]}", listing_of(nvdisasm, image, work))
+    return wrong
+
+
+# As ptxas 13.0 made it of a pointer that may be null: the pointer is none seven times of eight, and ISETP finds what R8 held before.
+EARLY_ZERO = """
+        /*11900*/                   CS2R R8, SRZ ;                                         /* 0x0000000000087805 */
+                                                                                           /* 0x000fe4000001ff00 */
+        /*11910*/              @!P0 IMAD.WIDE.U32 R8, R17, 0x80, R4 ;                      /* 0x0000008011088825 */
+                                                                                           /* 0x002fc600078e0004 */
+        /*11920*/                   ISETP.NE.U32.AND P1, PT, R8, RZ, PT ;                  /* 0x000000ff0800720c */
+                                                                                           /* 0x000fc80003f25070 */
+"""
+
+
 def check_sass(nvcc, include, work):
     nvdisasm = disassembler(nvcc)
     if nvdisasm is None:
@@ -203,6 +287,7 @@ def check_sass(nvcc, include, work):
         whole = [m for m in mnemonics(worker, letter) if ".128" in m and m.endswith(".STRONG.SYS")]
         wrong.need(len(whole) >= meant > 0, f"{meant} slots in PTX, {len(whole)} whole {letter} in the machine code")
     check_drops(wrong, "the worker", worker)
+    check_zeros(wrong, "the worker", listing_of(nvdisasm, work / "worker.cubin", work))
     wrong.need(not mnemonics(worker, "LDL|STL"), "local memory in the machine code")
     crossing = [m for m in mnemonics(worker, "RED|ATOM") if m.endswith(".SYS")]
     wrong.need(not crossing, f"read-modify-writes that cross the link: {crossing}")
@@ -257,6 +342,9 @@ def weaken(include, copy, files, old, new):
 
 def check_weakened(nvcc, include, work):
     wrong = Complaints()
+    early = Complaints()
+    check_zeros(early, "a zero", EARLY_ZERO)
+    wrong.need(early, "a zero read too early was let through")
     for check, files, old, new in WEAKER:
         if check is check_sass and disassembler(nvcc) is None:
             print(f"left out, for there is no nvdisasm: {old} -> {new}")
@@ -281,7 +369,7 @@ def main():
         sys.exit(77)
     work = work / what
     work.mkdir(parents=True, exist_ok=True)
-    checks = {"orders": check_orders, "worker": check_worker, "sass": check_sass, "weakened": check_weakened}
+    checks = {"orders": check_orders, "worker": check_worker, "sass": check_sass, "weakened": check_weakened, "images": check_images}
     wrong = checks[what](nvcc, include, work)
     for text in wrong:
         print(text)

@@ -305,12 +305,12 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
   std::string name_of(u64 at) const {
     const wire::WorkerParams& p = engine_.memory().params;
     const auto in_rings = [&](u64 base, u32 slots, const char* what) {
-      const u64 slot = (at - base) / 16;
-      return fmt::format("{} {} slot {}{}", what, slot / slots, slot % slots, (at & 8) != 0 ? " (high)" : "");
+      const u64 ring = (at - base) / wire::ring_pitch(slots), slot = (at - base) % wire::ring_pitch(slots) / 16;
+      return fmt::format("{} {} slot {}{}", what, ring, slot, (at & 8) != 0 ? " (high)" : "");
     };
     const auto inside = [&](u64 base, u64 bytes) { return at >= base && at < base + bytes; };
-    if (inside(p.inboxes, u64{p.workers} * p.inbox_slots * 16)) return in_rings(p.inboxes, p.inbox_slots, "inbox");
-    if (inside(p.outboxes, u64{p.workers} * p.outbox_slots * 16)) return in_rings(p.outboxes, p.outbox_slots, "outbox");
+    if (inside(p.inboxes, p.workers * wire::ring_pitch(p.inbox_slots))) return in_rings(p.inboxes, p.inbox_slots, "inbox");
+    if (inside(p.outboxes, p.workers * wire::ring_pitch(p.outbox_slots))) return in_rings(p.outboxes, p.outbox_slots, "outbox");
     const auto in_lines = [&](u64 base, const char* what) {
       return fmt::format("{} line {}, byte {}", what, (at - base) / wire::kCacheLineBytes, (at - base) % wire::kCacheLineBytes);
     };

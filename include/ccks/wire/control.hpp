@@ -74,8 +74,8 @@ static_assert(sizeof(TraceRecord) == 32);
 
 /// WorkerParams is what a launch hands to the workers. Addresses are valid on both sides.
 struct WorkerParams {
-  u64 inboxes;        // Task[workers][inbox_slots]
-  u64 outboxes;       // Record[workers][outbox_slots]
+  u64 inboxes;        // Task[inbox_slots] of each worker: inbox_of()
+  u64 outboxes;       // Record[outbox_slots] of each worker: outbox_of()
   u64 worker_lines;   // WorkerLine[workers]
   u64 host_lines;     // HostLine[workers]
   u64 frames;         // u64[slots]: address of each slot's RunFrame; device memory
@@ -93,4 +93,19 @@ struct WorkerParams {
   u64 idle_limit_ns;        // 0: stay for ever
 };
 
+inline namespace CCKS_ISA {
+
+/// Slots that stay empty behind each worker's ring: 128 bytes, a GPU's line. The host looks at the same slot of many rings one after
+/// the other, and rings a power of two apart would share one set of its nearest cache.
+inline constexpr u32 kRingGapSlots = 8;
+
+/// Bytes from one worker's ring of `slots` to the next one's.
+CCKS_HD constexpr u64 ring_pitch(u32 slots) { return (u64{slots} + kRingGapSlots) * sizeof(Task); }
+static_assert(sizeof(Task) == sizeof(Record));
+
+/// Where the inbox, or the outbox, of `worker` begins: an address, valid on both sides.
+CCKS_HD constexpr u64 inbox_of(const WorkerParams& params, u32 worker) { return params.inboxes + worker * ring_pitch(params.inbox_slots); }
+CCKS_HD constexpr u64 outbox_of(const WorkerParams& params, u32 worker) { return params.outboxes + worker * ring_pitch(params.outbox_slots); }
+
+}  // namespace CCKS_ISA
 }  // namespace ccks::wire

@@ -45,11 +45,12 @@ class CudaFetch : CudaStage {
         rest(kHotSpins + 1);
       } else {
         const bool polls = word(memory_.leave) == 0, looks = misses % kPollsPerLook == kPollsPerLook - 1;
-        if (polls && source_.poll_beside(looks ? host_line() : nullptr)) continue;
+        if (polls && source_.poll_beside(host_line(), looks)) continue;
         prefetch_tiles<Ops>(published_);
         if (may_foresee()) foresee();
         platform_.idle(misses++);
         if (looks) look_at_host(index_, 0, misses == kPollsPerLook ? Idle::begins : Idle::still, polls);
+        if (is_still()) misses = poll_on(misses);
       }
     }
   }
@@ -109,6 +110,20 @@ class CudaFetch : CudaStage {
     if (!repeats_ || done_ == published_) return false;
     done_ = tiles_done();
     return done_ != published_;
+  }
+  /// Whether nothing is left to do, nor ahead of what is to come: then only a task changes that.
+  __device__ __forceinline__ bool is_still() const {
+    if (foreseen_) return looked_;
+    return !repeats_ && !list_taken_ && parsed_count_ == 0 && opened_ == list_end_ && tiles_done() == published_;
+  }
+  /// Polls that follow each other at once, until one finds a task or the host's line is due: what lies between two otherwise takes a third of a poll. Returns
+  /// `misses` and those that came to it.
+  __device__ __forceinline__ u32 poll_on(u32 misses) {
+    while (misses % kPollsPerLook != kPollsPerLook - 1 && word(memory_.leave) == 0 && !gate_closed()) {
+      if (source_.poll_beside(host_line(), false)) break;
+      platform_.idle(misses++);
+    }
+    return misses;
   }
   /// Once the worker leaves, the inbox task under way is fetched to its end and no other begun.
   __device__ __forceinline__ bool may_take() const { return !source_.between_inbox_tasks() || word(memory_.leave) == 0; }

@@ -81,14 +81,15 @@ class CudaPlatform {
   /// tasks that count are the ones before the first gap. In a ring of fewer than 32 slots a lane that has gone round finds an
   /// older sequence number, so it ends the count.
   ///
-  /// `beside`: the last lane reads the first words of this line, into shared().host, in the same time: a look of its own would keep a
-  /// task waiting for as long as a poll. Each of its words is a lone one, taken whole.
-  __device__ u32 poll(const wire::Task* inbox, u32 mask, u32 position, const wire::HostLine* beside = nullptr) {
+  /// `look`: the last lane reads the first words of `line`, into shared().host, in the same time: a look of its own would keep a
+  /// task waiting for as long as a poll. Each of its words is a lone one, taken whole. A flag, not a line that may be none: for a null
+  /// pointer ptxas 13.0 makes code in which the last lane reads address 0 (README.md).
+  __device__ u32 poll(const wire::Task* inbox, u32 mask, u32 position, const wire::HostLine* line = nullptr, bool look = false) {
     const u32 mine = position + control_lane();
-    const bool looks = beside != nullptr && control_lane() == kLookLane;
+    const bool looks = look && control_lane() == kLookLane;
     const bool reads = control_lane() < poll_lanes_ && !looks;
     wire::SlotWords words;
-    if (reads || looks) words = Atoms::load_slot_acquire(looks ? static_cast<const void*>(beside) : &inbox[mine & mask]);  // [R2]
+    if (reads || looks) words = Atoms::load_slot_acquire(looks ? static_cast<const void*>(line) : &inbox[mine & mask]);  // [R2]
     if (looks) shared_.host = host_words(words);
     const u32 count = first_lane(!reads || wire::slot_seq(words) != wire::ring_seq(mine));
     poll_lanes_ = count == poll_lanes_ ? kWarpLanes : count == 0 ? kIdleLanes : poll_lanes_;
@@ -105,7 +106,8 @@ class CudaPlatform {
   __device__ void relax(u32 spins) const {
     if (spins >= kHotSpins) __nanosleep(kNapNs);
   }
-  /// One poll of host memory takes about 1 us: after 10 ms of nothing, a nap of the same length halves the traffic.
+  /// One poll of host memory takes about 1 us, and those of all workers at once wait for each other: who has had nothing for half a
+  /// millisecond looks every third microsecond, and the others' looks come back sooner.
   __device__ bool idle(u32 misses) const {
     if (misses >= kHotPolls) __nanosleep(kIdleNapNs);
     return false;
@@ -125,8 +127,8 @@ class CudaPlatform {
  private:
   static constexpr u32 kHotSpins = 16;
   static constexpr u32 kNapNs = 50;
-  static constexpr u32 kHotPolls = 10'000;
-  static constexpr u32 kIdleNapNs = 1000;
+  static constexpr u32 kHotPolls = 512;
+  static constexpr u32 kIdleNapNs = 2000;
   static constexpr u32 kIdleLanes = 4;
   static constexpr u32 kLookLane = kWarpLanes - 1;
 

@@ -36,7 +36,7 @@ class TaskSource {
   /// Both must outlive the source.
   CCKS_HD_ANY TaskSource(Platform& platform, const wire::WorkerParams& params, u32 index)
       : platform_(platform), params_(params), index_(index), queue_(platform),
-        inbox_(reinterpret_cast<const Task*>(params.inboxes) + static_cast<u64>(index) * params.inbox_slots) {}
+        inbox_(reinterpret_cast<const Task*>(wire::inbox_of(params, index))) {}
 
   /// `position`: inbox tasks that have been finished. The one that follows begins behind `list_tasks` tasks of its list.
   CCKS_HD_ANY void start(u32 position, u32 list_tasks) {
@@ -70,9 +70,9 @@ class TaskSource {
     return staged_count_ > 0;
   }
   /// The same for platforms that can look at the host's line in the same time, and the worker has no queue.
-  CCKS_HD_ANY bool poll_beside(const wire::HostLine* line) {
+  CCKS_HD_ANY bool poll_beside(const wire::HostLine* line, bool look) {
     staged_next_ = 0;
-    staged_count_ = platform_.poll(inbox_, params_.inbox_slots - 1, fetched_, line);
+    staged_count_ = platform_.poll(inbox_, params_.inbox_slots - 1, fetched_, line, look);
     return staged_count_ > 0;
   }
 

@@ -76,7 +76,7 @@ class EventWait {
     if (first) decided_ = false;
     if (decided_) return {};
     if (fresh && params_.verdict_rest_ns != 0) rest(params_.verdict_rest_ns);
-    const wire::Task* inbox = reinterpret_cast<const wire::Task*>(params_.inboxes) + static_cast<u64>(index_) * params_.inbox_slots;
+    const wire::Task* inbox = reinterpret_cast<const wire::Task*>(wire::inbox_of(params_, index_));
     const wire::Task* slot = inbox + ((task.seq - 1) & (params_.inbox_slots - 1));
     u64 since = 0;
     if constexpr (kTimed) since = platform_.now_ns();

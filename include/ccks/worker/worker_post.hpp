@@ -32,7 +32,7 @@ class WorkerPost {
   CCKS_HD_ANY void start() {
     line_ = reinterpret_cast<wire::WorkerLine*>(params_.worker_lines) + index_;
     host_ = reinterpret_cast<const wire::HostLine*>(params_.host_lines) + index_;
-    Record* records = reinterpret_cast<Record*>(params_.outboxes) + static_cast<u64>(index_) * params_.outbox_slots;
+    Record* records = reinterpret_cast<Record*>(wire::outbox_of(params_, index_));
     consumed_tasks_ = launched_at_ = platform_.uniform(atoms_.link_load_relaxed(&line_->inbox_position));
     answered_tasks_ = platform_.uniform(atoms_.link_load_relaxed(&line_->answered_position));
     if (answered_tasks_ != consumed_tasks_) owe_last_task();
@@ -172,7 +172,7 @@ class WorkerPost {
   /// An earlier launch left without room for its last answer. The task is still in the inbox, whose slots are not used
   /// again before they are answered.
   CCKS_HD_ANY void owe_last_task() {
-    const wire::Task* inbox = reinterpret_cast<const wire::Task*>(params_.inboxes) + static_cast<u64>(index_) * params_.inbox_slots;
+    const wire::Task* inbox = reinterpret_cast<const wire::Task*>(wire::inbox_of(params_, index_));
     answer_ = wire::from_words<wire::Task>(atoms_.load_slot_acquire(&inbox[(consumed_tasks_ - 1) & (params_.inbox_slots - 1)]));  // [R2]
     owed_ = owed_release_ = true;
   }

@@ -119,8 +119,8 @@ struct Rig {
     params.workers = workers;
     params.slots = 1;
     params.inbox_slots = params.outbox_slots = slots_per_ring;
-    params.inboxes = get(workers * slots_per_ring * sizeof(wire::Task), MemoryKind::link);
-    params.outboxes = get(workers * slots_per_ring * sizeof(wire::Record), MemoryKind::link);
+    params.inboxes = get(workers * wire::ring_pitch(slots_per_ring), MemoryKind::link);
+    params.outboxes = get(workers * wire::ring_pitch(slots_per_ring), MemoryKind::link);
     params.worker_lines = get(workers * sizeof(wire::WorkerLine), MemoryKind::link);
     params.host_lines = get(workers * sizeof(wire::HostLine), MemoryKind::link);
     params.frames = get(sizeof(wire::u64), MemoryKind::device);
@@ -129,9 +129,8 @@ struct Rig {
     events = get(4096, MemoryKind::device);
     reports = get(4096, MemoryKind::link);
     for (wire::u32 i = 0; i < workers; ++i) {
-      const wire::u64 offset = static_cast<wire::u64>(i) * slots_per_ring * sizeof(wire::Task);
-      inboxes.emplace_back(reinterpret_cast<wire::Task*>(params.inboxes + offset), slots_per_ring);
-      outboxes.emplace_back(reinterpret_cast<wire::Record*>(params.outboxes + offset), slots_per_ring, 0);
+      inboxes.emplace_back(reinterpret_cast<wire::Task*>(wire::inbox_of(params, i)), slots_per_ring);
+      outboxes.emplace_back(reinterpret_cast<wire::Record*>(wire::outbox_of(params, i)), slots_per_ring, 0);
     }
   }
 

@@ -40,7 +40,7 @@ class WorkerLinksTest : public ::testing::Test {
   wire::HostLine line_{};
   WorkerLinks<wire::HostAtoms> links_;
   std::vector<SentTasks> taken_;
-  SentTasks last_;
+  LastTask last_;
 };
 
 TEST_F(WorkerLinksTest, ADecisionOfManyTilesIsFullTasksAndARest) {
