@@ -57,13 +57,14 @@ std::uint64_t hash_symbols(std::span<const std::int64_t> symbols) {
 
 namespace {
 
-// A tile of an expert with few rows takes what its weights do, eight rows what one does; a popular expert's tiles take many times that, all of them.
+// A tile of an expert with few rows takes what its weights do, eight rows what one does; a popular expert's tiles take many times that, all of them. And which of an
+// op's tiles there are only the routed counts say, the first so many of them: by neighbourhoods those were some workers' and none of the others'.
 // So do rows of long sequences among those of short ones. Tiles of a large product all take as long, but neighbours read the same rows or columns: at the same
 // time they find them in the L2.
-bool goes_in_turn(const wire::OpParams& op, const wire::OperandParams* operands) {
+bool goes_in_turn(const wire::OpParams& op) {
   if ((op.flags & wire::kOpGroups) != 0) return true;
   if (static_cast<wire::OpCode>(op.kind) == wire::OpCode::attention) return op.input_count >= 4;
-  return static_cast<wire::OpCode>(op.kind) == wire::OpCode::expert_matmul && operands[op.input_count].dim[2] > kEvenRows * op.dims[2];
+  return static_cast<wire::OpCode>(op.kind) == wire::OpCode::expert_matmul;
 }
 
 // Whether a GPU has the op's products on matrix units.
@@ -319,7 +320,7 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   table<wire::OpParams>(head().ops)[index] = to;
   OpInstance& op = ops_[index];
   op.tiles = to.tile_count;
-  op.goes_in_turn = goes_in_turn(to, table<wire::OperandParams>(head().operands) + to.operand_first);
+  op.goes_in_turn = goes_in_turn(to);
   static_cast<Cut&>(op) = cut_tiles(op.tiles, tables.workers, op.goes_in_turn);
   op.tile_cost = estimate_tile_cost(dim(from.bytes_read) + dim(from.bytes_written), dim(from.operations), op.tiles,
                                     tables.record_capacity > 0 && on_units(to, table<wire::OperandParams>(head().operands) + to.operand_first));

@@ -9,9 +9,6 @@ namespace ccks::scheduler {
 /// far below the time of the task it decides about.
 inline constexpr std::uint32_t kTasksPerWorker = 4;
 
-/// Rows an expert, on average, up to which tiles of experts are taken to be alike.
-inline constexpr std::int32_t kEvenRows = 2;
-
 /// Tasks the lookahead policy keeps in front of one worker. A task of a microsecond and a link of two need four; the
 /// rest covers a scheduler thread that loses its core for a while. More would only bind choices too early.
 inline constexpr std::uint32_t kLookaheadWindow = 64;

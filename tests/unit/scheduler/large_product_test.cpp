@@ -19,15 +19,17 @@ struct Product {
   PlanTables tables;
   Instance instance;
 
-  Product(wire::Dtype dtype, std::int64_t tile_rows, std::uint32_t record_capacity) {
+  // experts: of a product of experts, else 0.
+  Product(wire::Dtype dtype, std::int64_t tile_rows, std::uint32_t record_capacity, std::int64_t experts = 0) {
     const auto one = constant(1), zero = constant(0), rows = constant(kRows), columns = constant(kColumns), depth = constant(kDepth);
     plan::OpDesc op{};
     op.name = "product";
-    op.kind = wire::OpCode::matmul;
+    op.kind = experts != 0 ? wire::OpCode::expert_matmul : wire::OpCode::matmul;
     op.groups_body = 5;
     std::fill(std::begin(op.grid), std::end(op.grid), one);
     std::fill(std::begin(op.tile), std::end(op.tile), one);
     std::fill(std::begin(op.dims), std::end(op.dims), zero);
+    op.dims[2] = constant(experts);
     op.tile[2] = constant(tile_rows), op.tile[3] = constant(256);
     op.grid[2] = constant(kRows / tile_rows), op.grid[3] = constant(kColumns / 256);
     op.input_count = 2;
@@ -75,6 +77,11 @@ TEST(LargeProduct, TilesThatReadTheSameGoInTurn) {
   EXPECT_EQ(large.op().chunk, 1u);
   EXPECT_FALSE(Product(wire::Dtype::bf16, 8, 0).op().in_turn) << "no tile for groups of warps";
   EXPECT_FALSE(Product(wire::Dtype::f32, 128, 0).op().in_turn);
+}
+
+// Whatever their number: which tiles there are only the counts say, and they come first.
+TEST(LargeProduct, TilesOfExpertsGoInTurn) {
+  for (const std::int64_t experts : {kRows / 32, kRows / 2, kRows, 16 * kRows}) EXPECT_TRUE(Product(wire::Dtype::bf16, 8, 0, experts).op().in_turn) << experts;
 }
 
 TEST(LargeProduct, RunsTheBodyForGroupsWhereItsTilesAreForThem) {
