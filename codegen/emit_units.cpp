@@ -75,6 +75,14 @@ Status add_walks(const Bodies& bodies, std::vector<GeneratedFile>& units) {
   return {};
 }
 
+/// Branches to the calls of bodies [first, last): by halves, since a table of addresses lies in constant memory, which has nothing else that is wanted then.
+std::string branches(const std::vector<std::string>& names, std::size_t first, std::size_t last, const std::string& indent) {
+  if (last - first == 1) return fmt::format("{}return {}(lanes, frame, op, tile);\n", indent, names[first]);
+  const std::size_t middle = first + (last - first) / 2;
+  return fmt::format("{}if (body < {}) {{\n", indent, middle) + branches(names, first, middle, indent + "  ") + fmt::format("{}}} else {{\n", indent) +
+         branches(names, middle, last, indent + "  ") + fmt::format("{}}}\n", indent);
+}
+
 Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const std::map<std::string, std::string>& loop) {
   std::string cases;
   for (std::size_t i = 0; i < bodies.list.size(); ++i)
@@ -97,18 +105,20 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
   if (!prefetch) return prefetch.status();
   std::vector<GeneratedFile> units = {{"worker.cu", std::move(*worker)}, {"prefetch.cu", std::move(*prefetch)}};
   if (!may_stream(bodies)) CCKS_RETURN_IF_ERROR(add_walks(bodies, units));
-  std::string declarations, cases;
+  std::string declarations;
+  std::vector<std::string> names;
   for (std::size_t i = 0; i < bodies.list.size(); ++i) {
     const std::string name = body_name(bodies.list[i]);
     declarations +=
         fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", name);
-    cases += fmt::format("    case {}: return {}(lanes, frame, op, tile);\n", i, name);
+    names.push_back(name);
     auto unit = body_unit(bodies.list[i], loop.at("STREAMS"));
     if (!unit) return unit.status();
     units.push_back(std::move(*unit));
   }
+  const std::string calls = names.empty() ? "" : fmt::format("  if (body < {}) {{\n", names.size()) + branches(names, 0, names.size(), "    ") + "  }\n";
   auto text = filled("unit_switch.cu.in", {{"DECLARATIONS", declarations},
-                                           {"CASES", cases}, {"STREAMS", loop.at("STREAMS")},
+                                           {"CALLS", calls}, {"STREAMS", loop.at("STREAMS")},
                                            {"BAD_OP", fmt::format("{}u", static_cast<unsigned>(wire::FaultCode::bad_op))}});
   if (!text) return text.status();
   units.push_back({"switch.cu", std::move(*text)});

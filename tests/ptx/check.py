@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """What the device code compiles to. No GPU is needed.
 
-usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|sass|weakened
+usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|step|sass|weakened
        check.py NVCC INCLUDE_DIR WORK_DIR images CCKS_RUN SPEC...
 
  orders    each ordered access of the platform is the one instruction that its name promises, and nothing beside it
  worker    the kernel has the orders that the protocol needs, no fence, no read-modify-write that crosses the link, no access
            in parts, no local memory, and registers for all its threads
+ step      a linked body of a decode step saves few registers around its short way, whatever its longer ways want
  sass      the same of the machine code: 16-byte accesses are whole, only ordered accesses pay for their order, what drops the L1
            behind an acquire is not under another condition, and no zero is read before it is there
  weakened  the checks above refuse code in which an order is weakened, or a zero read too early
@@ -63,6 +64,9 @@ ORDERED = re.compile(r"^\s*(?:\{\s*)?(?:\.reg[^;]*;\s*)?(?:@!?%\w+\s+)?"
                      r"(?:ld|st|red|atom)\.(?:global|shared|local)?\.?volatile[.\w]*|(?:red|atom|membar|fence(?!\.proxy))[.\w]*)",
                      re.MULTILINE)
 FENCE = re.compile(r"^(?:membar|fence)\b")
+
+
+MOST_SAVED = 64  # bytes a lane: 256 lanes share some 28 KB of L1 with all else
 
 
 class Complaints(list):
@@ -151,6 +155,18 @@ def check_resources(nvcc, include, work, ptx, wrong, options):
     print(f"ccks_worker: {registers} registers of {limit}, {threads} threads, {stack} bytes of stack")
     wrong.need(registers <= limit, f"{registers} registers, {limit} at most for {threads} threads")
     wrong.need(stack == stores == loads == 0, f"{stack} bytes of stack, {stores} spilled, {loads} loaded back")
+
+
+def check_step(nvcc, include, work):
+    wrong = Complaints()
+    registers = 168  # as the JIT has it
+    said = compile_to(nvcc, include, "step.cu", work / "step.cubin", "-cubin", "-rdc=true", "-Xptxas", "-v", f"-maxrregcount={registers}",
+                      f"-DCCKS_WORKER_REGISTERS={registers}")
+    found = re.search(r"properties for probe_step_attention\s+\d+ bytes stack frame, (\d+) bytes spill stores", said)
+    saved = int(found.group(1))
+    print(f"attention: {saved} bytes of registers saved")
+    wrong.need(saved <= MOST_SAVED, f"attention: {saved} bytes of registers saved around a body, at most {MOST_SAVED} expected")
+    return wrong
 
 
 def disassembler(nvcc):
@@ -369,7 +385,7 @@ def main():
         sys.exit(77)
     work = work / what
     work.mkdir(parents=True, exist_ok=True)
-    checks = {"orders": check_orders, "worker": check_worker, "sass": check_sass, "weakened": check_weakened, "images": check_images}
+    checks = {"orders": check_orders, "worker": check_worker, "step": check_step, "sass": check_sass, "weakened": check_weakened, "images": check_images}
     wrong = checks[what](nvcc, include, work)
     for text in wrong:
         print(text)

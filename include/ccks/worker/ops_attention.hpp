@@ -281,18 +281,33 @@ CCKS_OUTLINE FaultCode run_any_attention(Lanes& lanes, const Call& call, u32 til
     return run_attention_into<kHasPages<Types> ? 5 : Types::kCount == 5 ? 4 : 3, Lanes, Types>(lanes, call, tile);
 }
 
+/// What is no decode step's.
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
-  if constexpr (Types::kCount == 5) {  // rows with limits: no decode step
+CCKS_INLINE FaultCode run_longer_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (Types::kCount == 5) {  // rows with limits
     if (grouped_attention<4, Lanes, Types>(lanes, call, tile)) return FaultCode::none;
-  } else {
-    if (step_attention(lanes, call, tile, types)) return FaultCode::none;
-    if constexpr (Types::kCount == 4) {
-      if (grouped_attention<3, Lanes, Types>(lanes, call, tile)) return FaultCode::none;
-    }
+  } else if constexpr (Types::kCount == 4) {
+    if (grouped_attention<3, Lanes, Types>(lanes, call, tile)) return FaultCode::none;
   }
   if (query_attention(lanes, call, tile, types)) return FaultCode::none;
   return run_any_attention<Lanes, Types>(lanes, call, tile);
+}
+template <class Lanes, class Types>
+CCKS_OUTLINE FaultCode run_attention_apart(Lanes& lanes, const Call& call, u32 tile) {
+  return run_longer_attention(lanes, call, tile, Types{});
+}
+
+/// A function saves all registers that any of its ways wants, whichever it goes: with the others inlined a step's tile stored and loaded 55 words a lane. Where
+/// weights stream, that is; without, walks of many rows have a convention of their own (linked_walks.hpp), which a function between would undo.
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (Types::kCount != 5) {
+    if (step_attention(lanes, call, tile, types)) return FaultCode::none;
+  }
+  if constexpr (StreamLanes<Lanes> && kStepTypes<Types>)
+    return run_attention_apart<Lanes, Types>(lanes, call, tile);
+  else
+    return run_longer_attention(lanes, call, tile, types);
 }
 
 }  // namespace CCKS_ISA

@@ -20,7 +20,7 @@ struct StreamFill {
   WeightPieces pieces;  // of `tile`, if it is begun
   StreamPlace next;     // the stage to be filled
   u32 tile;             // whose weights are not all asked for; those before it need nobody any more
-  u32 begun;            // 0 or 1: a word, so that copies go by words
+  u32 begun;            // of it, 1 and how many pieces have been asked for; 0: it is not begun
 };
 
 struct CudaPipelineMemory {

@@ -23,7 +23,8 @@ namespace ccks::worker {
 inline namespace CCKS_ISA {
 
 // What a worker has asked for comes back in order: more than memory takes to answer only delays what bodies load and what waits for their stores.
-// A Llama step on an H200, in us: 1,138 with four of 32 KiB, 1,085 with two, 1,316 with one.
+// A Llama step on an H200, in us: 1,138 with four of 32 KiB, 1,085 with two, 1,316 with one. In the middle of a tile, whose body is at its weights and waits
+// for nothing else, all may be under way.
 inline constexpr u32 kStagesUnderWay = 2;
 
 /// Finds the next tile before `published` that streams. False: there is none. By a whole warp. Weights may have been written since the inbox
@@ -65,10 +66,11 @@ __device__ __forceinline__ void copy_piece(const WeightPieces& pieces, u8* stage
 __device__ __forceinline__ bool is_empty(StreamRing& ring, const StreamPlace& next) {
   return ptx::mbarrier_has_ended_acquire(&ring.empty[next.stage], next.round % 2 ^ 1);  // [P20] pairs with [P19]
 }
-/// Whether a stage that is empty may be asked for: no more than kStagesUnderWay are under way.
-__device__ __forceinline__ bool may_ask(StreamRing& ring, const StreamPlace& next) {
+/// Whether a stage that is empty may be asked for: no more than kStagesUnderWay are under way, but for pieces of a tile whose first the body has read: it has
+/// come out of the ring again. `begun` as in StreamFill.
+__device__ __forceinline__ bool may_ask(StreamRing& ring, const StreamPlace& next, u32 begun) {
   const bool wraps = next.stage < kStagesUnderWay;
-  if (ring.stages <= kStagesUnderWay || (wraps && next.round == 0)) return true;
+  if (begun > ring.stages || ring.stages <= kStagesUnderWay || (wraps && next.round == 0)) return true;
   const u32 before = wraps ? next.stage + ring.stages - kStagesUnderWay : next.stage - kStagesUnderWay;
   return ptx::mbarrier_has_ended_acquire(&ring.full[before], (next.round - (wraps ? 1 : 0)) % 2);  // [P18] pairs with [P17]
 }
@@ -78,12 +80,13 @@ __device__ __forceinline__ bool may_ask(StreamRing& ring, const StreamPlace& nex
 inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 published) {
   StreamRing& ring = *memory.ring;
   StreamFill fill = memory.fill;
-  while (fill.tile != published && is_empty(ring, fill.next) && may_ask(ring, fill.next)) {
+  while (fill.tile != published && is_empty(ring, fill.next) && may_ask(ring, fill.next, fill.begun)) {
     if (!settle(memory, fill, published)) break;
     if (ptx::elected()) copy_piece(fill.pieces, reinterpret_cast<u8*>(&ring + 1) + fill.next.stage * kStageBytes, &ring.full[fill.next.stage]);
     __syncwarp();
     fill.next.step(ring.stages);
     fill.pieces.step();
+    ++fill.begun;
     if (!fill.pieces.done()) continue;
     fill.begun = 0;
     ++fill.tile;
@@ -98,7 +101,7 @@ __device__ __forceinline__ void stream_next(CudaPipelineMemory& memory) {
   if (!memory.has_ring()) return;
   const StreamFill& fill = memory.fill;
   const u32 published = ptx::ld_acquire_cta_shared(&memory.fetched);  // [P2] pairs with [P1]
-  if (fill.tile != published && is_empty(*memory.ring, fill.next) && may_ask(*memory.ring, fill.next)) fill_ring(memory, published);
+  if (fill.tile != published && is_empty(*memory.ring, fill.next) && may_ask(*memory.ring, fill.next, fill.begun)) fill_ring(memory, published);
 }
 /// All tiles before `tile` are through: none is looked at any more.
 __device__ __forceinline__ void pass_streams(CudaPipelineMemory& memory, u32 tile) {

@@ -34,9 +34,18 @@ TEST(EmitUnits, TheLoopEachBodyAndTheSwitch) {
   for (std::size_t i = 0; i < 2; ++i) {
     const std::string name = units[2 + i].path.substr(0, units[2 + i].path.size() - 3);
     EXPECT_NE(units[2 + i].text.find("CCKS_CUDA_LINKED_BODY(" + name + ","), std::string::npos);
-    EXPECT_NE(units.back().text.find("case " + std::to_string(i) + ": return " + name + "("), std::string::npos);
+    EXPECT_NE(units.back().text.find("return " + name + "(lanes, frame, op, tile);"), std::string::npos);
   }
   EXPECT_NE(units[2].text.find("using Body = TypedOp<A>;"), std::string::npos);
+}
+
+TEST(EmitUnits, BodiesAreFoundByHalves) {
+  const auto units = units_of({typed("TypedOp<A>"), typed("TypedOp<B>"), typed("TypedOp<C>")});
+  ASSERT_EQ(units.size(), 6u);
+  const auto call = [&](std::size_t i) { return "return " + units[2 + i].path.substr(0, units[2 + i].path.size() - 3) + "(lanes, frame, op, tile);\n"; };
+  const std::string expected = "  if (body < 3) {\n    if (body < 1) {\n      " + call(0) + "    } else {\n      if (body < 2) {\n        " + call(1) +
+                               "      } else {\n        " + call(2) + "      }\n    }\n  }\n  return ";
+  EXPECT_NE(units.back().text.find(expected), std::string::npos) << units.back().text;
 }
 
 TEST(EmitUnits, ProgramsShareAllButTheSwitch) {
