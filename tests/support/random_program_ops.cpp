@@ -154,7 +154,8 @@ std::string maybe_epilogue(Draft& d, const std::vector<Extent>& shape) {
   switch (d.dice.below(5)) {
     case 0:
       return ", " + field("epilogue",
-                          d.dice.pick<std::string>({"silu(acc)", "acc * 0.5", "max(acc, 0.1 * acc)", "tanh(acc)"}));
+                          d.dice.pick<std::string>({"silu(acc)", "acc * 0.5", "max(acc, 0.1 * acc)", "tanh(acc)",
+                                                    "select(index(0) < 2, acc, acc * 0.5)", "acc + 0.01 * float(index(1) - index(0))"}));
     case 1: {
       const Value bias = d.weight({shape.back()}, d.any_dtype());
       return ", " + field("epilogue", "gelu(acc) + 0.1 * b") + ", with: {b: " + bias.text + "}";
