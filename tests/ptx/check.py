@@ -174,6 +174,14 @@ def disassembler(nvcc):
     return str(beside) if beside.exists() else shutil.which("nvdisasm") or os.environ.get("CCKS_NVDISASM") or None
 
 
+def needed_disassembler(nvcc):
+    nvdisasm = disassembler(nvcc)
+    if nvdisasm is None:
+        print("skipped: there is no nvdisasm")
+        sys.exit(77)
+    return nvdisasm
+
+
 def sass_of(nvdisasm, cubin):
     text = subprocess.run([nvdisasm, "-c", str(cubin)], capture_output=True, text=True, check=True).stdout
     parts = re.split(r"\.section\s+\.text\.(\w+)", text)
@@ -204,9 +212,10 @@ def steps_of(listing):
     """Instructions of a listing with encodings (nvdisasm -hex): (address, text, cycles until the next may issue); None for a label."""
     lines = listing.splitlines()
     for line, below in zip(lines, lines[1:] + [""]):
-        found = re.match(r"\s*/\*([0-9a-f]+)\*/\s+(.*?)\s*;?\s*(?:\(\*.*\*\)\s*)?/\* 0x[0-9a-f]+ \*/", line)
-        if found and WORD.search(below):
-            yield found[1], found[2], int(WORD.search(below)[1], 16) >> 41 & 15
+        found = re.match(r"\s*/\*([0-9a-f]+)\*/\s+([^;]*);", line)
+        words = WORD.search(line), WORD.search(below)
+        if found and all(words):
+            yield found[1], found[2].strip(), int(words[1][1], 16) >> 41 & 15
         elif line.startswith(".L_"):
             yield None
 
@@ -249,10 +258,7 @@ def listing_of(nvdisasm, image, work):
 
 
 def check_images(nvcc, _, work):
-    nvdisasm = disassembler(nvcc)
-    if nvdisasm is None:
-        print("skipped: there is no nvdisasm")
-        sys.exit(77)
+    nvdisasm = needed_disassembler(nvcc)
     wrong = Complaints()
     ccks_run, specs = sys.argv[5], sys.argv[6:]
     for spec in specs:
@@ -278,10 +284,7 @@ EARLY_ZERO = """
 
 
 def check_sass(nvcc, include, work):
-    nvdisasm = disassembler(nvcc)
-    if nvdisasm is None:
-        print("skipped: there is no nvdisasm")
-        sys.exit(77)
+    nvdisasm = needed_disassembler(nvcc)
     wrong = Complaints()
     compile_to(nvcc, include, "orders.cu", work / "orders.cubin", "-cubin")
     probes = sass_of(nvdisasm, work / "orders.cubin")

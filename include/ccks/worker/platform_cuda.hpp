@@ -83,7 +83,7 @@ class CudaPlatform {
   ///
   /// `look`: the last lane reads the first words of `line`, into shared().host, in the same time: a look of its own would keep a
   /// task waiting for as long as a poll. Each of its words is a lone one, taken whole. A flag, not a line that may be none: for a null
-  /// pointer ptxas 13.0 makes code in which the last lane reads address 0 (README.md).
+  /// pointer ptxas 13.0 makes code in which the last lane reads address 0 (gpu/README.md).
   __device__ u32 poll(const wire::Task* inbox, u32 mask, u32 position, const wire::HostLine* line = nullptr, bool look = false) {
     const u32 mine = position + control_lane();
     const bool looks = look && control_lane() == kLookLane;
