@@ -109,7 +109,7 @@ def times(us):
 
 
 def submitted_us(each):
-    """Of each iteration, from the end of submit() to done."""
+    """Of each iteration, from the end of submit() to done: 0 if it was done by then, as small runs are where all share a few cores."""
     return [max(0.0, us - submit) for us, submit in zip(each["us"], each["submit_us"])]
 
 
@@ -276,7 +276,8 @@ class Isolation:
         alone_runs = self.runs(arm, short, self.args.iters // DISTINCT + 2, flying - 1, workers, 0)
         alone = alone_runs["each"]
         quick = submitted_us(alone)[len(short):]  # the first round is not counted, here and below
-        far, slow, long_y = self.far_enough(arm, workers, self.args.long_times * statistics.median(quick))
+        whole = statistics.median(alone["us"][len(short):])  # submit() too, as in what the long one takes: never 0
+        far, slow, long_y = self.far_enough(arm, workers, self.args.long_times * whole)
         # Short ones until the long one has ended, and a few more: never two long ones at a time.
         between = min(MOST_SHORT, int(1.2 * slow / (alone["at_us"][-1] / len(alone["us"]))) + flying)
         right = [long_y] + [alone_runs["y"][i % DISTINCT] for i in range(1, between + 1)]
@@ -285,7 +286,7 @@ class Isolation:
         long = [spans[i] for i in range(between + 1, len(spans), between + 1)]
         beside = [us for i, us in enumerate(submitted_us(both)) if i % (between + 1) != 0 and any(spans[i][0] < end and begin < spans[i][1] for begin, end in long)]
         return {"arm": arm, "in_flight": flying, "workers_per_run": workers, "far": far, "long_us": slow, "short_alone_us": times(quick), "short_beside_us": times(beside or [0.0]),
-                "long_over_short": slow / statistics.median(quick), "short_runs_beside": len(beside)}  # none: the long one was through too soon
+                "long_over_short": slow / whole, "short_runs_beside": len(beside)}  # none: the long one was through too soon
 
 
 def isolate(args, lines):
@@ -348,7 +349,8 @@ def summary(lines):
         p50 = {line["arm"]: line["us"]["p50"] for line in own if "failed" not in line}
         for arm, replayed, what in REPLAYED:
             if arm in p50 and replayed in p50:
-                out.append(f"  {what}, ({arm} - {replayed}) / {arm}: {(p50[arm] - p50[replayed]) / p50[arm]:.1%}")
+                share = f"{(p50[arm] - p50[replayed]) / p50[arm]:.1%}" if p50[arm] else "not known, runs were through before submit() returned"
+                out.append(f"  {what}, ({arm} - {replayed}) / {arm}: {share}")
     return "\n".join(out)
 
 
