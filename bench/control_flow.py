@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Programs whose values decide what is computed: an encoder that may stop early, one that may stop behind any layer, a net with a stack, one that
-thinks as long as it has to. ccks under each arm and PyTorch in one run, over seeded inputs that go different ways, one run after the other.
+thinks as long as it has to, one that reads a sentence in both directions, two over trees, one that grows a tree. ccks under each arm and PyTorch in one run, over seeded inputs that go different ways, one run after the other.
 
 Arms of ours: copilot (lookahead; what stands under a condition goes out ahead with everything else, and the device finds what must not run), tiles (the
 same without lists), reactive (sends what is ready; leaves out what a report has ruled out), static, gpu_queue, and one launch per op: stream and graph, which
@@ -19,6 +19,7 @@ import argparse
 import array
 import collections
 import json
+import math
 import os
 import random
 import statistics
@@ -39,6 +40,10 @@ PROGRAMS = {  # dims; those of --small; outputs
     "exit_per_layer": ({**ENCODER, "layers": 12}, {**SMALL_ENCODER, "layers": 4}, ("scores", "depth")),
     "stack_machine": ({"d": 128, "words": 12}, {"d": 16, "words": 5}, ("y", "taken")),
     "varying_depth": ({"d": 128, "words": 6, "thoughts": 4}, {"d": 16, "words": 3, "thoughts": 4}, ("y", "depths")),
+    "bi_rnn": ({"d": 128, "words": 12}, {"d": 16, "words": 5}, ("y", "read")),
+    "tree_lstm": ({"d": 128, "words": 12}, {"d": 16, "words": 5}, ("y", "joined")),
+    "mv_rnn": ({"d": 64, "words": 8}, {"d": 8, "words": 5}, ("y", "joined")),
+    "drnn": ({"d": 128, "most": 12}, {"d": 16, "most": 7}, ("y", "parents", "before", "count")),
 }
 ARMS = ("copilot", "tiles", "reactive", "replay", "replay_tiles", "replay_reactive", "static", "gpu_queue", "stream", "graph")
 TORCH = ("eager", "segments", "padded")
@@ -77,15 +82,19 @@ def read_npy(path):
 def seeded_inputs(name, dims, count):
     """Shape and values of each input, where PyTorch draws none: outcomes differ, but are not spread evenly."""
     draw = random.Random(1)
-    rows = dims.get("n", dims.get("words"))
-    out = {"x": ("f", [count, rows, dims["d"]], [draw.gauss(0, 1) for _ in range(count * rows * dims["d"])])}
-    if name == "stack_machine":
-        out["n"] = ("i", [count, 1], [draw.randint(1, rows) for _ in range(count)])
-    elif name == "varying_depth":
-        out["limit"] = ("f", [count, 1], [draw.gauss(0, 0.5) for _ in range(count)])
-    else:
-        out["threshold"] = ("f", [count, 1], [draw.uniform(0.25, 0.6) for _ in range(count)])
-    return out
+    d, words = dims["d"], dims.get("words", 1)
+
+    def normal(deviation, *shape):
+        return "f", shape, lambda: draw.gauss(0, deviation)
+
+    def integers(low, high, *shape):
+        return "i", shape, lambda: draw.randint(low, high)
+    encoder = {"x": normal(1, dims.get("n"), d), "threshold": ("f", (1,), lambda: draw.uniform(0.25, 0.6))}
+    sentence = {"x": normal(1, words, d), "n": integers(1, words, 1)}
+    tree = {**sentence, "join": integers(0, 999, words - 1)}
+    inputs = {"early_exit": encoder, "exit_per_layer": encoder, "stack_machine": sentence, "varying_depth": {"x": normal(1, words, d), "limit": normal(0.5, 1)}, "bi_rnn": sentence,
+              "tree_lstm": tree, "mv_rnn": {**tree, "matrix": normal(0.1, words, d, d)}, "drnn": {"code": normal(1, 1, d), "limit": normal(0.5, 1)}}[name]
+    return {key: (code, [count, *shape], [one() for _ in range(count * math.prod(shape))]) for key, (code, shape, one) in inputs.items()}
 
 
 def steps_of(name, dims, reports):
@@ -94,8 +103,8 @@ def steps_of(name, dims, reports):
         return [values == [1] for values in reports.get(report, [])]
     if name == "early_exit":
         return [dims["first"] + dims["rest"] * went for went in said("go_on")]
-    first, passes = {"exit_per_layer": ("go_on", "layers."), "stack_machine": ("go_on", "steps.")}.get(name, (None, "words."))
-    asked = [said(report) for report in reports if report.endswith("go_on") and (report == first or report.startswith(passes))]
+    loop = {"exit_per_layer": "layers.", "stack_machine": "steps.", "bi_rnn": "forward.", "tree_lstm": "joins.", "mv_rnn": "joins.", "drnn": "nodes."}.get(name)  # varying_depth: one a word
+    asked = [said(report) for report in reports if report.endswith("go_on") and (loop is None or report == "go_on" or report.startswith(loop))]
     limits = {"exit_per_layer": dims.get("layers"), "stack_machine": 2 * dims.get("words", 0)}
     if name == "varying_depth":  # the last pass that is allowed is asked, too, and nothing follows it
         last = f"thoughts.{dims['thoughts'] - 1}.go_on"

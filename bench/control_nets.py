@@ -1,9 +1,10 @@
 """Programs whose values decide what is computed, in PyTorch: what control_flow.py puts beside ours (spec/examples/early_exit, exit_per_layer,
-stack_machine, varying_depth), with the weights and inputs that it gives to both.
+stack_machine, varying_depth, bi_rnn, tree_lstm, mv_rnn, drnn), with the weights and inputs that it gives to both.
 
 Each net has three ways to run, all over buffers that stay where they are: `eager`, which asks for a value (`item()`) where it has to decide;
 `segments`, a CUDA graph for what lies between two decisions, the value that decides copied to pinned memory at its end, no wait for a value that
-cannot change what comes next; `padded`, one CUDA graph of all that might be computed, values that do not count masked. Without CUDA the graphs are plain calls.
+cannot change what comes next (where the host knows how far a run goes, a graph for each length there is); `padded`, one CUDA graph of all that might be
+computed, values that do not count masked. Without CUDA the graphs are plain calls.
 """
 import random
 
@@ -376,4 +377,238 @@ class VaryingDepth(Recurrent):
         return self.graph(all_of_it)
 
 
-NETS = {"early_exit": EarlyExit, "exit_per_layer": ExitPerLayer, "stack_machine": StackMachine, "varying_depth": VaryingDepth}
+class Sentence(Recurrent):
+    """n words, and the host has n: it made the request."""
+
+    def candidate(self, draw):
+        words = self.dims["words"]
+        return {"x": torch.randn(words, self.dims["d"]), "n": torch.tensor([draw.randint(1, words)], dtype=torch.int32)}
+
+    def load(self, inputs):
+        super().load(inputs)
+        self.n = int(inputs["n"])
+
+    def segments(self):
+        graphs = [self.graph(lambda n=n: self.of_length(n)) for n in range(1, self.dims["words"] + 1)]
+        return lambda: graphs[self.n - 1]()
+
+    def padded(self):
+        return self.graph(self.masked)
+
+
+class BiRnn(Sentence):
+    def make_weights(self):
+        d = self.dims["d"]
+        return {f"{kind}_{way}": self.normal(*shape, scale=scale) for way in ("forward", "backward") for kind, shape, scale in (("w", (d, 2 * d), None), ("b", (d,), 0.1))}
+
+    def cell(self, w, way, word, h):
+        return torch.tanh(F.linear(torch.cat([word, h], 1), w[f"w_{way}"], w[f"b_{way}"]))
+
+    def both_ways(self, w, x, n):
+        y, d = x.new_zeros(len(x), 2 * x.shape[1]), x.shape[1]
+        h = g = x.new_zeros(1, d)
+        for t in range(n):
+            y[t:t + 1, :d] = h = self.cell(w, "forward", x[t:t + 1], h)
+            y[n - 1 - t:n - t, d:] = g = self.cell(w, "backward", x[n - 1 - t:n - t], g)
+        return {"y": y, "read": torch.tensor([n, n])}, n
+
+    def truth(self, inputs):
+        return self.both_ways(self.exact, inputs["x"].double(), int(inputs["n"]))
+
+    def of_length(self, n):
+        return self.both_ways(self.w, self.inputs["x"], n)[0]
+
+    def eager(self):
+        return self.of_length(self.n)
+
+    def masked(self):
+        x, n = self.inputs["x"], self.inputs["n"].long()
+        ahead, back = torch.zeros_like(x), torch.zeros_like(x)
+        h = g = torch.zeros_like(x[:1])
+        for t in range(len(x)):
+            going, at = n > t, (n - 1 - t).clamp_min(0)
+            new = self.cell(self.w, "forward", x[t:t + 1], h)
+            ahead[t:t + 1] = torch.where(going, new, 0.0)
+            h = torch.where(going, new, h)
+            g = torch.where(going, self.cell(self.w, "backward", x.index_select(0, at), g), g)
+            back.index_copy_(0, at, g)  # once it has ended, the first word's again
+        return {"y": torch.cat([ahead, back], 1), "read": n.repeat(2)}
+
+
+class JoinedTree(Sentence):
+    """Words are leaves; `join` says which of the pairs of neighbours is joined next, modulo how many there are. A node is one tensor or several, a row each."""
+
+    def candidate(self, draw):
+        return {**super().candidate(draw), "join": torch.tensor([draw.randrange(1000) for _ in range(self.dims["words"] - 1)], dtype=torch.int32)}
+
+    def load(self, inputs):
+        super().load(inputs)
+        self.join = inputs["join"].tolist()
+
+    def by_hand(self, w, inputs, n, join):
+        leaves = self.leaves(w, inputs)
+        roots = [tuple(part[i:i + 1] for part in leaves) for i in range(n)]
+        for t in range(n - 1):
+            at = join[t] % (n - 1 - t)
+            roots[at:at + 2] = [self.joined(w, roots[at], roots[at + 1])]
+        return {"y": self.seen(roots[0][0]), "joined": torch.tensor([n - 1])}, n - 1
+
+    def truth(self, inputs):
+        exact = {name: value.double() for name, value in inputs.items()}
+        return self.by_hand(self.exact, exact, int(inputs["n"]), inputs["join"].tolist())
+
+    def eager(self):
+        return self.by_hand(self.w, self.inputs, self.n, self.join)[0]
+
+    def grow(self, n, joins):
+        """Nodes in rows, of which `roots` names those that are not part of another yet. n: a number, or a tensor, where joins that are not to be are masked."""
+        words = self.dims["words"]
+        nodes = tuple(torch.cat([part, part.new_zeros(words - 1, *part.shape[1:])]) for part in self.leaves(self.w, self.inputs))
+        places = torch.arange(words + 1, device=self.device)
+        roots = places.clamp_max(words - 1)
+        for t in range(joins):
+            pairs = n - 1 - t
+            at = self.inputs["join"][t:t + 1] % (pairs if joins == n - 1 else pairs.clamp_min(1))
+            left, right = (roots.index_select(0, at + i) for i in (0, 1))
+            for part, new in zip(nodes, self.joined(self.w, tuple(part.index_select(0, left) for part in nodes), tuple(part.index_select(0, right) for part in nodes))):
+                part[words + t:words + t + 1] = new
+            moved = torch.where(places == at, words + t, roots.index_select(0, (places + (places > at)).clamp_max(words)))
+            roots = moved if joins == n - 1 else torch.where(pairs > 0, moved, roots)
+        return {"y": self.seen(nodes[0].index_select(0, roots[:1])), "joined": torch.tensor([joins]) if joins == n - 1 else n - 1}
+
+    def of_length(self, n):
+        return self.grow(n, n - 1)
+
+    def masked(self):
+        return self.grow(self.inputs["n"].long(), self.dims["words"] - 1)
+
+
+class TreeLstm(JoinedTree):
+    def make_weights(self):
+        d = self.dims["d"]
+        return {"w_leaf": self.normal(3 * d, d), "b_leaf": self.normal(3 * d, scale=0.1), "w_node": self.normal(5 * d, 2 * d), "b_node": self.normal(5 * d, scale=0.1)}
+
+    def leaves(self, w, inputs):
+        i, o, u = F.linear(inputs["x"], w["w_leaf"], w["b_leaf"]).chunk(3, 1)
+        c = torch.sigmoid(i) * torch.tanh(u)
+        return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], 1),
+
+    def joined(self, w, left, right):
+        (left_h, left_c), (right_h, right_c) = left[0].chunk(2, 1), right[0].chunk(2, 1)
+        i, o, u, f, e = F.linear(torch.cat([left_h, right_h], 1), w["w_node"], w["b_node"]).chunk(5, 1)
+        c = torch.sigmoid(i) * torch.tanh(u) + torch.sigmoid(f) * left_c + torch.sigmoid(e) * right_c
+        return torch.cat([torch.sigmoid(o) * torch.tanh(c), c], 1),
+
+    def seen(self, node):
+        return node[:, :self.dims["d"]]
+
+
+class MvRnn(JoinedTree):
+    def make_weights(self):
+        d = self.dims["d"]
+        return {"w": self.normal(d, 2 * d), "w_matrix": self.normal(d, 2 * d)}
+
+    def candidate(self, draw):
+        return {**super().candidate(draw), "matrix": self.normal(self.dims["words"], self.dims["d"], self.dims["d"], scale=0.1)}
+
+    def leaves(self, w, inputs):
+        return inputs["x"], inputs["matrix"] + torch.eye(self.dims["d"], device=inputs["x"].device)
+
+    def joined(self, w, left, right):
+        (a, does_a), (b, does_b) = left, right
+        return torch.tanh(torch.cat([a @ does_b[0].T, b @ does_a[0].T], 1) @ w["w"].T), (w["w_matrix"] @ torch.cat([does_a[0], does_b[0]], 0))[None]
+
+    def seen(self, node):
+        return node
+
+
+class Drnn(Recurrent):
+    """A tree that grows from its root: values say of each node whether it has children and whether a sibling follows."""
+
+    def make_weights(self):
+        d = self.dims["d"]
+        return {"w": self.normal(d, 3 * d), "w_more": self.normal(2, d)}
+
+    def candidate(self, draw):
+        return {"code": torch.randn(1, self.dims["d"]), "limit": torch.randn(1) * 0.5}
+
+    def hold(self, inputs):
+        super().hold(inputs)
+        most, d = self.dims["most"], self.dims["d"]
+        self.states = self.zeros(most + 1, d, dtype=torch.float32)
+        self.parents, self.before, self.size = self.zeros(most), self.zeros(most), self.zeros(1)
+        self.places = torch.arange(most, device=self.device)
+
+    def node(self, w, parent, sibling, code):
+        h = torch.tanh(torch.cat([parent, sibling, code], 1) @ w["w"].T)
+        return h, h @ w["w_more"].T
+
+    def by_hand(self, w, code, decide):
+        """A run whose tables the host keeps; `decide` takes the two scores and says which of them are above the limit."""
+        most = self.dims["most"]
+        states, parents, before, size, i = code.new_zeros(most + 1, code.shape[1]), [0] * most, [0] * most, 1, 0
+        while i < size:
+            states[i + 1:i + 2], scores = self.node(w, states[parents[i]][None], states[before[i]][None], code)
+            child, following = decide(scores)
+            if child and size < most:
+                parents[size], size = i + 1, size + 1
+            if following and size < most and i > 0:
+                parents[size], before[size], size = parents[i], i + 1, size + 1
+            i += 1
+        return {"y": states[1:], "parents": torch.tensor(parents), "before": torch.tensor(before), "count": torch.tensor([size])}, size
+
+    def truth(self, inputs):
+        def decide(scores):
+            self.margins += (scores[0] - inputs["limit"]).abs().tolist()
+            return (scores[0] > inputs["limit"]).tolist()
+        return self.by_hand(self.exact, inputs["code"].double(), decide)
+
+    def eager(self):
+        return self.by_hand(self.w, self.inputs["code"], lambda scores: (scores[0] > self.inputs["limit"]).tolist())[0]
+
+    def reset(self):
+        for buffer in (self.states, self.parents, self.before):
+            buffer.zero_()
+        self.size.fill_(1)
+
+    def grow(self, i):
+        """Node i, if there is one: `size` says."""
+        most, there = self.dims["most"], self.size > i
+        h, scores = self.node(self.w, self.states.index_select(0, self.parents[i:i + 1]), self.states.index_select(0, self.before[i:i + 1]), self.inputs["code"])
+        self.states[i + 1:i + 2] = torch.where(there, h, 0.0)
+        above = scores[0] > self.inputs["limit"]
+        child = (above[:1] & there & (self.size < most)).long()
+        following = (above[1:] & there & (self.size + child < most)).long() * (i > 0)
+        first, then = (self.places == self.size) & (child > 0), (self.places == self.size + child) & (following > 0)
+        self.parents.copy_(torch.where(first, i + 1, torch.where(then, self.parents[i:i + 1], self.parents)))
+        self.before.copy_(torch.where(then, i + 1, self.before))
+        self.size += child + following
+
+    def results(self):
+        return {"y": self.states[1:], "parents": self.parents, "before": self.before, "count": self.size}
+
+    def segments(self):
+        """A graph a node, which tells how many there are by then: the host waits where it has sent all that it knows of."""
+        graphs = [self.graph(lambda i=i: (self.reset() if i == 0 else None, self.grow(i), self.tell(self.size))) for i in range(self.dims["most"])]
+
+        def run():
+            known, i = 1, 0
+            while i < known:
+                graphs[i]()
+                i += 1
+                if i == known:
+                    known = self.told()
+            return self.results()
+        return run
+
+    def padded(self):
+        def all_of_it():
+            self.reset()
+            for i in range(self.dims["most"]):
+                self.grow(i)
+            return self.results()
+        return self.graph(all_of_it)
+
+
+NETS = {"early_exit": EarlyExit, "exit_per_layer": ExitPerLayer, "stack_machine": StackMachine, "varying_depth": VaryingDepth, "bi_rnn": BiRnn, "tree_lstm": TreeLstm,
+        "mv_rnn": MvRnn, "drnn": Drnn}

@@ -13,6 +13,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXAMPLES = {  # small enough for the f64 reference; the defaults of the others are
     "mlp": {}, "transformer_block": {}, "early_exit": {}, "conv_block": {}, "pipeline": {}, "stack_machine": {}, "varying_depth": {},
+    "bi_rnn": {}, "tree_lstm": {}, "mv_rnn": {}, "drnn": {},
     "exit_per_layer": {"d": 64, "heads": 2, "ffn": 128},
     "moe_layer": {"experts": 8, "top": 2, "d": 64, "ffn": 32},
     "llama": {"layers": 2, "d": 128, "heads": 4, "kv_heads": 2, "ffn": 256, "vocab": 512, "context": 64},

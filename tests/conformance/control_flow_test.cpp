@@ -27,7 +27,8 @@ struct Net {
   const char* steps;   // i32 output that tells what was computed
   std::size_t kinds;   // least number of different values of it over kFewSeeds
 };
-constexpr Net kNets[] = {{"exit_per_layer", "depth", 3}, {"stack_machine", "taken", 3}, {"varying_depth", "depths", 5}, {"length_regulator", "count", 8}};
+constexpr Net kNets[] = {{"exit_per_layer", "depth", 3}, {"stack_machine", "taken", 3}, {"varying_depth", "depths", 5}, {"length_regulator", "count", 8},
+                         {"bi_rnn", "read", 5},          {"tree_lstm", "joined", 5},    {"mv_rnn", "joined", 5},        {"drnn", "parents", 8}};
 
 const Example& example_of(const char* name) {
   for (const Example& example : examples()) {
