@@ -10,6 +10,9 @@ import os
 import subprocess
 import sys
 
+sys.dont_write_bytecode = True  # importing leaves nothing in the tree
+import table  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 EXAMPLES = {  # small enough for the f64 reference; the defaults of the others are
     "mlp": {}, "transformer_block": {}, "early_exit": {}, "conv_block": {}, "pipeline": {}, "stack_machine": {}, "varying_depth": {},
@@ -21,11 +24,6 @@ EXAMPLES = {  # small enough for the f64 reference; the defaults of the others a
     "llama_serve": {"layers": 2, "d": 128, "heads": 4, "kv_heads": 2, "ffn": 256, "vocab": 512, "context": 64, "page": 16, "seats": 8, "n": 6, "m": 3},
     "ragged_encoder": {"d": 64, "heads": 2, "ffn": 128, "sequences": 5, "rows": 60},
 }
-
-
-def commit():
-    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
 
 
 def main():
@@ -42,7 +40,7 @@ def main():
             for dim, value in dims.items():
                 command += ["--set", f"{dim}={value}"]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-            line = {"bench": "examples", "commit": commit(), "example": name, "set": dims, "exit": done.returncode}
+            line = {"bench": "examples", "commit": table.commit(), "example": name, "set": dims, "exit": done.returncode}
             if done.returncode == 0:
                 line.update(json.loads(done.stdout))
             else:

@@ -8,10 +8,22 @@ usage: bench/table.py FILE.jsonl ...            prints the tables
 import json
 import os
 import re
+import shutil
+import subprocess
 import sys
 
-README = os.path.join(os.path.dirname(os.path.abspath(__file__)), "README.md")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+README = os.path.join(ROOT, "bench/README.md")
 BEGIN, END = "<!-- results: made by bench/table.py -->", "<!-- end of results -->"
+
+
+def commit():
+    """Of the tree as it is; what a build was configured with may be older."""
+    named = os.environ.get("CCKS_COMMIT")
+    if named or not shutil.which("git"):
+        return named or "unknown"
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=10", "--exclude=*"], capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
 
 
 def text(value):

@@ -3,6 +3,7 @@ import argparse
 import dataclasses
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -27,7 +28,7 @@ class Tree:
         self.complaints = []
 
     def paths(self):
-        if (self.root / ".git").exists():
+        if (self.root / ".git").exists() and shutil.which("git"):
             listed = subprocess.run(["git", "-C", str(self.root), "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
                                     capture_output=True, check=False)
             if listed.returncode == 0:
