@@ -95,9 +95,10 @@ void expect_no_call_of_the_scheduler(const std::string& settings, const std::str
   const std::string log = CCKS_BINARY_DIR "/cuda_cli." + std::to_string(getpid()) + ".log";
   const Ended ended = run_with(played(settings + "log=" + log), "--device cuda --verify --iters 200 " + extra);
   EXPECT_EQ(ended.exit_code, 0) << ended.text;
-  const auto calls = read_log(log);
-  EXPECT_GT(calls.contains("ccks-run") ? calls.at("ccks-run") : 0, 200u);
-  EXPECT_EQ(calls.contains("ccks-scheduler") ? calls.at("ccks-scheduler") : 0, 0u);
+  unsigned long by_scheduler = 0, by_others = 0;  // the main thread has the name of the program's file, whatever that is
+  for (const auto& [thread, calls] : read_log(log)) (thread == "ccks-scheduler" ? by_scheduler : by_others) += calls;
+  EXPECT_GT(by_others, 200u);
+  EXPECT_EQ(by_scheduler, 0u);
   std::filesystem::remove(log);
 }
 
