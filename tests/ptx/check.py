@@ -203,8 +203,9 @@ def check_drops(wrong, name, body):
             before = condition if what.startswith(("LD", "ATOM")) else None
 
 
-# Cycles from the issue of a CS2R to the first that may read what it wrote: ptxas keeps 8 and more where nothing lies between.
-ZERO_LATENCY = 8
+# Cycles from the issue of a CS2R to the first that may read what it wrote. The sm_90 code of cuBLAS and cuSOLVER 13 (297 images, 2,278 such pairs within
+# 16 cycles, 478 with no write to the register between) keeps 6 and more, whatever reads it.
+ZERO_LATENCY = 6
 WORD = re.compile(r"/\* 0x([0-9a-f]+) \*/")
 
 
