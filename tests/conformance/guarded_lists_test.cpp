@@ -193,7 +193,7 @@ void check(const spec::Program& program, u32 seeds, Counts& counts) {
 }
 
 TEST(GuardedLists, OfExamplesRunWhatReportsSayAndNothingBeforeItsInputs) {
-  u32 guarded = 0, early = 0;
+  u32 guarded = 0;
   for (const Example& example : examples()) {
     SCOPED_TRACE(example.name);
     spec::ParseOptions options;
@@ -207,10 +207,9 @@ TEST(GuardedLists, OfExamplesRunWhatReportsSayAndNothingBeforeItsInputs) {
     if (HasFailure()) return;
     EXPECT_GT(counts.ran, 100u);
     EXPECT_GT(counts.passed, 100u);
-    early += counts.early;
+    EXPECT_GT(counts.early, 20u) << "every tile that is passed over has waited for all that it would read";
   }
   EXPECT_EQ(guarded, 8u);
-  EXPECT_GT(early, 200u) << "tiles that are passed over have waited for all that they would read";
 }
 
 // The second report is made whatever the first says, and so tells nothing of it.

@@ -34,7 +34,7 @@ inline const std::vector<Example>& examples() {
       {"bi_rnn", {{"d", 16}, {"words", 5}}},
       {"tree_lstm", {{"d", 16}, {"words", 5}}},
       {"mv_rnn", {{"d", 8}, {"words", 5}}},
-      {"drnn", {{"d", 16}, {"most", 7}}},
+      {"drnn", {{"d", 64}, {"most", 7}}},
       {"length_regulator", {{"d", 32}, {"heads", 2}, {"ffn", 64}, {"tokens", 5}}},
       {"ragged_encoder", {{"d", 32}, {"heads", 2}, {"ffn", 64}, {"sequences", 5}, {"rows", 40}}},
   };
