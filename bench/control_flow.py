@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Programs whose values decide what is computed: an encoder that may stop early, one that may stop behind any layer, a net with a stack, one that
-thinks as long as it has to, one that reads a sentence in both directions, two over trees, one that grows a tree. ccks under each arm and PyTorch in one run, over seeded inputs that go different ways, one run after the other.
+thinks as long as it has to, one that reads a sentence in both directions, two over trees, one that grows a tree. ccks under each arm and PyTorch in one
+run, over seeded inputs that go different ways, one run after the other.
 
 Arms of ours: copilot (lookahead; what stands under a condition goes out ahead with everything else, and the device finds what must not run), tiles (the
 same without lists), reactive (sends what is ready; leaves out what a report has ruled out), static, gpu_queue, and one launch per op: stream and graph, which
@@ -103,7 +104,8 @@ def steps_of(name, dims, reports):
         return [values == [1] for values in reports.get(report, [])]
     if name == "early_exit":
         return [dims["first"] + dims["rest"] * went for went in said("go_on")]
-    loop = {"exit_per_layer": "layers.", "stack_machine": "steps.", "bi_rnn": "forward.", "tree_lstm": "joins.", "mv_rnn": "joins.", "drnn": "nodes."}.get(name)  # varying_depth: one a word
+    loops = {"exit_per_layer": "layers.", "stack_machine": "steps.", "bi_rnn": "forward.", "tree_lstm": "joins.", "mv_rnn": "joins.", "drnn": "nodes."}
+    loop = loops.get(name)  # varying_depth has one a word
     asked = [said(report) for report in reports if report.endswith("go_on") and (loop is None or report == "go_on" or report.startswith(loop))]
     limits = {"exit_per_layer": dims.get("layers"), "stack_machine": 2 * dims.get("words", 0)}
     if name == "varying_depth":  # the last pass that is allowed is asked, too, and nothing follows it
