@@ -385,7 +385,7 @@ def arguments():
     parser.add_argument("--long-rows", type=int, default=3 << 18, help="isolation: positions that the long instance may go through")
     parser.add_argument("--long-times", type=float, default=100, help="isolation: how many times as long the long instance is to take")
     parser.add_argument("--workers-per-run", type=int, default=4, help="isolation: workers of an instance, beside all of them")
-    parser.add_argument("--work", help="where weights and inputs are written (a ram disk)")
+    parser.add_argument("--work", type=micro.folder, help="where weights and inputs are written (a ram disk)")
     parser.add_argument("--timeout", type=float, default=60, help="seconds for one call of ccks-run")
     parser.add_argument("options", nargs="*", help="further options of ccks-run, after --")
     args = parser.parse_args()

@@ -462,19 +462,19 @@ class JoinedTree(Sentence):
 
     def grow(self, n, joins):
         """Nodes in rows, of which `roots` names those that are not part of another yet. n: a number, or a tensor, where joins that are not to be are masked."""
-        words = self.dims["words"]
+        words, known = self.dims["words"], isinstance(n, int)
         nodes = tuple(torch.cat([part, part.new_zeros(words - 1, *part.shape[1:])]) for part in self.leaves(self.w, self.inputs))
         places = torch.arange(words + 1, device=self.device)
         roots = places.clamp_max(words - 1)
         for t in range(joins):
             pairs = n - 1 - t
-            at = self.inputs["join"][t:t + 1] % (pairs if joins == n - 1 else pairs.clamp_min(1))
+            at = self.inputs["join"][t:t + 1] % (pairs if known else pairs.clamp_min(1))
             left, right = (roots.index_select(0, at + i) for i in (0, 1))
             for part, new in zip(nodes, self.joined(self.w, tuple(part.index_select(0, left) for part in nodes), tuple(part.index_select(0, right) for part in nodes))):
                 part[words + t:words + t + 1] = new
             moved = torch.where(places == at, words + t, roots.index_select(0, (places + (places > at)).clamp_max(words)))
-            roots = moved if joins == n - 1 else torch.where(pairs > 0, moved, roots)
-        return {"y": self.seen(nodes[0].index_select(0, roots[:1])), "joined": torch.tensor([joins]) if joins == n - 1 else n - 1}
+            roots = moved if known else torch.where(pairs > 0, moved, roots)
+        return {"y": self.seen(nodes[0].index_select(0, roots[:1])), "joined": torch.tensor([joins]) if known else n - 1}
 
     def of_length(self, n):
         return self.grow(n, n - 1)

@@ -45,7 +45,11 @@ def arm_options(arm):
 def run(arm, command, work, timeout):
     """What ccks-run prints; of a replay the second run, which takes its decisions from the first. RuntimeError: it failed."""
     for more in [["--record", f"{work}/record"], ["--replay", f"{work}/record"]] if arm.startswith("replay") else [[]]:
-        done = subprocess.run(command + more, capture_output=True, text=True, timeout=timeout)
+        try:
+            done = subprocess.run(command + more, capture_output=True, text=True, timeout=timeout)
+        except subprocess.TimeoutExpired as late:
+            said = late.stderr.decode() if isinstance(late.stderr, bytes) else late.stderr or ""
+            raise RuntimeError(f"not done after {timeout:.0f} s (--timeout; code is compiled in it where no cache has it). {said.strip()[-200:]}") from late
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip()[-300:] or f"exit code {done.returncode}")
     return json.loads(done.stdout)

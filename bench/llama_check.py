@@ -18,6 +18,8 @@ import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.dont_write_bytecode = True
+from micro import folder  # noqa: E402
+
 try:
     import numpy
     import torch
@@ -111,7 +113,7 @@ def main():
     parser.add_argument("--ccks-run", default=os.path.join(ROOT, "build/scheduler/tools/ccks-run"))
     parser.add_argument("--size", default="tiny", choices=SIZES)
     parser.add_argument("--checkpoint", help="a folder that transformers has saved; otherwise one is made with random weights")
-    parser.add_argument("--work", help="where to make it (a ram disk, for large ones)")
+    parser.add_argument("--work", type=folder, help="where to make it (a ram disk, for large ones)")
     parser.add_argument("--shard", default="", help="of the checkpoint made, at most so large, e.g. 500KB")
     parser.add_argument("--device", default="host", choices=["host", "cuda"])
     parser.add_argument("--prompt", type=int, default=32)

@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 import llama_check  # noqa: E402
 import numpy  # noqa: E402
 import torch  # noqa: E402
-from micro import names_of, percentile  # noqa: E402
+from micro import folder, names_of, percentile  # noqa: E402
 
 ROOT = llama_check.ROOT
 BYTES_PER_US = 4.67e6  # what an H200 reads at most
@@ -189,7 +189,7 @@ def main():
     parser.add_argument("--torch", type=names_of(TORCH), default="eager,graph,compile")
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--no-fold", action="store_true", help="norms stay ops of their own")
-    parser.add_argument("--work", help="where the checkpoint is made (a ram disk, for large ones)")
+    parser.add_argument("--work", type=folder, help="where the checkpoint is made (a ram disk, for large ones)")
     parser.add_argument("--timeout", type=float, default=120)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.work) as work:

@@ -21,7 +21,7 @@ import llama_check  # noqa: E402
 import numpy  # noqa: E402
 import torch  # noqa: E402
 from llama_decode import ARMS  # noqa: E402
-from micro import names_of, percentile  # noqa: E402
+from micro import folder, names_of, percentile  # noqa: E402
 
 
 def make_trace(args, vocabulary):
@@ -168,7 +168,7 @@ def main():
     parser.add_argument("--checked", type=int, default=4, help="requests whose tokens are held against transformers")
     parser.add_argument("--arms", type=names_of(ARMS), default="copilot,static")
     parser.add_argument("--torch", type=names_of(["graph", "compile"]), default="graph,compile")
-    parser.add_argument("--work", help="where the checkpoint is made (a ram disk, for large ones)")
+    parser.add_argument("--work", type=folder, help="where the checkpoint is made (a ram disk, for large ones)")
     parser.add_argument("--timeout", type=float, default=180)
     args = parser.parse_args()
     lines = []

@@ -70,6 +70,15 @@ def names_of(known):
     return parse
 
 
+def folder(path):
+    """Of an option: a folder, which is made where it is not there."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"cannot make {path}: {error.strerror}") from error
+    return path
+
+
 def percentile(values, p):
     ordered = sorted(values)
     return ordered[min(len(ordered), max(1, math.ceil(p * len(ordered)))) - 1]

@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from micro import as_graph  # noqa: E402
+from micro import as_graph, folder  # noqa: E402
 
 try:
     import layers
@@ -242,7 +242,7 @@ def main():
     parser.add_argument("--speculate", default="", help="MiB of weights asked for ahead; several, with commas")
     parser.add_argument("--wrong", default="0,25,50,75,100", help="speculate: percent of the guesses that are made wrong")
     parser.add_argument("--repeats", type=int, default=3, help="speculate: processes of each kind")
-    parser.add_argument("--work", help="where weights are written (a ram disk: 1.2 GB)")
+    parser.add_argument("--work", type=folder, help="where weights are written (a ram disk: 1.2 GB)")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("options", nargs="*", help="further options of ccks-run, after --")
     args = parser.parse_args()

@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 sys.dont_write_bytecode = True
-from micro import as_graph  # noqa: E402
+from micro import as_graph, folder  # noqa: E402
 
 try:
     import layers
@@ -177,7 +177,7 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--iters", type=int, default=50)
     parser.add_argument("--trace", action="store_true")
-    parser.add_argument("--work", help="where weights and inputs are written (a ram disk)")
+    parser.add_argument("--work", type=folder, help="where weights and inputs are written (a ram disk)")
     parser.add_argument("--timeout", type=float, default=60)
     parser.add_argument("options", nargs="*", help="further options of ccks-run, after --")
     args = parser.parse_args()

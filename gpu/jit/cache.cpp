@@ -194,19 +194,20 @@ Status JitCache::store(const std::string& request, const std::string& compiler, 
     (void)::unlink(aside.c_str());
     return status;
   }
-  trim();
+  trim(to);
   return {};
 }
 
-void JitCache::trim() const {
+void JitCache::trim(const std::string& keep) const {
   for (const Found& left : list(folder_, "", kAside))
     if (left.used.tv_sec < std::time(nullptr) - kAsideSeconds) (void)::unlink(left.path.c_str());
   std::vector<Found> entries = list(folder_, "", kEnding);
   std::uint64_t total = 0;
   for (const Found& entry : entries) total += entry.bytes;
   std::sort(entries.begin(), entries.end(), older);
-  // The newest stays, however large: it is the one just made.
-  for (std::size_t i = 0; i + 1 < entries.size() && total > limit_bytes_; ++i) {
+  // Not by its time: file systems may give what is stored within some milliseconds the same.
+  for (std::size_t i = 0; i < entries.size() && total > limit_bytes_; ++i) {
+    if (entries[i].path == keep) continue;
     if (::unlink(entries[i].path.c_str()) == 0) total -= entries[i].bytes;
   }
 }

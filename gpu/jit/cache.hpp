@@ -35,7 +35,7 @@ class JitCache {
   /// The entry `request` as `compiler` makes it; with an empty `compiler`, the newest that any has made. Both are hashes in
   /// hex. Entries that are damaged are removed and `damaged` is set; entries of other users are not looked at.
   std::optional<CacheEntry> find(const std::string& request, const std::string& compiler, bool& damaged) const;
-  /// Puts `entry` there in place of what was, then trims the folder.
+  /// Puts `entry` there in place of what was, then trims the folder: what was not used for longest goes, but never `entry`, however large.
   Status store(const std::string& request, const std::string& compiler, const CacheEntry& entry) const;
 
   const std::string& folder() const { return folder_; }
@@ -43,7 +43,7 @@ class JitCache {
  private:
   std::string path(const std::string& request, const std::string& compiler) const;
   std::vector<std::string> newest_first(const std::string& request) const;
-  void trim() const;
+  void trim(const std::string& keep) const;
 
   std::string folder_;
   std::uint64_t limit_bytes_;
