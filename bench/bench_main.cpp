@@ -43,6 +43,7 @@ int main(int argc, char** argv) {
   micro_app->add_option("--pause-us", micro.pause_us, "Between two runs, on average: each pause is from half of it to one and a half")
       ->check(CLI::Range(0, 1'000'000))
       ->capture_default_str();
+  micro_app->add_flag("--no-prime", micro.no_prime, "Every run is sent by the scheduler's thread (EngineOptions::prime_runs)");
   micro_app->add_option("--only", micro.only, "Workloads")->check(CLI::IsMember(ccks::bench::micro_workloads()));
   micro_app->add_option("--arms", micro.arms, "Arms, one word each")->check(CLI::IsMember(ccks::bench::micro_arms()));
   micro_app->add_option("--specs", micro.specs, "Folder of the specs");

@@ -91,6 +91,7 @@ class Measurement {
     engine_options.arm = arm_.arm;
     engine_options.policy = arm_.policy;
     engine_options.slots = kSlots;
+    engine_options.prime_runs = !options_.no_prime;
     auto engine = Engine::create(std::move(*device), std::move(*program), engine_options);
     if (!engine.ok()) return engine.status();
     engine_.emplace(std::move(*engine));
@@ -178,6 +179,7 @@ class Measurement {
     Line line(workload_.name, arm_.name);
     line.text("device", info_.name).text("code", code_.kind).number("workers", info_.workers);
     if (options_.pause_us > 0) line.number("pause_us", options_.pause_us);
+    line.number("runs_primed", static_cast<double>(engine_->stats().runs_primed));
     line.number("goal_us", workload_.goal_us).number("max_rel_err", error_).samples("us", us_).print();
   }
 

@@ -12,6 +12,7 @@ struct MicroOptions {
   std::string code = "auto";  // as in ccks-run: auto, generic, jit
   std::string specs;          // folder of the specs
   std::uint32_t runs = 300;   // samples per arm
+  bool no_prime = false;
   std::uint32_t pause_us = 0; // between a run and the next, on average
   std::vector<std::string> only;  // names of workloads; empty: all
   std::vector<std::string> arms;  // names of arms; empty: all

@@ -34,6 +34,10 @@ class Copilot {
     make_groups();
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
+    if (primes()) {
+      lists_.reserve(setup.primed->capacity());
+      ahead_.assign(setup.params.workers, 0);
+    }
     watch_.reserve(setup.params.workers, setup.task_deadline_ns);
   }
 
@@ -42,13 +46,15 @@ class Copilot {
     const std::uint64_t now = clock_.now_ns();
     if (worked_) setup_.stats->busy_ns.add(now - stepped_at_);  // by the clock of the step behind it: a reading costs more than a record
     stepped_at_ = now;
+    const bool begun = notice_primed();
     const bool on_its_way = links_.turn(now, [this](std::uint32_t worker) {
       if (setup_.doorbells) setup_.device->doorbell(worker);
     });
-    bool worked = drain_outboxes();
+    bool worked = begun | drain_outboxes();
     worked |= take_submissions();
     worked |= advance_runs(now);
     worked |= settle_runs();
+    if (!worked) prime_next();
     tick(now);
     worked_ = worked;
     return worked || on_its_way;
@@ -69,6 +75,7 @@ class Copilot {
     setup_.events->engine_failed(code, fail_message_.data());
     for (std::uint32_t w = 0; w < links_.workers(); ++w) park(w, wire::kParkAbandon);
     for (const std::uint32_t index : active()) abandon(slot(index));
+    settle_primed();
     order_.for_each_waiting([&](std::uint32_t entry) { abandon_entry(entry); });
     order_.active().clear();
   }
@@ -141,6 +148,7 @@ class Copilot {
     wire::Record* record = &places[0];
     wire::Record* next = &places[1];
     if (!links_.poll(worker, *record)) return false;
+    notice_primed();  // whose record it may be
     std::uint32_t taken = 0;
     for (bool more = true; more; std::swap(record, next)) {
       more = ++taken < kRecordsPerTurn && may_have_more(worker, *record) && links_.poll(worker, *next);
@@ -304,6 +312,7 @@ class Copilot {
     std::uint32_t taken = 0;
     while (taken < kIntakePerStep && setup_.submissions->pop(item)) {
       ++taken;
+      settle_primed();
       if (item.kind == Submission::Kind::fence_end) {
         leave_state(item.index);
       } else {
@@ -331,6 +340,10 @@ class Copilot {
       end(run, ErrorCode::cancelled, "run cancelled");
       return let_go(run);
     }
+    start(run, follows);
+  }
+
+  void start(RunSlot& run, bool follows) {
     run.epoch = run.next_epoch;
     run.ordinal = next_ordinal_++;
     run.outstanding = 0;
@@ -348,7 +361,8 @@ class Copilot {
     for (DecisionSink* sink : setup_.sinks) {
       if (sink != nullptr) sink->on_run_start(run);
     }
-    order_.active().push_back(entry);
+    order_.active().push_back(run.index);
+    remember();
   }
 
   /// Who stands behind a run that has been sent whole begins too: the device keeps them apart (PlanTables::turn_event).
@@ -467,10 +481,11 @@ class Copilot {
       return for_each_task(decided, run, setup_.tables->workers, [&](Decision list) {
         list.slot_flags = static_cast<std::uint16_t>(list.slot_flags | again);
         list.worker = static_cast<std::uint16_t>(list.worker + run.first_worker);
-        links_.send(list, run.epoch);
+        send_list(list, run.epoch);
         rung_[list.worker] = 1;
       });
     }
+    repeats_ = false;
     const Decision decision = addressed(run, decided);
     const std::uint32_t position = links_.send(decision, decision.op == wire::kOpSignal ? decision.amount : run.epoch);
     if ((decision.slot_flags & wire::kTaskDraft) != 0) {
@@ -478,6 +493,17 @@ class Copilot {
       setup_.stats->drafts.add(decision.tasks);
     }
     if (setup_.doorbells) rung_[decision.worker] = 1;
+  }
+
+  void send_list(const Decision& list, std::uint32_t epoch) {
+    if (is_sent_) {
+      check_primed(list, epoch);
+      links_.send_elsewhere(list);
+    } else {
+      links_.send(list, epoch);
+    }
+    repeats_ = repeats_ && (list.slot_flags & wire::kTaskSkip) == 0 && lists_.size() < lists_.capacity();
+    if (repeats_) lists_.push_back({list.tile, list.worker, list.slot_flags});
   }
 
   void tell_sinks(RunSlot& run, const Decision& decision, std::uint64_t now) {
@@ -494,6 +520,79 @@ class Copilot {
       setup_.device->doorbell(w);
       rung_[w] = 0;
     }
+  }
+
+  // ---- the run that comes next (PrimedRun) ---------------------------------------------------------------------------
+
+  struct SentList {
+    std::uint32_t list;
+    std::uint16_t worker;
+    std::uint16_t slot_flags;
+  };
+
+  bool primes() const { return Links<Atoms>::kPrimes && setup_.primed != nullptr; }
+
+  /// Of a run that begins: whether it may come again with nothing else in between, sent the same. Then its lists are kept.
+  void remember() {
+    repeats_ = primes() && order_.active().size() == 1 && groups_.size() == 1 && !setup_.stateful && !has_sinks_ && setup_.guesses == nullptr;
+    is_prepared_ = false;
+    lists_.clear();
+  }
+
+  /// What the next run of the slot will be sent, once this one has been sent whole: in a moment in which nothing else is to be done.
+  void prime_next() {
+    if (!repeats_ || is_prepared_ || failed_ || lists_.empty()) return;
+    const RunSlot& run = slot(active().front());
+    if (!run.all_sent || lists_.size() > setup_.primed->capacity() || !setup_.primed->begin()) return;
+    std::fill(ahead_.begin(), ahead_.end(), 0);
+    for (const SentList& list : lists_) {
+      if (ahead_[list.worker] == setup_.params.inbox_slots) return;
+      wire::Task task{list.list, run.epoch + 1, wire::kOpList, static_cast<std::uint16_t>(list.slot_flags | wire::kTaskAgain), 0};
+      wire::Task* place = links_.place(list.worker, ahead_[list.worker]++, task.seq);
+      setup_.primed->add(place, task);
+    }
+    is_prepared_ = true;
+  }
+
+  /// A run that a client has sent is booked as it would have been sent. True if there is one.
+  bool notice_primed() {
+    if (!primes()) return false;
+    const std::uint32_t index = setup_.primed->taken();
+    if (index == plan::kNone) return false;
+    setup_.primed->notice();
+    if (failed_) return abandon_entry(index), true;
+    RunSlot& run = slot(index);
+    start(run, false);
+    setup_.stats->runs_primed.add(1);
+    is_sent_ = true;
+    sent_ahead_ = 0;
+    for (bool more = true; more && !failed_ && !run.all_sent;) {
+      more = setup_.policy->advance(run, batch_, loads_of(run), kRunTurn) > 0;
+      commit(stepped_at_);
+    }
+    is_sent_ = false;
+    if (!failed_ && (!run.all_sent || sent_ahead_ != setup_.primed->size())) other_than_primed(run);
+    return true;
+  }
+
+  void check_primed(const Decision& list, std::uint32_t epoch) {
+    const std::size_t at = sent_ahead_++;
+    std::uint32_t seq = 0;
+    const wire::Task* place = links_.place(list.worker, 0, seq);
+    const bool same = at < setup_.primed->size() && setup_.primed->place(at) == place && setup_.primed->task(at).tile == list.tile &&
+                      setup_.primed->task(at).epoch == epoch && setup_.primed->task(at).slot_flags == list.slot_flags && setup_.primed->task(at).seq == seq;
+    if (!same) other_than_primed(slot_of(list.slot_flags));
+  }
+
+  void other_than_primed(const RunSlot& run) {
+    std::array<char, 232> text{};
+    fmt::format_to_n(text.begin(), text.size() - 1, "the run in slot {} was sent other lists than it was primed with", run.index);
+    fail_all(ErrorCode::internal, text.data());
+  }
+
+  /// Before anything else is sent: nobody can send the primed run any more, or it is booked.
+  void settle_primed() {
+    if (primes() && !setup_.primed->withdraw()) notice_primed();
   }
 
   // ---- ends --------------------------------------------------------------------------------------------------------
@@ -525,6 +624,8 @@ class Copilot {
     --groups_[run.group].runs;
     run.next_epoch = run.epoch + 1;
     setup_.stats->skipped_tiles.add(run.progress.skipped_tiles());
+    if (repeats_ && is_prepared_ && !failed_) setup_.primed->prime(run.index);  // before clients hear that the slot may be had again
+    is_prepared_ = false;
     const bool cancelled = is_cancelled(run, *setup_.tables);
     end(run, cancelled ? ErrorCode::cancelled : ErrorCode::ok, cancelled ? "run cancelled" : "");
     let_go(run);
@@ -658,6 +759,12 @@ class Copilot {
   RunOrder order_;
   Batch batch_;
   std::vector<std::uint8_t> rung_;
+  std::vector<SentList> lists_;        // of the run that began last, in the order of sending, as long as
+  bool repeats_ = false;               // it has been alone, and been sent nothing else
+  bool is_prepared_ = false;           // setup_.primed holds what comes next
+  bool is_sent_ = false;               // what is decided now has been sent by a client
+  std::size_t sent_ahead_ = 0;         // of that, tasks booked
+  std::vector<std::uint32_t> ahead_;   // per worker: tasks primed
   TaskWatch watch_;
   bool worked_ = false;           // in the last step
   std::uint64_t stepped_at_ = 0;  // when that began

@@ -8,6 +8,7 @@
 #include "scheduler/bounded_queue.hpp"
 #include "scheduler/expert_guesses.hpp"
 #include "scheduler/policy.hpp"
+#include "scheduler/primed_run.hpp"
 #include "scheduler/stats.hpp"
 
 namespace ccks::scheduler {
@@ -63,6 +64,7 @@ struct CopilotSetup {
   ExpertGuesses* guesses = nullptr;  // null: nothing is guessed
   Device* device = nullptr;
   SubmissionQueue* submissions = nullptr;
+  PrimedRun* primed = nullptr;  // null: every run is sent by the co-pilot
   RunEvents* events = nullptr;
   SchedulerStats* stats = nullptr;
   DecisionSink* sinks[2] = {nullptr, nullptr};  // record, trace; null: none

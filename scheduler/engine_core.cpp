@@ -154,6 +154,7 @@ void EngineCore::set_up_slots() {
   }
   fences_.resize(fences);
   for (std::uint32_t i = 0; i < fences; ++i) free_fences_->push(i);
+  primed_.reserve(std::min(tables_.list_count(), kPrimedLists * device_->info().workers));
 }
 
 CopilotSetup EngineCore::copilot_setup() {
@@ -165,6 +166,7 @@ CopilotSetup EngineCore::copilot_setup() {
   setup.guesses = guesses_.get();
   setup.device = device_.get();
   setup.submissions = submissions_.get();
+  setup.primed = options_.prime_runs ? &primed_ : nullptr;
   setup.events = this;
   setup.stats = &stats_;
   setup.sinks[0] = record_.get();
@@ -319,6 +321,7 @@ EngineStats EngineCore::stats() const {
   EngineStats out;
   out.runs_submitted = runs_submitted_.load(std::memory_order_relaxed);  // relaxed: a counter
   out.runs_done = stats_.runs_done.get();
+  out.runs_primed = stats_.runs_primed.get();
   out.runs_lost = runs_lost_.load(std::memory_order_relaxed);            // relaxed: as above
   out.scheduler_restarts = restarts_.load(std::memory_order_relaxed);    // relaxed: as above
   out.runs_failed = stats_.runs_failed.get() + out.runs_lost;

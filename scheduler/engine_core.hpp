@@ -140,6 +140,7 @@ class EngineCore final : public RunEvents {
   std::deque<RunSlot> slots_;
   std::deque<StateFence> fences_;
   std::unique_ptr<SubmissionQueue> submissions_;
+  PrimedRun primed_;
   std::unique_ptr<SlotStack> free_slots_;
   std::unique_ptr<BoundedQueue<std::uint32_t>> free_fences_;
   WaitWord slot_freed_;  // counts releases: what submit() waits for

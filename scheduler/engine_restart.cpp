@@ -84,7 +84,12 @@ Status EngineCore::take_stock(std::uint64_t timeout_ns, bool workers_left, Lost&
   sort_runs(waiting, lost);
   sort_fences(waiting);
   refill_queues(waiting, lost);
+  const std::uint32_t taken = primed_.last_taken();
+  primed_.reset();
   if (!workers_left) return {};
+  for (RunSlot* run : lost.runs) {
+    if (run->index == taken) mark_begun(*run);
+  }
   for (RunSlot* run : lost.runs) CCKS_RETURN_IF_ERROR(spend_run(*device_, tables_, *run));
   clear_links(memory_.params);
   policy_ = make_policy(policy_kind_, tables_, options_.slots);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "ccks/wire/atoms.hpp"
 #include "scheduler/engine_core.hpp"
 #include "scheduler/record_file.hpp"
 #include "scheduler/tuning.hpp"
@@ -274,6 +275,13 @@ bool EngineCore::hand_over(RunSlot& run) {
   run.holders.store(kHeldByClient | kHeldByScheduler, std::memory_order_relaxed);  // relaxed: the queue orders it, as above
   unfinished_.add(1);
   runs_submitted_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a counter
+  // The frame as it was when the run was primed, and nothing in front that it waits for.
+  const bool as_before = run.written_for != run.next_epoch && run.unless.run == nullptr;
+  if (as_before && primed_.take(run.index)) {
+    primed_.send(wire::HostAtoms{});
+    device_->wake_scheduler();
+    return true;
+  }
   push({Submission::Kind::run, run.index});
   return true;
 }

@@ -17,6 +17,12 @@ void clear_links(const wire::WorkerParams& params) {
   clear(params.host_lines, std::uint64_t{params.workers} * sizeof(wire::HostLine));
 }
 
+void mark_begun(RunSlot& run) {
+  if (run.state.peek() != static_cast<std::uint32_t>(RunState::queued)) return;
+  run.epoch = run.next_epoch;
+  run.state.reset(static_cast<std::uint32_t>(RunState::running));
+}
+
 // Some of its signals are there and some are not: their sum is known only for a run that has ended.
 Status spend_run(Device& device, const PlanTables& tables, RunSlot& run) {
   // A run that waits for its state has no epoch of its own yet.

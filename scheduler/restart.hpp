@@ -11,6 +11,9 @@ namespace ccks::scheduler {
 /// All rings empty at position 0, all lines as before the first launch. All workers have left.
 void clear_links(const wire::WorkerParams& params);
 
+/// The run in `run` was sent by its client: it has begun, whether or not the lost scheduler had come to know of it.
+void mark_begun(RunSlot& run);
+
 /// The run in `run` is lost: its epoch is spent, and each event of the slot is put where the slot's next run expects it.
 Status spend_run(Device& device, const PlanTables& tables, RunSlot& run);
 

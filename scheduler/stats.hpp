@@ -19,7 +19,7 @@ class Counter {
 };
 
 struct SchedulerStats {
-  Counter runs_done, runs_failed, runs_cancelled;
+  Counter runs_done, runs_failed, runs_cancelled, runs_primed;
   Counter tasks_sent, decisions, publications, records_received, skipped_tiles, busy_ns;
   Counter drafts, drafts_dropped;
   Counter guesses, guesses_right, guess_tasks, guess_bytes, guess_bytes_wrong;

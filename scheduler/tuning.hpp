@@ -80,6 +80,8 @@ inline constexpr std::uint32_t kPrefetchWorkers = 16;
 
 /// How many decisions ahead of sending the inbox is prefetched.
 inline constexpr std::uint32_t kSendsAhead = 8;
+/// Lists of a worker that a run may have and still be primed: with more, what the way to the device takes does not matter.
+inline constexpr std::uint32_t kPrimedLists = 8;
 
 /// Records taken from one outbox in one step.
 inline constexpr std::uint32_t kRecordsPerTurn = 64;

@@ -31,6 +31,7 @@ struct LastTask {
 template <class Atoms>
 class WorkerLinks {
  public:
+  static constexpr bool kPrimes = true;  // PrimedRun: what is sent is in the inbox at once
   /// `first`: position at which all rings begin.
   void reserve(const wire::WorkerParams& params, Atoms atoms = {}, std::uint64_t /*delay_ns*/ = 0, std::uint32_t first = 0) {
     params_ = params;
@@ -50,7 +51,6 @@ class WorkerLinks {
   /// first of them.
   std::uint32_t send(const Decision& decision, std::uint32_t epoch) {
     Worker& worker = workers_[decision.worker];
-    busy_[decision.worker / 64] |= std::uint64_t{1} << (decision.worker % 64);
     const std::uint32_t chunk = wire::Task{decision.tile, 0, 0, 0, 0}.tile_count();
     wire::Task task;
     task.tile = decision.tile;
@@ -66,10 +66,19 @@ class WorkerLinks {
     task.op = static_cast<std::uint16_t>(task.op + full * decision.op_step);
     if (full * tile_step > 0) task.tile = last_tile(task.tile, decision, chunk);
     worker.inbox.put_release(task);  // [R1]
-    sent_[index(decision.worker, worker.sent_end++)] = {
-        decision.tile,   decision.amount,     decision.cost,  decision.tasks, static_cast<std::uint16_t>(chunk), decision.op,
-        decision.target, decision.slot_flags, decision.reports, decision.op_step};
+    book(decision, chunk);
     return position;
+  }
+  /// A list that somebody else has put into the inbox of its worker, where the next one goes: place().
+  void send_elsewhere(const Decision& list) {
+    workers_[list.worker].inbox.skip();
+    book(list, 1);
+  }
+  /// Where the task goes that is sent to `worker` behind `ahead` others, and the sequence number that it has there.
+  wire::Task* place(std::uint32_t worker, std::uint32_t ahead, std::uint32_t& seq) const {
+    const std::uint32_t position = workers_[worker].inbox.position() + ahead;
+    seq = wire::ring_seq(position);
+    return reinterpret_cast<wire::Task*>(wire::inbox_of(params_, worker)) + (position & mask_);
   }
   /// The verdict on the task that was sent to `worker` as a draft, at `position`: `task` says what becomes of it. It has not
   /// been answered.
@@ -181,6 +190,15 @@ class WorkerLinks {
     std::uint32_t sent_end = 0;    // decisions sent
     std::uint32_t acknowledged = 0;  // records whose credit the worker has back
   };
+
+  /// What stays here of a decision whose tasks are in the inbox.
+  void book(const Decision& decision, std::uint32_t chunk) {
+    Worker& worker = workers_[decision.worker];
+    busy_[decision.worker / 64] |= std::uint64_t{1} << (decision.worker % 64);
+    sent_[index(decision.worker, worker.sent_end++)] = {
+        decision.tile,   decision.amount,     decision.cost,  decision.tasks, static_cast<std::uint16_t>(chunk), decision.op,
+        decision.target, decision.slot_flags, decision.reports, decision.op_step};
+  }
 
   /// Takes the lowest bit off `bits`, which are workers of `word`.
   void prefetch_next(std::uint32_t word, std::uint64_t& bits) const {

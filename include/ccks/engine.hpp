@@ -40,6 +40,10 @@ struct EngineOptions {
   /// workers that are left over stay idle. A program's tiles should be made for as many (SpecOptions::workers_hint). Where a host
   /// decides (arms copilot and static); not with chain_states, which it turns off, nor with recording and replay.
   std::uint32_t workers_per_run = 0;
+  /// While a run is alone the co-pilot makes out what the next run of its slot will be sent, if dims and frame stay as they are; submit() then stores that
+  /// into the inboxes itself, and no hand-over to another thread lies between a client and the workers. For programs without state whose ops all
+  /// go out as lists, without recording, traces, guesses and workers_per_run; elsewhere it changes nothing.
+  bool prime_runs = true;
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
   std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
   /// Workers leave a device when they have had nothing to do for so long, and come back with the next run. On a GPU that
@@ -145,6 +149,7 @@ class Run {
 
 struct EngineStats {
   std::uint64_t runs_submitted = 0, runs_done = 0, runs_failed = 0, runs_cancelled = 0;
+  std::uint64_t runs_primed = 0;       // of those submitted, the ones that submit() itself sent (EngineOptions::prime_runs)
   std::uint64_t tasks_sent = 0;        // slots written to inboxes
   std::uint64_t decisions = 0;         // task and worker choices made by the policy
   std::uint64_t publications = 0;      // batches of link writes (C5)

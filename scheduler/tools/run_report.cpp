@@ -150,6 +150,7 @@ std::string to_json(const Options& options, const Outcome& outcome) {
   out["reports"] = reports;
   if (tells_iterations_apart(options)) out["each"] = {{"us", outcome.us}, {"at_us", outcome.at_us}, {"submit_us", outcome.submit_us}, {"reports", outcome.reports_each}};
   out["scheduler"] = {{"tasks_sent", outcome.stats.tasks_sent},
+                      {"runs_primed", outcome.stats.runs_primed},
                       {"publications", outcome.stats.publications},
                       {"skipped_tiles", outcome.stats.skipped_tiles},
                       {"busy_us", static_cast<double>(outcome.stats.scheduler_busy_ns) / 1e3}};

@@ -152,6 +152,7 @@ class Session {
                                            : std::max(options_.slots, options_.in_flight);
     engine.chain_states = options_.generate > 0 || !options_.serve.empty();
     engine.workers_per_run = options_.workers_per_run;
+    engine.prime_runs = !options_.no_prime;
     engine.speculate_bytes = speculate_bytes(options_);
     engine.wrong_guesses = options_.wrong_guesses / 100;
     if (options_.task_deadline_s > 0)

@@ -26,6 +26,7 @@ struct SimEngineOptions {
   std::uint32_t states = 1;          // instances of what the program keeps
   std::uint32_t workers_per_run = 0; // 0: all
   bool chain_states = false;         // EngineOptions::chain_states, for policies that may
+  bool prime_runs = true;            // EngineOptions::prime_runs
   Speculation speculation;           // EngineOptions::speculate_bytes
   std::uint32_t inbox_slots = kInboxSlots;
   std::uint32_t outbox_slots = kOutboxSlots;
@@ -112,6 +113,7 @@ class SimEngine final : public RunEvents {
       slots_[i].progress.reserve(tables_);
       free_.push_back(i);
     }
+    primed_.reserve(std::min(tables_.list_count(), kPrimedLists * device_.info().workers));
     held_.assign(options_.slots, 0);
     let_go_.assign(options_.slots, false);
     begin_rings();
@@ -164,8 +166,8 @@ class SimEngine final : public RunEvents {
     // Relaxed: the queue orders it before the scheduler's look.
     run.cancel.store(false, std::memory_order_relaxed);
     run.state.reset(static_cast<std::uint32_t>(RunState::queued));
-    submissions_.push({Submission::Kind::run, run.index});
     being_made_ = nullptr;
+    hand_over(run);
     device_.wake_scheduler();
   }
   void cancel(RunSlot& run) {
@@ -197,9 +199,12 @@ class SimEngine final : public RunEvents {
     for (std::uint32_t w = 0; w < memory_.params.workers; ++w) park(w, wire::kParkAbandon);
     const Status left = device_.join(20 * options_.patience_ns);
     while (machine_.memory().settled(scheduler_) > machine_.now()) machine_.work(machine_.memory().settled(scheduler_) - machine_.now());
+    while (sending_) machine_.work(100);
     std::vector<Submission> waiting;
     for (Submission item; submissions_.pop(item);) waiting.push_back(item);
     const std::vector<bool> lost = lost_runs(waiting);
+    if (const std::uint32_t taken = primed_.last_taken(); taken != plan::kNone && lost[taken]) mark_begun(slots_[taken]);
+    primed_.reset();
     for (std::uint32_t i = 0; i < options_.slots; ++i) {
       if (lost[i]) lose(slots_[i], left.ok());
     }
@@ -258,6 +263,17 @@ class SimEngine final : public RunEvents {
   const char* outside_failure() const override { return failure_.empty() ? nullptr : failure_.c_str(); }
 
  private:
+  // As EngineCore::hand_over; restart() waits for it where that has a gate.
+  void hand_over(RunSlot& run) {
+    if (run.written_for != run.next_epoch && run.unless.run == nullptr && primed_.take(run.index)) {
+      sending_ = true;
+      primed_.send(Atoms{&machine_});
+      sending_ = false;
+    } else {
+      submissions_.push({Submission::Kind::run, run.index});
+    }
+  }
+
   // Every slot looks as if the ring had been written round and round up to the first position.
   void begin_rings() {
     if (options_.first_position == 0) return;
@@ -326,6 +342,7 @@ class SimEngine final : public RunEvents {
     setup.guesses = guesses_.get();
     setup.device = &device_;
     setup.submissions = &submissions_;
+    setup.primed = options_.prime_runs ? &primed_ : nullptr;
     setup.events = this;
     setup.stats = &stats_;
     setup.params = memory_.params;
@@ -411,6 +428,8 @@ class SimEngine final : public RunEvents {
   std::deque<RunSlot> slots_;
   std::deque<StateFence> fences_ = std::deque<StateFence>(1);
   SubmissionQueue submissions_;
+  PrimedRun primed_;
+  bool sending_ = false;  // a client is
   SchedulerStats stats_;
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<ExpertGuesses> guesses_;  // null: nothing is guessed
