@@ -362,7 +362,7 @@ class Copilot {
       if (sink != nullptr) sink->on_run_start(run);
     }
     order_.active().push_back(run.index);
-    remember();
+    remember(run);
   }
 
   /// Who stands behind a run that has been sent whole begins too: the device keeps them apart (PlanTables::turn_event).
@@ -533,7 +533,8 @@ class Copilot {
   bool primes() const { return Links<Atoms>::kPrimes && setup_.primed != nullptr; }
 
   /// Of a run that begins: whether it may come again with nothing else in between, sent the same. Then its lists are kept.
-  void remember() {
+  void remember(const RunSlot& run) {
+    repeated_ = run.index;
     repeats_ = primes() && order_.active().size() == 1 && groups_.size() == 1 && !setup_.stateful && !has_sinks_ && setup_.guesses == nullptr;
     is_prepared_ = false;
     lists_.clear();
@@ -542,16 +543,18 @@ class Copilot {
   /// What the next run of the slot will be sent, once this one has been sent whole: in a moment in which nothing else is to be done.
   void prime_next() {
     if (!repeats_ || is_prepared_ || failed_ || lists_.empty()) return;
-    const RunSlot& run = slot(active().front());
-    if (!run.all_sent || lists_.size() > setup_.primed->capacity() || !setup_.primed->begin()) return;
+    const RunSlot& run = slot(repeated_);
+    if (!run.all_sent || !setup_.primed->begin()) return;
     std::fill(ahead_.begin(), ahead_.end(), 0);
     for (const SentList& list : lists_) {
-      if (ahead_[list.worker] == setup_.params.inbox_slots) return;
+      repeats_ = ahead_[list.worker] < setup_.params.inbox_slots;
+      if (!repeats_) return;
       wire::Task task{list.list, run.epoch + 1, wire::kOpList, static_cast<std::uint16_t>(list.slot_flags | wire::kTaskAgain), 0};
       wire::Task* place = links_.place(list.worker, ahead_[list.worker]++, task.seq);
       setup_.primed->add(place, task);
     }
     is_prepared_ = true;
+    if (active().empty()) setup_.primed->prime(run.index);  // it has ended meanwhile; else finish() does so
   }
 
   /// A run that a client has sent is booked as it would have been sent. True if there is one.
@@ -625,7 +628,6 @@ class Copilot {
     run.next_epoch = run.epoch + 1;
     setup_.stats->skipped_tiles.add(run.progress.skipped_tiles());
     if (repeats_ && is_prepared_ && !failed_) setup_.primed->prime(run.index);  // before clients hear that the slot may be had again
-    is_prepared_ = false;
     const bool cancelled = is_cancelled(run, *setup_.tables);
     end(run, cancelled ? ErrorCode::cancelled : ErrorCode::ok, cancelled ? "run cancelled" : "");
     let_go(run);
@@ -761,7 +763,8 @@ class Copilot {
   std::vector<std::uint8_t> rung_;
   std::vector<SentList> lists_;        // of the run that began last, in the order of sending, as long as
   bool repeats_ = false;               // it has been alone, and been sent nothing else
-  bool is_prepared_ = false;           // setup_.primed holds what comes next
+  std::uint32_t repeated_ = 0;         // its slot
+  bool is_prepared_ = false;           // setup_.primed holds what comes next, or somebody has taken it
   bool is_sent_ = false;               // what is decided now has been sent by a client
   std::size_t sent_ahead_ = 0;         // of that, tasks booked
   std::vector<std::uint32_t> ahead_;   // per worker: tasks primed

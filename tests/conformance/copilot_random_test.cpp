@@ -182,12 +182,30 @@ class FakeWorker {
   std::deque<wire::Task> queue_;  // what is left of the inbox task
 };
 
-// Everything but threads.
-class World final : public RunEvents {
+/// Whatever else may happen while the co-pilot looks at an outbox.
+class Meanwhile {
  public:
+  virtual ~Meanwhile() = default;
+  virtual void meanwhile() = 0;
+};
+
+/// The co-pilot's atoms, between whose looks clients and workers go on.
+struct InterruptedAtoms : wire::HostAtoms {
+  Meanwhile* others = nullptr;
+  wire::SlotWords load_slot_acquire(const void* slot) const {
+    others->meanwhile();
+    return wire::HostAtoms::load_slot_acquire(slot);
+  }
+};
+
+// Everything but threads.
+class World final : public RunEvents, public Meanwhile {
+ public:
+  /// `repeats`: runs are of one size, and most are submitted once all before them have ended, so that they may be primed.
   World(const plan::PlanView& plan, PolicyKind policy, Spine spine, std::uint32_t workers, std::uint32_t slots,
-        std::uint32_t seed)
+        std::uint32_t seed, bool repeats = false)
       : random_(seed),
+        repeats_(repeats),
         device_(workers),
         tables_(make_plan_tables(plan, workers, spine).value()),
         submissions_(slots) {
@@ -211,24 +229,26 @@ class World final : public RunEvents {
     setup.policy = policy_.get();
     setup.device = &device_;
     setup.submissions = &submissions_;
+    primed_.reserve(std::size_t{tables_.list_count()});
+    setup.primed = &primed_;
     setup.events = this;
     setup.stats = &stats_;
     setup.params = memory_.params;
-    copilot_ = std::make_unique<Copilot<wire::HostAtoms, FakeClock>>(setup, wire::HostAtoms{}, FakeClock{&now_});
+    InterruptedAtoms atoms;
+    atoms.others = this;
+    copilot_ = std::make_unique<Copilot<InterruptedAtoms, FakeClock>>(setup, atoms, FakeClock{&now_});
     for (std::uint32_t w = 0; w < workers; ++w) workers_.emplace_back(memory_.params, w, random_);
   }
 
   /// Runs `runs` runs with random dims, cancelling some at random moments. False: nothing moves any more.
   bool run(std::uint32_t runs) {
-    std::uint32_t submitted = 0;
+    runs_ = runs;
     std::uint32_t idle = 0;
     while (ended_ < runs) {
-      if (submitted < runs && !free_.empty() && random_() % 4 == 0) submit(), ++submitted;
+      if (!repeats_ || random_() % 64 == 0) maybe_submit();
       bool moved = false;
       if (random_() % 3 == 0) moved = copilot_->step();
-      for (FakeWorker& worker : workers_) {
-        for (std::uint32_t burst = random_() % 8; burst > 0; --burst) moved |= worker.step();
-      }
+      moved |= work();
       if (random_() % 200 == 0) slots_[random_() % slots_.size()].cancel.store(true, std::memory_order_relaxed);
       idle = moved ? 0 : idle + 1;
       if (idle > 100000 || failed_) return false;
@@ -236,6 +256,13 @@ class World final : public RunEvents {
     return true;
   }
 
+  void meanwhile() override {
+    if (!repeats_) return;
+    for (std::uint32_t more = random_() % 4; more > 0; --more) {
+      maybe_submit();
+      work();
+    }
+  }
   void run_ended(RunSlot&) override { ++ended_; }
   void run_released(RunSlot& run) override {
     check_events(run);
@@ -266,20 +293,39 @@ class World final : public RunEvents {
   }
 
  private:
+  void maybe_submit() {
+    if (submitted_ == runs_ || free_.empty() || random_() % 4 != 0) return;
+    if (repeats_ && ended_ < submitted_ && random_() % 8 != 0) return;
+    ++submitted_;
+    submit();
+  }
+  bool work() {
+    bool moved = false;
+    for (FakeWorker& worker : workers_) {
+      for (std::uint32_t burst = random_() % 8; burst > 0; --burst) moved |= worker.step();
+    }
+    return moved;
+  }
+
   void submit() {
     RunSlot& run = slots_[free_.back()];
     free_.pop_back();
-    const std::int64_t n = 1 + static_cast<std::int64_t>(random_() % 8);
+    const std::int64_t n = repeats_ && random_() % 16 != 0 ? 3 : 1 + static_cast<std::int64_t>(random_() % 8);
     std::vector<std::int64_t> dims(tables_.plan.dims.size());
     ASSERT_TRUE(evaluate_plan(tables_.plan, {&n, 1}, dims).ok());
     if (!run.instance.matches({&n, 1})) {
       ASSERT_TRUE(run.instance.rebuild(tables_, {&n, 1}, dims, run.memory, 0, 0, run.next_epoch).ok());
       const auto frame = run.instance.frame();
       std::memcpy(reinterpret_cast<void*>(run.memory.frame), frame.data(), frame.size());
+      run.written_for = run.next_epoch;
     }
     run.cancel.store(false, std::memory_order_relaxed);
     run.state.reset(static_cast<std::uint32_t>(RunState::queued));
-    submissions_.push({Submission::Kind::run, run.index});
+    if (run.written_for != run.next_epoch && primed_.take(run.index)) {
+      primed_.send(wire::HostAtoms{});
+    } else {
+      submissions_.push({Submission::Kind::run, run.index});
+    }
   }
 
   // The slot is idle: every event of its instance stands where the next run expects it.
@@ -297,6 +343,8 @@ class World final : public RunEvents {
   }
 
   std::mt19937 random_;
+  bool repeats_ = false;
+  std::uint32_t runs_ = 0, submitted_ = 0;
   std::uint64_t now_ = 0;
   FakeDevice device_;
   PlanTables tables_;
@@ -304,9 +352,10 @@ class World final : public RunEvents {
   std::deque<RunSlot> slots_;
   std::deque<StateFence> fences_;
   SubmissionQueue submissions_;
+  PrimedRun primed_;
   SchedulerStats stats_;
   std::unique_ptr<Policy> policy_;
-  std::unique_ptr<Copilot<wire::HostAtoms, FakeClock>> copilot_;
+  std::unique_ptr<Copilot<InterruptedAtoms, FakeClock>> copilot_;
   std::deque<FakeWorker> workers_;
   std::vector<std::uint32_t> free_;
   std::uint32_t ended_ = 0;
@@ -363,6 +412,21 @@ TEST_P(CopilotRandom, EveryEventGetsItsTotalAndNothingDeadlocks) {
   }
   // A whole plan goes out in one go, before anybody cancels it; the others must have met dynamic ops and cancellations.
   EXPECT_EQ(skipped > 0, GetParam().spine != Spine::whole);
+}
+
+// Clients and workers go on between any two looks of the co-pilot at outboxes: a run may be taken, worked at and answered before it is noticed, and
+// another be submitted behind it.
+TEST_P(CopilotRandom, PrimedRunsAreBookedWheneverTheyAreTaken) {
+  std::uint64_t primed = 0;
+  for (std::uint32_t seed = 1; seed <= 500; ++seed) {
+    std::mt19937 random(seed);
+    const GraphPlan plan(random_graph(random));
+    World world(plan.view(), GetParam().policy, GetParam().spine, 1 + seed % 5, 1 + seed % 4, seed, true);
+    ASSERT_TRUE(world.run(60)) << "seed " << seed << " stands still";
+    if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
+    primed += world.stats().runs_primed.get();
+  }
+  EXPECT_EQ(primed > 0, GetParam().spine != Spine::tiles) << primed;
 }
 
 // Lines of many workers take microseconds, in which a report would wait.

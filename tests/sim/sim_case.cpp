@@ -100,6 +100,16 @@ void choose_state(Random& random, SimCase& out) {
   out.condition_percent = random.chance(2) ? 0 : 50;
 }
 
+// By draws of its own, so that all else of a seed stays as it was before there were primed runs.
+void choose_repeats(SimCase& out) {
+  Random random(out.seed ^ 0x9e3779b97f4a7c15u);
+  if (!random.chance(4) || out.has(Fault::flood)) return;
+  out.alone_percent = static_cast<std::uint32_t>(random.between(50, 100));
+  if (random.chance(2)) return;
+  out.policy = scheduler::PolicyKind::fixed;
+  out.spine = scheduler::Spine::whole;
+}
+
 void choose_faults(Random& random, SimCase& out) {
   if (out.seed % 3 == 0) return;
   for (std::uint64_t i = random.between(1, 3); i > 0; --i) out.faults[random.below(kFaults)] = true;
@@ -129,6 +139,7 @@ SimCase make_case(std::uint64_t seed) {
   choose_state(random, out);
   if (random.chance(4)) out.workers_per_run = 1 + below(random, out.workers);
   for (std::uint32_t i = 0; i < out.ops.size(); ++i) out.kept.push_back(i);
+  choose_repeats(out);
   return out;
 }
 

@@ -49,6 +49,7 @@ struct SimCase {
   bool chain = false;                // runs of one state follow each other on the device
   std::uint32_t cancel_percent = 0, deadline_percent = 0, wrong_percent = 25;
   std::uint32_t condition_percent = 0;  // of runs that hang on what the run before them reports
+  std::uint32_t alone_percent = 0;      // of runs that are submitted once all before them have ended, of one size: runs that may be primed
   std::uint64_t body_ns = 2000;
   gpu::sim::LinkModel link;
   gpu::sim::Noise noise;

@@ -95,7 +95,7 @@ void report(const Arguments& arguments, std::uint64_t seed, const std::string& c
 }
 
 int explore(const Arguments& arguments) {
-  std::uint64_t steps = 0, runs = 0, done = 0, relaunches = 0, tiles = 0, bad = 0;
+  std::uint64_t steps = 0, runs = 0, done = 0, primed = 0, relaunches = 0, tiles = 0, bad = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (std::uint64_t seed = arguments.first; seed < arguments.end; ++seed) {
     const SimCase sim_case = case_of(seed, arguments.change);
@@ -104,6 +104,7 @@ int explore(const Arguments& arguments) {
     runs += result.runs;
     done += result.runs_done;
     tiles += result.tiles;
+    primed += result.runs_primed;
     relaunches += result.relaunches;
     for (const std::string& line : result.timeline) std::printf("%s\n", line.c_str());
     if (result.complaint.empty()) continue;
@@ -112,9 +113,9 @@ int explore(const Arguments& arguments) {
     if (bad >= 10) break;
   }
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::printf("%lu seeds, %.1f M steps (%.2f us each), %lu runs, %lu of them done, %lu tiles, %lu relaunches: %lu wrong\n",
+  std::printf("%lu seeds, %.1f M steps (%.2f us each), %lu runs, %lu of them done, %lu primed, %lu tiles, %lu relaunches: %lu wrong\n",
               arguments.end - arguments.first, static_cast<double>(steps) / 1e6, seconds * 1e6 / static_cast<double>(steps), runs, done,
-              tiles, relaunches, bad);
+              primed, tiles, relaunches, bad);
   return bad == 0 ? 0 : 1;
 }
 

@@ -176,11 +176,14 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
     const std::uint64_t runs = case_.runs;
     while ((checker_.runs_submitted() < runs || machine_.explorer().steps() < case_.min_steps) && !engine_.failed() && !dead_ &&
            checker_.complaint().empty()) {
-      if (engine_.has_free_slot()) {
+      if (repeats_.below(100) < case_.alone_percent && checker_.runs_open() > 0) {
+        machine_.explorer().sleep(1 + repeats_.below(5'000));
+      } else if (engine_.has_free_slot()) {
         submit();
       } else {
         machine_.explorer().sleep(100'000);
       }
+      if (case_.alone_percent > 0 && repeats_.chance(2)) continue;  // the next one at once
       if (!case_.has(Fault::flood)) machine_.explorer().sleep(random_.below(20'000));
       if (random_.below(100) < case_.cancel_percent || (case_.has(Fault::flood) && random_.chance(4))) cancel_one();
     }
@@ -193,7 +196,8 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
   }
 
   void submit() {
-    const std::int64_t n = 1 + static_cast<std::int64_t>(random_.below(4));
+    std::int64_t n = 1 + static_cast<std::int64_t>(random_.below(4));
+    if (case_.alone_percent > 0) n = 1 + static_cast<std::int64_t>(case_.seed % 4);
     Wish wish;
     if (plan_.view().state_bytes > 0) wish.state = static_cast<u32>(random_.below(case_.states));
     auto slot = engine_.acquire({&n, 1}, wish.state);
@@ -337,6 +341,7 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
     out.tiles = checker_.tiles();
     out.runs = checker_.runs_submitted();
     out.runs_done = checker_.runs_done();
+    out.runs_primed = engine_.stats().runs_primed.get();
     out.relaunches = engine_.relaunches();
     out.virtual_ns = machine_.now();
     for (const gpu::sim::Moment& moment : machine_.moments()) {
@@ -353,6 +358,7 @@ class World final : public run::SimRuns, public gpu::sim::BodyWatch {
   SimDevice device_;
   Engine engine_;
   gpu::sim::Random random_;  // of client and gremlin; the explorer has its own
+  gpu::sim::Random repeats_{case_.seed};
   scheduler::DecisionTrace trace_;
   Explorer::Agent client_ = Explorer::kNobody;
   Nanos stalled_until_ = 0;

@@ -12,7 +12,7 @@ namespace ccks::test::sim {
 
 struct WorldResult {
   std::string complaint;  // empty: all was well
-  std::uint64_t steps = 0, tiles = 0, runs = 0, runs_done = 0, relaunches = 0;
+  std::uint64_t steps = 0, tiles = 0, runs = 0, runs_done = 0, runs_primed = 0, relaunches = 0;
   std::uint64_t virtual_ns = 0;
   std::vector<std::string> timeline;  // if asked for
 };
