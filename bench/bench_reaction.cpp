@@ -250,13 +250,23 @@ Result<Reactions> reactions(const char* policy, const ReactionOptions& options) 
   return out;
 }
 
+/// Percent of `samples` that are over twice `raw_median`, the median of the bare round trip: where one in a hundred of them meets a stall, p99 is on one
+/// side of it or on the other, and this says by how much.
+double late_percent(const std::vector<double>& samples, double raw_median) {
+  const auto late = std::count_if(samples.begin(), samples.end(), [&](double ns) { return ns > 2 * raw_median; });
+  return 100.0 * static_cast<double>(late) / static_cast<double>(samples.size());
+}
+
 /// The bare round trip, a round as often as reactions that are so far `apart`: a stall of the scheduler's core comes every so many microseconds, and
 /// of rounds that follow each other at once fewer meet one than of reactions, which have work of their own between them.
-int measure_paced_ping_pong(const std::vector<double>& apart) {
+int measure_paced_ping_pong(const std::vector<double>& apart, double raw_median) {
   const double period = median(apart);
   const Result<std::vector<double>> raw = ping_pong(static_cast<std::uint64_t>(period));
   if (!raw.ok()) return failed(raw.status());
-  Line("reaction", "raw ping-pong, paced").number("workers", 1).number("period_ns", period).samples("ns", *raw).print();
+  Line line("reaction", "raw ping-pong, paced");
+  line.number("workers", 1).number("period_ns", period);
+  if (raw_median > 0) line.number("late_percent", late_percent(*raw, raw_median));
+  line.samples("ns", *raw).print();
   return 0;
 }
 
@@ -265,7 +275,7 @@ void print(const char* policy, const Reactions& measured, double raw_median) {
   for (const bool other : {true, false}) {
     const std::vector<double>& samples = other ? measured.other : measured.same;
     Line line("reaction", fmt::format("{}, {} worker", policy, other ? "another" : "same"));
-    if (raw_median > 0) line.number("median_over_raw", median(samples) / raw_median);
+    if (raw_median > 0) line.number("median_over_raw", median(samples) / raw_median).number("late_percent", late_percent(samples, raw_median));
     line.samples("ns", samples).print();
   }
 }
@@ -275,7 +285,7 @@ int measure(const char* policy, double raw_median, const ReactionOptions& option
   const Result<Reactions> measured = reactions(policy, options);
   if (!measured.ok()) return failed(measured.status());
   print(policy, *measured, raw_median);
-  return std::string_view(policy) == kDefaultPolicy ? measure_paced_ping_pong(measured->apart) : 0;
+  return std::string_view(policy) == kDefaultPolicy ? measure_paced_ping_pong(measured->apart, raw_median) : 0;
 }
 
 }  // namespace
