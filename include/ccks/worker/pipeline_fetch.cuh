@@ -35,6 +35,7 @@ class CudaFetch : CudaStage {
     u32 misses = 0;
     while (!gate_closed()) {
       if (advance()) {
+        if (CudaPlatform::is_resting(misses)) platform_.stir();
         misses = 0;
       } else if (source_.queued()) {
         await_queue();

@@ -107,11 +107,15 @@ class CudaPlatform {
     if (spins >= kHotSpins) __nanosleep(kNapNs);
   }
   /// One poll of host memory takes about 1 us, and those of all workers at once wait for each other: who has had nothing for half a
-  /// millisecond looks every third microsecond, and the others' looks come back sooner.
+  /// millisecond looks every third microsecond, and the others' looks come back sooner. But not where another worker has just found
+  /// something after such a time: its run may need this one next.
   __device__ bool idle(u32 misses) const {
-    if (misses >= kHotPolls) __nanosleep(kIdleNapNs);
+    for (u32 naps = 0; naps < kIdleNaps && is_resting(misses) && !is_stirred(); ++naps) __nanosleep(kIdleNapNs);
     return false;
   }
+  __device__ static bool is_resting(u32 misses) { return misses >= kHotPolls; }
+  /// By a worker that has found a task and was resting: the others look as often as they can for a while.
+  __device__ void stir() const { ptx::st_relaxed_gpu(stirred_at(), ptx::globaltimer()); }
   __device__ static void posted() {}
 
   /// By the leader, for all control lanes. Not inlined: to ptxas a branch for one lane parts the warp.
@@ -125,10 +129,20 @@ class CudaPlatform {
   }
 
  private:
+  /// When a worker was last stirred, by the GPU's clock. Relaxed on both sides: it only says how often to look, and what is found there has an
+  /// order of its own.
+  __device__ static u64* stirred_at() {
+    static u64 at;
+    return &at;
+  }
+  __device__ static bool is_stirred() { return ptx::globaltimer() - ptx::ld_relaxed_gpu(stirred_at()) < kStirredNs; }
+
   static constexpr u32 kHotSpins = 16;
   static constexpr u32 kNapNs = 50;
   static constexpr u32 kHotPolls = 512;
-  static constexpr u32 kIdleNapNs = 2000;
+  static constexpr u32 kIdleNaps = 4;
+  static constexpr u32 kIdleNapNs = 500;
+  static constexpr u64 kStirredNs = 500'000;
   static constexpr u32 kIdleLanes = 4;
   static constexpr u32 kLookLane = kWarpLanes - 1;
 
