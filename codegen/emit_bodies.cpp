@@ -24,19 +24,29 @@ static_assert(std::size(kExprOps) == static_cast<std::size_t>(wire::ExprOp::i_fr
 
 const char* dtype_enumerator(wire::Dtype t) { return t == wire::Dtype::boolean ? "boolean" : wire::dtype_name(t); }
 
-std::string code_type(std::span<const wire::ExprInstr> code) {
+bool is_constant(const wire::ExprInstr& in) {
+  const auto op = static_cast<wire::ExprOp>(in.op);
+  return op == wire::ExprOp::const_f || op == wire::ExprOp::const_i;
+}
+
+/// `of_frame`: constants stand in the frame, so that ops of equal code but for those have one type.
+std::string code_type(std::span<const wire::ExprInstr> code, bool of_frame = false) {
   std::string text = "Code<";
   for (std::size_t i = 0; i < code.size(); ++i) {
     const wire::ExprInstr& in = code[i];
+    if (of_frame && is_constant(in)) {
+      text += fmt::format("{}FrameConst<ExprOp::{}, {}, {}>", i ? ", " : "", kExprOps[in.op], in.dst, i);
+      continue;
+    }
     text += fmt::format("{}Ins<ExprOp::{}, {}, {}, {}, {}u>", i ? ", " : "", kExprOps[in.op], in.dst, in.a, in.b, in.c);
   }
   return text + ">";
 }
 
 /// kind: TypedOp, ShapedOp (of `shape`), GroupedOp.
-std::string op_type(const char* kind, const PlanImage& image, const plan::OpDesc& op, const std::string& shape = "") {
+std::string op_type(const char* kind, const PlanImage& image, const plan::OpDesc& op, const std::string& shape = "", bool of_frame = false) {
   const std::span instructions = std::span(image.code).subspan(op.code_first, op.code_count);
-  std::string code = code_type(instructions);
+  std::string code = code_type(instructions, of_frame);
   if (const std::int64_t twin = twin_dim(image, op); twin != 0) {
     const auto others = static_cast<std::size_t>(twin - 1);
     code = fmt::format("Twinned<{}, {}>", code_type(instructions.first(others)), code_type(instructions.subspan(others)));
@@ -88,6 +98,33 @@ Result<std::string> custom_struct(const spec::CustomAttrs& attrs, const PlanImag
                                                        {"OUTPUT", fmt::format("{}", op.input_count)}});
 }
 
+/// Maps whose constants are read from the frame, since several have the same body but for those: passes of a loop that use its index. A body each would have to be
+/// compiled, and be read by a worker that comes to it, for each pass.
+class SharedMaps {
+ public:
+  explicit SharedMaps(const PlanImage& image) : image_(image) {
+    for (const plan::OpDesc& op : image.ops) {
+      if (may_share(op)) types_[op_type("TypedOp", image, op, "", true)].insert(op_type("TypedOp", image, op));
+    }
+  }
+  /// The type of `op`, which is no ShapedOp.
+  std::string type(const plan::OpDesc& op) const {
+    if (may_share(op)) {
+      const std::string shared = op_type("TypedOp", image_, op, "", true);
+      if (types_.at(shared).size() > 1) return shared;
+    }
+    return op_type("TypedOp", image_, op);
+  }
+
+ private:
+  bool may_share(const plan::OpDesc& op) const {
+    const auto code = std::span(image_.code).subspan(op.code_first, op.code_count);
+    return op.kind == wire::OpCode::map && std::any_of(code.begin(), code.end(), is_constant);
+  }
+  const PlanImage& image_;
+  std::map<std::string, std::set<std::string>> types_;  // with constants of the frame: those with constants of their own
+};
+
 /// Collects bodies, equal ones once.
 class BodyList {
  public:
@@ -113,6 +150,7 @@ class BodyList {
 
 Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image, bool allow_inline, BodyShapes shapes) {
   BodyList all;
+  const SharedMaps maps(image);
   all.bodies.scratch_bytes = image.scratch_bytes;
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
@@ -125,7 +163,7 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
     std::string type = custom          ? fmt::format("Custom{}", all.bodies.count)
                        : groups.always ? op_type("GroupedOp", image, op)
                        : one_shape     ? op_type("ShapedOp", image, op, shape.text)
-                                       : op_type("TypedOp", image, op);
+                                       : maps.type(op);
     std::string code;
     if (custom) {
       if (!allow_inline)

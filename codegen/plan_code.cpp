@@ -151,6 +151,7 @@ class CodeBuilder {
   std::uint32_t as_bool(Value v);
   std::uint32_t zero_int() { return emit(ExprOp::const_i, 0); }
 
+  std::optional<std::int64_t> folded(const ExprNode& node) const;
   std::optional<Value> leaf(const ExprNode& node);
   Value inner(const ExprNode& node);
   Value two_sided(const ExprNode& node, OpPair ops);
@@ -164,6 +165,7 @@ class CodeBuilder {
   std::size_t rank_;
   std::vector<Virtual> code_;
   std::vector<Value> values_;
+  std::vector<std::optional<std::int64_t>> folded_;  // per node
 };
 
 std::uint32_t CodeBuilder::as_bool(Value v) {
@@ -256,11 +258,30 @@ Value CodeBuilder::fit_to(Value v, wire::Dtype out) {
   return {as_int(v), false};
 }
 
+/// The value of an integer node that follows from constants, as `i + 1` in a pass of a loop; none if it needs more than 32 bits.
+std::optional<std::int64_t> CodeBuilder::folded(const ExprNode& node) const {
+  if (is_float(node.type)) return std::nullopt;
+  const auto fit = [](std::int64_t value) { return value == static_cast<std::int32_t>(value) ? std::optional(value) : std::nullopt; };
+  if (node.fn == ExprFn::constant) return check_constant(node).ok() ? fit(static_cast<std::int64_t>(node.value)) : std::nullopt;
+  if (node.a == spec::kNone || !folded_[node.a]) return std::nullopt;
+  const std::int64_t a = *folded_[node.a];
+  if (node.fn == ExprFn::neg) return fit(-a);
+  if (node.b == spec::kNone || !folded_[node.b]) return std::nullopt;
+  const std::int64_t b = *folded_[node.b];
+  switch (node.fn) {
+    case ExprFn::add: return fit(a + b);
+    case ExprFn::sub: return fit(a - b);
+    case ExprFn::mul: return fit(a * b);
+    default: return std::nullopt;
+  }
+}
+
 Result<std::vector<ExprInstr>> CodeBuilder::build(wire::Dtype out) {
+  for (const ExprNode& node : expr_.nodes) folded_.push_back(folded(node));
   std::vector<bool> needed(expr_.nodes.size(), false);
   needed.back() = true;
   for (std::size_t i = expr_.nodes.size(); i-- > 0;) {
-    if (!needed[i]) continue;
+    if (!needed[i] || folded_[i]) continue;
     for (const std::uint32_t child : {expr_.nodes[i].a, expr_.nodes[i].b, expr_.nodes[i].c})
       if (child != spec::kNone) needed[child] = true;
   }
@@ -268,6 +289,10 @@ Result<std::vector<ExprInstr>> CodeBuilder::build(wire::Dtype out) {
   for (std::size_t i = 0; i < expr_.nodes.size(); ++i) {
     if (!needed[i]) continue;
     const ExprNode& node = expr_.nodes[i];
+    if (folded_[i]) {
+      values_[i] = {emit(ExprOp::const_i, 0, 0, 0, static_cast<std::uint32_t>(static_cast<std::int32_t>(*folded_[i]))), false};
+      continue;
+    }
     if (node.fn == ExprFn::constant) CCKS_RETURN_IF_ERROR(check_constant(node));
     const auto value = leaf(node);
     values_[i] = value ? *value : inner(node);

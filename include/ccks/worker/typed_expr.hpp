@@ -15,6 +15,10 @@ struct Ins {
   static constexpr u32 c = kC;
 };
 
+/// A constant that ops which share a body have each their own of: it stands in the frame, in instruction kAt of the op's code.
+template <ExprOp kOp, u8 kDst, u32 kAt>
+struct FrameConst {};
+
 namespace detail {
 
 /// An instruction within an op: knows which operand an argument is.
@@ -66,11 +70,88 @@ struct BoundCode<kEpilogueFirst> {
   CCKS_INLINE void run(Machine<W>&, const Args&, const Place&) const {}
 };
 
+namespace detail {
+
+/// A FrameConst once it has been read.
+template <ExprOp kOp, u8 kDst>
+struct OwnConst {
+  static constexpr ExprOp op = kOp;
+  static constexpr u8 dst = kDst, a = 0, b = 0;
+  u32 c;
+  template <class Types>
+  static CCKS_INLINE auto type(const Types& types, u32) {
+    return types.template type<0>();
+  }
+};
+template <class I>
+struct OfFrame {
+  static constexpr ExprOp op = I::op;
+  static constexpr u8 dst = I::dst;
+  template <u32 kEpilogueFirst>
+  static CCKS_INLINE Bound<I, kEpilogueFirst> bound(const ExprInstr*) {
+    return {};
+  }
+};
+template <ExprOp kOp, u8 kDst, u32 kAt>
+struct OfFrame<FrameConst<kOp, kDst, kAt>> {
+  static constexpr ExprOp op = kOp;
+  static constexpr u8 dst = kDst;
+  template <u32 kEpilogueFirst>
+  static CCKS_INLINE OwnConst<kOp, kDst> bound(const ExprInstr* code) {
+    return {code[kAt].c};
+  }
+};
+template <class I>
+inline constexpr bool kOfFrame = false;
+template <ExprOp kOp, u8 kDst, u32 kAt>
+inline constexpr bool kOfFrame<FrameConst<kOp, kDst, kAt>> = true;
+
+}  // namespace detail
+
+/// Code with constants of the frame; `code` is the op's there.
+template <u32 kEpilogueFirst, class... Is>
+struct FrameBoundCode {
+  const ExprInstr* code = nullptr;
+
+  CCKS_HD static constexpr bool identity() { return false; }
+  CCKS_HD static constexpr bool uses_index() { return ((detail::OfFrame<Is>::op == ExprOp::index_i) || ...); }
+
+  template <u32 W, class Args>
+  CCKS_INLINE void run(Machine<W>& machine, const Args& args, const Place& p) const {
+    (machine.step(detail::OfFrame<Is>::template bound<kEpilogueFirst>(code), args, p), ...);
+  }
+  CCKS_HD static constexpr bool result_is_int() { return gives_int(detail::OfFrame<typename detail::Last<Is...>::type>::op); }
+  CCKS_HD static constexpr u32 result() { return detail::OfFrame<typename detail::Last<Is...>::type>::dst; }
+};
+
+namespace detail {
+
+template <bool kFrame, u32 kEpilogueFirst, class... Is>
+struct BindCode {
+  using type = BoundCode<kEpilogueFirst, Is...>;
+};
+template <u32 kEpilogueFirst, class... Is>
+struct BindCode<true, kEpilogueFirst, Is...> {
+  using type = FrameBoundCode<kEpilogueFirst, Is...>;
+};
+
+}  // namespace detail
+
 template <class... Is>
 struct Code {
   template <u32 kEpilogueFirst>
-  using Bind = BoundCode<kEpilogueFirst, Is...>;
+  using Bind = typename detail::BindCode<(detail::kOfFrame<Is> || ...), kEpilogueFirst, Is...>::type;
 };
+
+/// The code of an op as its body runs it.
+template <class Expr>
+CCKS_INLINE Expr expr_of(const Call& call) {
+  if constexpr (requires(Expr expr) { expr.code; }) {
+    return {call.code()};
+  } else {
+    return {};
+  }
+}
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

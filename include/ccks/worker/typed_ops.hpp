@@ -77,7 +77,8 @@ struct TypedOp {
   template <class Lanes>
   static CCKS_INLINE FaultCode run_inline(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     if (tile >= op.tile_count) return FaultCode::bad_op;
-    return run_kind<kKind>(lanes, Call(frame, op), tile, Types{}, Expr{});
+    const Call call(frame, op);
+    return run_kind<kKind>(lanes, call, tile, Types{}, expr_of<Expr>(call));
   }
 };
 

@@ -128,6 +128,31 @@ TEST(EmitSources, OpsOfOneKindCodeAndTypesShareABody) {
   EXPECT_NE(bodies->of_op[0], bodies->of_op[8]);
 }
 
+// Passes of a loop whose index is in an expression; the first and the last map have constants that nobody else has.
+TEST(EmitSources, MapsThatDifferByConstantsShareABody) {
+  const spec::Program program = testing::parse_small({"passes", R"yaml(ccks: 1
+program: passes
+dims: {d: 8}
+tensors:
+  x: {shape: [d], dtype: i32, kind: input}
+  y: {shape: [d], dtype: i32, kind: output}
+ops:
+  - {op: map, expr: "x * 3", dtype: i32, out: h}
+  - repeat: {index: l, to: 4}
+    ops:
+      - {op: map, expr: "select(h > l, h + l, h)", dtype: i32, out: h}
+  - {op: map, expr: "h - 7", dtype: i32, out: y}
+)yaml"});
+  const auto image = make_plan(program);
+  const auto bodies = emit_bodies(program, **image, false);
+  ASSERT_TRUE(bodies.ok());
+  ASSERT_EQ(bodies->of_op.size(), 6u);
+  EXPECT_EQ(bodies->count, 3u);
+  for (std::size_t pass = 2; pass <= 4; ++pass) EXPECT_EQ(bodies->of_op[pass], bodies->of_op[1]);
+  EXPECT_EQ(bodies->list[bodies->of_op[0]].type.find("FrameConst"), std::string::npos) << bodies->list[bodies->of_op[0]].type;
+  EXPECT_NE(bodies->list[bodies->of_op[1]].type.find("FrameConst<ExprOp::const_i"), std::string::npos) << bodies->list[bodies->of_op[1]].type;
+}
+
 TEST_F(EmitWrite, WritesAndWritesAgain) {
   const auto files = generated(0);
   ASSERT_TRUE(write_generated(dir_.string(), files, false).ok());

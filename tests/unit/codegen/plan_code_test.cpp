@@ -154,6 +154,27 @@ TEST(PlanCode, ALongSumStaysInFewRegisters) {
   for (const ExprInstr& in : *code) EXPECT_LT(in.dst, 3);
 }
 
+TEST(PlanCode, WhatFollowsFromIntegerConstantsIsOne) {
+  ElementBuilder e;
+  const auto place = e.node(ExprFn::add, ScalarType::i64, e.constant(4, ScalarType::i64), e.node(ExprFn::neg, ScalarType::i64, e.constant(1, ScalarType::i64)));
+  e.node(ExprFn::add, ScalarType::i64, e.argument(0, ScalarType::i64), e.node(ExprFn::mul, ScalarType::i64, place, e.constant(5, ScalarType::i64)));
+  const std::vector<Dtype> args{Dtype::i32};
+  const auto code = compile_element_expr(e.expr, args, Dtype::i32, 1);
+  ASSERT_TRUE(code.ok());
+  EXPECT_EQ(code->size(), 3u);  // argument, 15, sum
+  EXPECT_EQ(run(*code, {2}).i, 17);
+}
+
+// An element is computed with 64 bits, a constant has 32.
+TEST(PlanCode, WhatNeedsMoreThanAConstantHasIsComputed) {
+  ElementBuilder e;
+  const auto large = e.node(ExprFn::mul, ScalarType::i64, e.constant(2'000'000'000, ScalarType::i64), e.constant(3, ScalarType::i64));
+  e.node(ExprFn::sub, ScalarType::i64, large, e.constant(1, ScalarType::i64));
+  const auto code = compile_element_expr(e.expr, {}, Dtype::i64, 1);
+  ASSERT_TRUE(code.ok());
+  EXPECT_EQ(code->size(), 5u);  // three constants, product, difference
+}
+
 TEST(PlanCode, BigIntegerConstantsAreRefused) {
   ElementBuilder e;
   e.constant(5e9, ScalarType::i64);

@@ -43,6 +43,24 @@ TEST(TypedOp, MapWithCode) {
   compare<Op>(b, OpCode::map, 2);
 }
 
+TEST(TypedOp, MapWithConstantsOfTheFrame) {
+  using Op = TypedOp<OpCode::map,
+                     Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, FrameConst<ExprOp::const_f, 1, 1>, Ins<ExprOp::mul_f, 0, 0, 1, 0>,
+                          FrameConst<ExprOp::const_i, 1, 3>, Ins<ExprOp::index_i, 2, 0, 0, 3>, Ins<ExprOp::add_i, 1, 1, 2, 0>,
+                          Ins<ExprOp::f_from_i, 1, 1, 0, 0>, Ins<ExprOp::add_f, 0, 0, 1, 0>>,
+                     Dtype::f32, Dtype::f32>;
+  for (const i32 constant : {-3, 70000}) {
+    Bench b(3);
+    const Index shape{1, 2, 3, 140};
+    b.operands = {filled(b, Dtype::f32, shape), b.tensor(Dtype::f32, shape)};
+    b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::const_f, 1, 0, 0, bit_cast<u32>(0.75f * static_cast<float>(constant))), ins(ExprOp::mul_f, 0, 0, 1),
+              ins(ExprOp::const_i, 1, 0, 0, static_cast<u32>(constant)), ins(ExprOp::index_i, 2, 0, 0, 3), ins(ExprOp::add_i, 1, 1, 2),
+              ins(ExprOp::f_from_i, 1, 1), ins(ExprOp::add_f, 0, 0, 1)};
+    b.grid(shape);
+    compare<Op>(b, OpCode::map, 1);
+  }
+}
+
 TEST(TypedOp, MapThatGivesIntegers) {
   using Op = TypedOp<OpCode::map,
                      Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::index_i, 1, 0, 0, 3>,
