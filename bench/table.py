@@ -157,8 +157,9 @@ def scheduling(lines):
     return out
 
 
-def tables(lines, names):
-    parts = [f"{', '.join(f'`{name}`' for name in names)}: {gpu_of(lines)}"] if lines else []
+def tables(lines, sources):
+    """`sources`: of each file its name and the GPU whose it is (gpu_of)."""
+    parts = [", ".join(f"`{name}`: {gpu}" for name, gpu in sources)] if lines else []
     parts += [part for part in (goals(lines), micro(lines), crossover(lines), scheduling(lines)) if part]
     return "\n\n".join(parts)
 
@@ -186,7 +187,7 @@ def read(paths):
 def main():
     paths = [arg for arg in sys.argv[1:] if arg != "--readme"]
     lines = read(paths)
-    out = tables(lines, [os.path.basename(path) for path in paths])
+    out = tables(lines, [(os.path.basename(path), gpu_of(read([path]))) for path in paths])
     if "--readme" not in sys.argv:
         print(out)
         return
