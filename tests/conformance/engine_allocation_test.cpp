@@ -62,6 +62,26 @@ TEST_P(EngineAllocation, SchedulerThreadAllocatesNothingInFlight) {
   std::remove(options.record_path.c_str());
 }
 
+// Runs that follow each other alone, each sent by submit(): what the thread makes out ahead has its room from the beginning.
+TEST(PrimedAllocation, TheSchedulerThreadAllocatesNothing) {
+  const GraphPlan plan(layered_graph(3));
+  Engine engine = open_graph_engine(plan, options_of("static"));
+  std::uint64_t before = 0;
+  for (std::uint64_t i = 0; i < 300; ++i) {
+    RunRequest request;
+    request.dims = {{"n", 4}};
+    if (i == 0) request.on_done = [](const Status&) { armed = true; };
+    if (i == 200) request.on_done = [](const Status&) { ::operator delete(::operator new(8)); };  // the control, as above
+    Result<ccks::Run> run = engine.submit(std::move(request));
+    ASSERT_TRUE(run.ok());
+    ASSERT_TRUE(run->wait().ok());
+    if (i == 1) before = allocations.load(std::memory_order_relaxed);
+    if (i == 199) EXPECT_EQ(allocations.load(std::memory_order_relaxed), before);
+  }
+  EXPECT_GT(engine.stats().runs_primed, 0u);
+  EXPECT_GE(allocations.load(std::memory_order_relaxed), before + 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(Policies, EngineAllocation, testing::ValuesIn(kWays),
                          [](const auto& policy) { return policy.param; });
 
