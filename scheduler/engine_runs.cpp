@@ -252,7 +252,7 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
   run.code = ErrorCode::ok;
   run.message[0] = 0;
   run.end_ns = 0;
-  // Relaxed, all three: the queue orders them before the scheduler's look.
+  // Relaxed, all three: the queue orders them before the scheduler's look, or PrimedRun::take does.
   run.cancel.store(false, std::memory_order_relaxed);
   run.state.reset(static_cast<std::uint32_t>(RunState::queued));
   run.told = false;
@@ -272,7 +272,7 @@ Result<RunSlot*> EngineCore::submit(RunRequest& request) {
 bool EngineCore::hand_over(RunSlot& run) {
   const std::shared_lock lock(gate_);
   if (!attended_) return false;
-  run.holders.store(kHeldByClient | kHeldByScheduler, std::memory_order_relaxed);  // relaxed: the queue orders it, as above
+  run.holders.store(kHeldByClient | kHeldByScheduler, std::memory_order_relaxed);  // relaxed: ordered as above
   unfinished_.add(1);
   runs_submitted_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a counter
   // The frame as it was when the run was primed, and nothing in front that it waits for.

@@ -163,7 +163,7 @@ class SimEngine final : public RunEvents {
     run.submit_ns = machine_.now();
     run.deadline_ns = deadline_ns == 0 ? 0 : machine_.clock() + deadline_ns;
     run.code = ErrorCode::ok;
-    // Relaxed: the queue orders it before the scheduler's look.
+    // Relaxed: the queue orders it before the scheduler's look, or PrimedRun::take does.
     run.cancel.store(false, std::memory_order_relaxed);
     run.state.reset(static_cast<std::uint32_t>(RunState::queued));
     being_made_ = nullptr;
