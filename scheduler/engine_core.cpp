@@ -154,7 +154,7 @@ void EngineCore::set_up_slots() {
   }
   fences_.resize(fences);
   for (std::uint32_t i = 0; i < fences; ++i) free_fences_->push(i);
-  primed_.reserve(std::min(tables_.list_count(), kPrimedLists * device_->info().workers));
+  primed_.reserve(tables_, device_->info().workers);
 }
 
 CopilotSetup EngineCore::copilot_setup() {

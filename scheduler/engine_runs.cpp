@@ -275,9 +275,7 @@ bool EngineCore::hand_over(RunSlot& run) {
   run.holders.store(kHeldByClient | kHeldByScheduler, std::memory_order_relaxed);  // relaxed: ordered as above
   unfinished_.add(1);
   runs_submitted_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a counter
-  // The frame as it was when the run was primed, and nothing in front that it waits for.
-  const bool as_before = run.written_for != run.next_epoch && run.unless.run == nullptr;
-  if (as_before && primed_.take(run.index)) {
+  if (primed_.take(run)) {
     primed_.send(wire::HostAtoms{});
     device_->wake_scheduler();
     return true;

@@ -3,12 +3,14 @@
 // not on the way of the run's beginning any more, writes its books while workers are at it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <vector>
 
 #include "ccks/wire/ring.hpp"
-#include "scheduler/plan_tables.hpp"
+#include "scheduler/slot.hpp"
+#include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
 
@@ -21,8 +23,8 @@ namespace ccks::scheduler {
 ///              word says primed the scheduler writes into no inbox without having withdrawn it
 class PrimedRun {
  public:
-  /// Room for `tasks` tasks.
-  void reserve(std::size_t tasks) { tasks_.reserve(tasks); }
+  /// Room for the lists of a run on `workers` workers, as far as such a run is primed.
+  void reserve(const PlanTables& tables, std::uint32_t workers) { tasks_.reserve(std::min(tables.list_count(), kPrimedLists * workers)); }
   std::size_t capacity() const { return tasks_.capacity(); }
 
   // ---- the scheduler's thread ---------------------------------------------------------------------------------------
@@ -66,13 +68,15 @@ class PrimedRun {
 
   // ---- clients -----------------------------------------------------------------------------------------------------
 
-  /// True: the run of `slot`, which is this client's, is taken, and the client is to send it. What it wrote before is seen by who finds it taken.
-  bool take(std::uint32_t slot) {
-    std::uint32_t word = word_of(slot, kPrimed);
+  /// True: `run`, whose slot is this client's, is taken, and the client is to send it. What it wrote before is seen by who finds it taken. Never a run whose
+  /// frame has been written since it was primed, or that hangs on another.
+  bool take(const RunSlot& run) {
+    if (run.written_for == run.next_epoch || run.unless.run != nullptr) return false;
+    std::uint32_t word = word_of(run.index, kPrimed);
     // relaxed: a look, so that a word which says something else stays where it is.
     if (word_.load(std::memory_order_relaxed) != word) return false;
     // [P2] acquire: pairs with [P1]; release: pairs with [P3]. relaxed where it fails: the scheduler has withdrawn it.
-    return word_.compare_exchange_strong(word, word_of(slot, kTaken), std::memory_order_acq_rel, std::memory_order_relaxed);
+    return word_.compare_exchange_strong(word, word_of(run.index, kTaken), std::memory_order_acq_rel, std::memory_order_relaxed);
   }
   /// Behind take().
   template <class Atoms>

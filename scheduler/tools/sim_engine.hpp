@@ -26,7 +26,6 @@ struct SimEngineOptions {
   std::uint32_t states = 1;          // instances of what the program keeps
   std::uint32_t workers_per_run = 0; // 0: all
   bool chain_states = false;         // EngineOptions::chain_states, for policies that may
-  bool prime_runs = true;            // EngineOptions::prime_runs
   Speculation speculation;           // EngineOptions::speculate_bytes
   std::uint32_t inbox_slots = kInboxSlots;
   std::uint32_t outbox_slots = kOutboxSlots;
@@ -113,7 +112,7 @@ class SimEngine final : public RunEvents {
       slots_[i].progress.reserve(tables_);
       free_.push_back(i);
     }
-    primed_.reserve(std::min(tables_.list_count(), kPrimedLists * device_.info().workers));
+    primed_.reserve(tables_, device_.info().workers);
     held_.assign(options_.slots, 0);
     let_go_.assign(options_.slots, false);
     begin_rings();
@@ -265,7 +264,7 @@ class SimEngine final : public RunEvents {
  private:
   // As EngineCore::hand_over; restart() waits for it where that has a gate.
   void hand_over(RunSlot& run) {
-    if (run.written_for != run.next_epoch && run.unless.run == nullptr && primed_.take(run.index)) {
+    if (primed_.take(run)) {
       sending_ = true;
       primed_.send(Atoms{&machine_});
       sending_ = false;
@@ -342,7 +341,7 @@ class SimEngine final : public RunEvents {
     setup.guesses = guesses_.get();
     setup.device = &device_;
     setup.submissions = &submissions_;
-    setup.primed = options_.prime_runs ? &primed_ : nullptr;
+    setup.primed = &primed_;
     setup.events = this;
     setup.stats = &stats_;
     setup.params = memory_.params;

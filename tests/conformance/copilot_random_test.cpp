@@ -229,7 +229,7 @@ class World final : public RunEvents, public Meanwhile {
     setup.policy = policy_.get();
     setup.device = &device_;
     setup.submissions = &submissions_;
-    primed_.reserve(std::size_t{tables_.list_count()});
+    primed_.reserve(tables_, workers);
     setup.primed = &primed_;
     setup.events = this;
     setup.stats = &stats_;
@@ -321,7 +321,7 @@ class World final : public RunEvents, public Meanwhile {
     }
     run.cancel.store(false, std::memory_order_relaxed);
     run.state.reset(static_cast<std::uint32_t>(RunState::queued));
-    if (run.written_for != run.next_epoch && primed_.take(run.index)) {
+    if (primed_.take(run)) {
       primed_.send(wire::HostAtoms{});
     } else {
       submissions_.push({Submission::Kind::run, run.index});
