@@ -2,51 +2,14 @@
 #include <thread>
 #include <vector>
 
-#include "tests/support/engine_runs.hpp"
-
-#if defined(CCKS_HAVE_CUDA)
-extern "C" const unsigned char ccks_image_graph_worker[];  // tests/support/graph_worker.cu
-#endif
+#include "tests/support/graph_engines.hpp"
 
 namespace ccks::test {
 namespace {
 
 using std::chrono::seconds;
 
-class Primed : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (!on_gpu()) return;
-    const Status gpu = open_device({.kind = "cuda"}).status();
-    if (gpu.code() == ErrorCode::unavailable) GTEST_SKIP() << gpu.to_string();
-    ASSERT_TRUE(gpu.ok()) << gpu.to_string();
-  }
-  static bool on_gpu() { return std::string_view(GetParam()).starts_with("cuda_"); }
-  static EngineOptions options() {
-    EngineOptions out;
-    set_way(out, GetParam() + (on_gpu() ? 5 : 0));
-    out.slots = 4;
-    return out;
-  }
-  static Engine open(const GraphPlan& plan, const EngineOptions& options) {
-#if defined(CCKS_HAVE_CUDA)
-    if (on_gpu()) {
-      Result<Engine> engine = Engine::create(std::move(*open_device({.kind = "cuda"})), plan.program(ccks_image_graph_worker), options);
-      if (!engine.ok()) throw std::runtime_error(engine.status().to_string());
-      if (const Status started = engine->start(); !started.ok()) throw std::runtime_error(started.to_string());
-      return std::move(*engine);
-    }
-#endif
-    return open_graph_engine(plan, options, {.kind = "host", .workers = 3});
-  }
-  static void expect_run(Engine& engine, const GraphPlan& plan, std::uint64_t seed, std::uint32_t n) {
-    Result<ccks::Run> run = submit_graph(engine, seed, n);
-    ASSERT_TRUE(run.ok()) << run.status().to_string();
-    const Status done = run->wait_for(seconds(60));
-    ASSERT_TRUE(done.ok()) << done.to_string();
-    expect_graph_outputs(plan, *run, seed, n);
-  }
-};
+class Primed : public GraphEngines {};
 
 TEST_P(Primed, ARunThatComesAgainIsSentBySubmit) {
   const GraphPlan plan(layered_graph(3));
