@@ -34,6 +34,8 @@ class Copilot {
     make_groups();
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
+    is_held_.assign(setup.params.workers, 0);
+    held_.reserve(setup.tables->list_count());
     if (primes()) {
       lists_.reserve(setup.primed->capacity());
       ahead_.assign(setup.params.workers, 0);
@@ -450,6 +452,7 @@ class Copilot {
   void commit(std::uint64_t now) {
     if (batch_.count == 0 || failed_) return;
     std::uint64_t sent = 0;
+    const bool holds = look_for_drafts();
     for (std::uint32_t i = 0; i < batch_.count; ++i) {
       if (i + kSendsAhead < batch_.count) {
         const Decision& ahead = batch_.items[i + kSendsAhead];
@@ -462,6 +465,7 @@ class Copilot {
       send(run, decision);
       if (has_sinks_ && (decision.slot_flags & wire::kTaskFetch) == 0) tell_sinks(run, decision, now);
     }
+    if (holds) let_out();
     if (setup_.doorbells) ring_doorbells();
     setup_.stats->tasks_sent.add(sent);
     setup_.stats->decisions.add(sent);
@@ -499,11 +503,37 @@ class Copilot {
     if (is_sent_) {
       check_primed(list, epoch);
       links_.send_elsewhere(list);
+    } else if (is_held_[list.worker] != 0 && held_.size() < held_.capacity()) {
+      wire::Task task{list.tile, epoch, list.op, list.slot_flags, 0};
+      wire::Task* place = links_.place(list.worker, 0, task.seq);
+      links_.send_elsewhere(list);
+      held_.push_back({place, task});
     } else {
       links_.send(list, epoch);
     }
     repeats_ = repeats_ && (list.slot_flags & wire::kTaskSkip) == 0 && lists_.size() < lists_.capacity();
     if (repeats_) lists_.push_back({list.tile, list.worker, list.slot_flags});
+  }
+
+  // ---- lists with drafts behind them ---------------------------------------------------------------------------------
+  // Inboxes are read in order, so of what is sent at once to one worker the first may be stored last, and then all is there when it finds it. Else a
+  // worker whose look comes in between runs what reports, and comes back for the draft when the verdict has long been there: two looks over the link late.
+
+  /// Which workers' lists wait for the drafts of the batch. False: none.
+  bool look_for_drafts() {
+    if (!Links<Atoms>::kAtOnce) return false;
+    bool any = false;
+    for (std::uint32_t i = 1; i < batch_.count; ++i) {
+      const Decision& decision = batch_.items[i];
+      if ((decision.slot_flags & wire::kTaskDraft) == 0) continue;
+      is_held_[decision.worker + slot_of(decision.slot_flags).first_worker] = 1;
+      any = true;
+    }
+    return any;
+  }
+  void let_out() {
+    for (; !held_.empty(); held_.pop_back()) links_.atoms().store_slot_release(held_.back().place, wire::to_words(held_.back().task));  // [R1]
+    std::fill(is_held_.begin(), is_held_.end(), std::uint8_t{0});
   }
 
   void tell_sinks(RunSlot& run, const Decision& decision, std::uint64_t now) {
@@ -530,7 +560,7 @@ class Copilot {
     std::uint16_t slot_flags;
   };
 
-  bool primes() const { return Links<Atoms>::kPrimes && setup_.primed != nullptr; }
+  bool primes() const { return Links<Atoms>::kAtOnce && setup_.primed != nullptr; }
 
   /// Of a run that begins: whether it may come again with nothing else in between, sent the same. Then its lists are kept.
   void remember(const RunSlot& run) {
@@ -761,6 +791,12 @@ class Copilot {
   RunOrder order_;
   Batch batch_;
   std::vector<std::uint8_t> rung_;
+  struct Held {
+    wire::Task* place;
+    wire::Task task;
+  };
+  std::vector<std::uint8_t> is_held_;  // per worker: its lists wait until the batch's drafts are in its inbox
+  std::vector<Held> held_;
   std::vector<SentList> lists_;        // of the run that began last, in the order of sending, as long as
   bool repeats_ = false;               // it has been alone, and been sent nothing else
   std::uint32_t repeated_ = 0;         // its slot

@@ -15,7 +15,7 @@ class DelayedLinks : public WorkerLinks<Atoms> {
   using Base = WorkerLinks<Atoms>;
 
  public:
-  static constexpr bool kPrimes = false;
+  static constexpr bool kAtOnce = false;
   void reserve(const wire::WorkerParams& params, Atoms atoms, std::uint64_t delay_ns, std::uint32_t first = 0) {
     Base::reserve(params, atoms, 0, first);
     delay_ns_ = delay_ns;

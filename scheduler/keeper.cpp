@@ -48,9 +48,7 @@ void Keeper::main() {
     const Status status = !ending() && somebody_is_away() ? bring_back() : Status();
     called_.reset(0);  // who leaves from here on is noticed again: the scheduler looks at states, not at changes
     if (status.ok() || ending()) continue;
-    failure_ = "workers that had left could not be brought back: " + status.message();
-    failed_.store(true, std::memory_order_release);  // [K1] pairs with [K2]
-    return;
+    return fail(status);
   }
 }
 
@@ -87,6 +85,12 @@ Status Keeper::bring_back() {
   CCKS_RETURN_IF_ERROR(suspend(kForever));
   CCKS_RETURN_IF_ERROR(device_.health());
   return relaunch(program_);
+}
+
+void Keeper::fail(const Status& why) {
+  if (failed_.load(std::memory_order_relaxed)) return;  // relaxed: written under the mutex, which the caller has
+  failure_ = "workers that had left could not be brought back: " + why.message();
+  failed_.store(true, std::memory_order_release);  // [K1] pairs with [K2]
 }
 
 Status Keeper::relaunch(const Program& program) {
@@ -131,6 +135,7 @@ Result<HandoffTimes> Keeper::handoff(const Program& program, std::uint64_t timeo
   const std::uint64_t launched = now_ns();
   if (!status.ok()) {
     const Status back = relaunch(program_);
+    if (!back.ok()) fail(back);
     return back.ok() ? status : Status(back.code(), status.message() + "; and the old code: " + back.message());
   }
   program_ = program;

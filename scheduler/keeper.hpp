@@ -6,7 +6,7 @@
 // next launch takes up again (wire/control.hpp). Rings, lines and events stay as they are; nothing is lost or run twice.
 //
 // Memory ordering
-//   failure_   written once by the keeper before `failed_` [K1], read by the scheduler thread after it [K2]
+//   failure_   written once, under mutex_, before `failed_` [K1], read by the scheduler thread after it [K2]
 //   states     worker lines, see worker_link.hpp: [W1] by the worker, [W2] here
 #pragma once
 
@@ -59,6 +59,8 @@ class Keeper {
   Status suspend(std::uint64_t timeout_ns);
   Status bring_back();
   Status relaunch(const Program& program);
+  /// Nobody can bring the workers back any more. Under mutex_.
+  void fail(const Status& why);
   bool ending() const;
 
   Device& device_;

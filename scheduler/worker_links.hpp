@@ -31,7 +31,7 @@ struct LastTask {
 template <class Atoms>
 class WorkerLinks {
  public:
-  static constexpr bool kPrimes = true;  // PrimedRun: what is sent is in the inbox at once
+  static constexpr bool kAtOnce = true;  // what is sent is in the inbox at once, and others may put it there: PrimedRun, drafts
   /// `first`: position at which all rings begin.
   void reserve(const wire::WorkerParams& params, Atoms atoms = {}, std::uint64_t /*delay_ns*/ = 0, std::uint32_t first = 0) {
     params_ = params;

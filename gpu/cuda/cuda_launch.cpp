@@ -56,17 +56,21 @@ Status CudaDevice::load_kernel(const void* image, const char* name, Kernel& kern
   return {};
 }
 
-/// Other code takes the place of what is there, in the driver's memory for code, too: kept modules fill it, and the load that
-/// needs the next piece of it waits 200 us longer. If the image cannot be loaded there is no worker until the next launch, which loads
-/// its own.
+/// What is there goes only once the new code has come: the driver gives memory for code back with the last of it, and a load that has to get it anew waits
+/// for the kernel of the operating system. It goes then, though: kept modules fill that memory, and the load that needs the next piece of it waits 200 us
+/// longer. If the image cannot be loaded everything stays as it was.
 Status CudaDevice::load_worker(const WorkerImage& image) {
   const void* bytes = image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker;
   if (worker_.function != nullptr && worker_.image == bytes) return {};
-  unload(worker_);
-  if (prepared_.image == bytes) worker_ = std::exchange(prepared_, Kernel());
-  const Status loaded = load_kernel(bytes, "ccks_worker", worker_);
-  if (!loaded.ok()) unload(worker_);
-  return loaded;
+  Kernel next;
+  if (prepared_.image == bytes) next = std::exchange(prepared_, Kernel());
+  if (const Status loaded = load_kernel(bytes, "ccks_worker", next); !loaded.ok()) {
+    unload(next);
+    return loaded;
+  }
+  std::swap(worker_, next);
+  unload(next);
+  return {};
 }
 
 void CudaDevice::unload(Kernel& kernel) {

@@ -103,7 +103,7 @@ class Device {
   /// would be by load().
   virtual Status prepare(const WorkerImage& /*image*/) { return {}; }
   /// Loads code while no worker is alive, so that the launch of `image` that follows need not: the long part of a handoff. What was
-  /// loaded before may be gone, even on failure: a launch of it loads it again.
+  /// loaded before may be gone: a launch of it loads it again.
   virtual Status load(const WorkerImage& /*image*/) { return {}; }
   /// Starts (or resumes) all workers; returns when every one of them is running. `params` is copied.
   virtual Status launch(const WorkerImage& image, const wire::WorkerParams& params) = 0;

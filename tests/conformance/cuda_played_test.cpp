@@ -151,12 +151,27 @@ TEST_F(PlayedGpu, CodeThatDoesNotLoadLeavesTheOldCodeRunning) {
   expect_runs(engine, plan, 3);
 }
 
-TEST_F(PlayedGpu, WhereNoCodeLoadsAnyMoreRunsFail) {
+/// The old code is there until the new has come, so it goes on even where nothing can be loaded any more.
+TEST_F(PlayedGpu, WhereNoCodeLoadsAnyMoreTheOldCodeGoesOn) {
+  const GraphPlan plan(slow_graph());
+  static const FakeImage image = graph_image();
+  Engine engine = start(plan);
+  Result<ccks::Run> run = submit_graph(engine, 1, 2);
+  set("load_error", 200);
+  const Status status = engine.handoff(played(plan, image)).status();
+  EXPECT_EQ(status.code(), ErrorCode::device_fault);
+  EXPECT_NE(status.message().find("cuModuleLoadData"), std::string::npos) << status.message();
+  EXPECT_TRUE(run->wait_for(seconds(30)).ok());
+  expect_graph_outputs(plan, *run, 1, 2);
+  expect_runs(engine, plan, 3);
+}
+
+TEST_F(PlayedGpu, WhereNoCodeStartsAnyMoreRunsFail) {
   const GraphPlan plan(long_graph(), 1);
   static const FakeImage image = graph_image();
   Engine engine = start(plan);
   Result<ccks::Run> run = submit_graph(engine, 1, 1);
-  set("load_error", 200);
+  set("launch_error", 719);
   const Status status = engine.handoff(played(plan, image)).status();
   EXPECT_EQ(status.code(), ErrorCode::device_fault);
   EXPECT_NE(status.message().find("; and the old code: "), std::string::npos) << status.message();

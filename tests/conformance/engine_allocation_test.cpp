@@ -76,7 +76,9 @@ TEST(PrimedAllocation, TheSchedulerThreadAllocatesNothing) {
     ASSERT_TRUE(run.ok());
     ASSERT_TRUE(run->wait().ok());
     if (i == 1) before = allocations.load(std::memory_order_relaxed);
-    if (i == 199) EXPECT_EQ(allocations.load(std::memory_order_relaxed), before);
+    if (i == 199) {
+      EXPECT_EQ(allocations.load(std::memory_order_relaxed), before);
+    }
   }
   EXPECT_GT(engine.stats().runs_primed, 0u);
   EXPECT_GE(allocations.load(std::memory_order_relaxed), before + 1);

@@ -127,7 +127,9 @@ TEST_P(Residency, RunsThatComeAgainAndRunsOfOtherDimsAreRight) {
       ASSERT_TRUE(other.ok()) << other.status().to_string();
       other->cancel();
     }
-    if (seed % 40 == 7) ASSERT_TRUE(engine.handoff(program(plan)).ok());
+    if (seed % 40 == 7) {
+      ASSERT_TRUE(engine.handoff(program(plan)).ok());
+    }
     if (seed % 5 == 0) std::this_thread::sleep_for(std::chrono::microseconds(seed));
     Result<ccks::Run> run = submit_graph(engine, seed, n);
     ASSERT_TRUE(run.ok()) << run.status().to_string();

@@ -120,7 +120,9 @@ TEST_P(Speculation, WrongGuessesChangeNoBit) {
       ASSERT_TRUE(bits(1, wrong, each) == right) << wrong << " % wrong, inputs " << each;
       const EngineStats& stats = outcome_.stats;
       EXPECT_EQ(stats.skipped_tiles, plain.skipped_tiles);
-      if (std::get<2>(GetParam()) == "static") EXPECT_EQ(stats.tasks_sent - stats.guess_tasks, plain.tasks_sent);  // others send what suits the moment
+      if (std::get<2>(GetParam()) == "static") {
+        EXPECT_EQ(stats.tasks_sent - stats.guess_tasks, plain.tasks_sent);  // others send what suits the moment
+      }
       ASSERT_GT(stats.guesses, kIterations);
       if (each) continue;
       const double share = static_cast<double>(stats.guesses_right) / static_cast<double>(stats.guesses);
