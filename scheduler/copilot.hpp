@@ -8,10 +8,12 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <utility>
 
 #include "scheduler/copilot_setup.hpp"
 #include "scheduler/fault_text.hpp"
+#include "scheduler/held_lists.hpp"
 #include "scheduler/run_order.hpp"
 #include "scheduler/task_watch.hpp"
 #include "scheduler/worker_links.hpp"
@@ -34,8 +36,7 @@ class Copilot {
     make_groups();
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
-    is_held_.assign(setup.params.workers, 0);
-    held_.reserve(setup.tables->list_count());
+    held_.reserve(setup.params.workers, setup.tables->list_count());
     if (primes()) {
       lists_.reserve(setup.primed->capacity());
       ahead_.assign(setup.params.workers, 0);
@@ -452,12 +453,9 @@ class Copilot {
   void commit(std::uint64_t now) {
     if (batch_.count == 0 || failed_) return;
     std::uint64_t sent = 0;
-    const bool holds = look_for_drafts();
+    look_for_drafts();
     for (std::uint32_t i = 0; i < batch_.count; ++i) {
-      if (i + kSendsAhead < batch_.count) {
-        const Decision& ahead = batch_.items[i + kSendsAhead];
-        links_.prefetch_inbox(ahead.worker + slot_of(ahead.slot_flags).first_worker);
-      }
+      if (i + kSendsAhead < batch_.count) links_.prefetch_inbox(addressee(batch_.items[i + kSendsAhead]));
       const Decision& decision = batch_.items[i];
       RunSlot& run = slot_of(decision.slot_flags);
       run.outstanding += decision.tasks;
@@ -465,7 +463,7 @@ class Copilot {
       send(run, decision);
       if (has_sinks_ && (decision.slot_flags & wire::kTaskFetch) == 0) tell_sinks(run, decision, now);
     }
-    if (holds) let_out();
+    held_.let_out(links_.atoms());
     if (setup_.doorbells) ring_doorbells();
     setup_.stats->tasks_sent.add(sent);
     setup_.stats->decisions.add(sent);
@@ -473,7 +471,9 @@ class Copilot {
     batch_.count = 0;
   }
 
-  /// The same decision with the worker's number among all.
+  /// The worker's number among all.
+  std::uint32_t addressee(const Decision& decision) { return decision.worker + slot_of(decision.slot_flags).first_worker; }
+  /// The same decision with it.
   static Decision addressed(const RunSlot& run, const Decision& decision) {
     Decision out = decision;
     out.worker = static_cast<std::uint16_t>(decision.worker + run.first_worker);
@@ -503,11 +503,8 @@ class Copilot {
     if (is_sent_) {
       check_primed(list, epoch);
       links_.send_elsewhere(list);
-    } else if (is_held_[list.worker] != 0 && held_.size() < held_.capacity()) {
-      wire::Task task{list.tile, epoch, list.op, list.slot_flags, 0};
-      wire::Task* place = links_.place(list.worker, 0, task.seq);
-      links_.send_elsewhere(list);
-      held_.push_back({place, task});
+    } else if (held_.holds(list.worker)) {
+      held_.hold(links_, list, epoch);
     } else {
       links_.send(list, epoch);
     }
@@ -515,25 +512,10 @@ class Copilot {
     if (repeats_) lists_.push_back({list.tile, list.worker, list.slot_flags});
   }
 
-  // ---- lists with drafts behind them ---------------------------------------------------------------------------------
-  // Inboxes are read in order, so of what is sent at once to one worker the first may be stored last, and then all is there when it finds it. Else a
-  // worker whose look comes in between runs what reports, and comes back for the draft when the verdict has long been there: two looks over the link late.
-
-  /// Which workers' lists wait for the drafts of the batch. False: none.
-  bool look_for_drafts() {
-    if (!Links<Atoms>::kAtOnce) return false;
-    bool any = false;
-    for (std::uint32_t i = 1; i < batch_.count; ++i) {
-      const Decision& decision = batch_.items[i];
-      if ((decision.slot_flags & wire::kTaskDraft) == 0) continue;
-      is_held_[decision.worker + slot_of(decision.slot_flags).first_worker] = 1;
-      any = true;
-    }
-    return any;
-  }
-  void let_out() {
-    for (; !held_.empty(); held_.pop_back()) links_.atoms().store_slot_release(held_.back().place, wire::to_words(held_.back().task));  // [R1]
-    std::fill(is_held_.begin(), is_held_.end(), std::uint8_t{0});
+  void look_for_drafts() {
+    if (!Links<Atoms>::kAtOnce) return;
+    for (const Decision& decision : std::span(batch_.items).first(batch_.count))
+      if ((decision.slot_flags & wire::kTaskDraft) != 0) held_.wait_for_draft(addressee(decision));
   }
 
   void tell_sinks(RunSlot& run, const Decision& decision, std::uint64_t now) {
@@ -791,12 +773,7 @@ class Copilot {
   RunOrder order_;
   Batch batch_;
   std::vector<std::uint8_t> rung_;
-  struct Held {
-    wire::Task* place;
-    wire::Task task;
-  };
-  std::vector<std::uint8_t> is_held_;  // per worker: its lists wait until the batch's drafts are in its inbox
-  std::vector<Held> held_;
+  HeldLists held_;                     // of the batch that is being sent
   std::vector<SentList> lists_;        // of the run that began last, in the order of sending, as long as
   bool repeats_ = false;               // it has been alone, and been sent nothing else
   std::uint32_t repeated_ = 0;         // its slot
@@ -807,7 +784,7 @@ class Copilot {
   TaskWatch watch_;
   bool worked_ = false;           // in the last step
   std::uint64_t stepped_at_ = 0;  // when that began
-  std::size_t turn_ = 0;  // of the active runs, whose turn it is
+  std::size_t turn_ = 0;          // of the active runs, whose turn it is
   std::uint32_t steps_ = 0;
   std::uint32_t next_ordinal_ = 0;
   std::uint64_t next_tick_ = 0;
