@@ -1,6 +1,7 @@
 // Question: how long do the workers stand still while they are given new code, and does a run under way notice?
 // A client keeps up a given part of the rate of runs that the engine can do; every few milliseconds the workers leave, load
 // another copy of their code and go on. Every run has inputs of its own and every value of its last layer is compared.
+// Beside it what the same loads take where nobody is at work: a host that loads slowly hands over slowly.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <span>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "bench/bench_gpu.hpp"
 #include "bench/bench_report.hpp"
@@ -123,6 +125,22 @@ Status hand_off(Engine& engine, const test::GraphPlan& plan, Image image, const 
   return engine.handoff(plan.program(image.data()), kPatience).status();
 }
 
+/// Microseconds that the same loads take with no worker there and nobody at work, the old code gone included: what a handoff cannot be faster than on this host.
+Result<std::vector<double>> loads_alone(Device& device, const test::GraphPlan& plan, Image image, const HandoffOptions& options) {
+  const std::vector<unsigned char> copy(image.begin(), image.end());
+  std::vector<double> out;
+  for (std::uint32_t i = 0; i <= options.handoffs; ++i) {
+    const Program program = plan.program(i % 2 == 0 ? copy.data() : image.data());
+    std::this_thread::sleep_for(std::chrono::milliseconds(options.every_ms));
+    CCKS_RETURN_IF_ERROR(device.prepare(program.worker()));
+    const std::uint64_t start = now_ns();
+    CCKS_RETURN_IF_ERROR(device.load(program.worker()));
+    if (i > 0) out.push_back(static_cast<double>(now_ns() - start) / 1e3);  // the first finds no old code
+  }
+  CCKS_RETURN_IF_ERROR(device.load(plan.program(image.data()).worker()));  // the copy goes
+  return out;
+}
+
 Status measure(const HandoffOptions& options) {
   // As CUDA has it unless told otherwise, and as a process may have it that launches no kernels of others beside the workers: the device then opens
   // code ahead of the handoff (gpu/README.md). CUDA_MODULE_LOADING=EAGER in the environment measures the other way.
@@ -132,6 +150,8 @@ Status measure(const HandoffOptions& options) {
   const DeviceInfo info = (*device)->info();
   const test::GraphPlan plan = layers(info.workers);
   const Image image = image_for(info);
+  const auto alone = loads_alone(**device, plan, image, options);
+  if (!alone.ok()) return alone.status();
   auto engine = Engine::create(std::move(*device), plan.program(image.data()), {});
   if (!engine.ok()) return engine.status();
   CCKS_RETURN_IF_ERROR(engine->start());
@@ -165,6 +185,7 @@ Status measure(const HandoffOptions& options) {
     line.number(fmt::format("{}_us_p50", part), quantile(*samples, 0.5)).number(fmt::format("{}_us_p99", part), quantile(*samples, 0.99));
   }
   line.samples("us", times.total).print();
+  Line("handoff", "load alone").text("device", info.name).number("image_bytes", static_cast<double>(image.size())).samples("us", *alone).print();
   if (lost != 0) return {ErrorCode::invalid_data, fmt::format("{} runs gave wrong values", lost)};
   return {};
 }
