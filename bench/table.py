@@ -2,15 +2,13 @@
 """Tables from result files: every figure beside its goal.
 
 Where several files say the same thing the last one counts.
-usage: bench/table.py FILE.jsonl ...            prints the tables
-       bench/table.py FILE.jsonl ... --readme   puts them into bench/README.md, between the markers
 """
+import argparse
 import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 README = os.path.join(ROOT, "bench/README.md")
@@ -188,10 +186,16 @@ def read(paths):
 
 
 def main():
-    paths = [arg for arg in sys.argv[1:] if arg != "--readme"]
-    lines = read(paths)
-    out = tables(lines, [(os.path.basename(path), gpu_of(read([path]))) for path in paths])
-    if "--readme" not in sys.argv:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="+", metavar="FILE.jsonl", help="what ccks-bench and the scripts beside this have printed")
+    parser.add_argument("--readme", action="store_true", help="put the tables into bench/README.md, between the markers, instead of printing them")
+    args = parser.parse_args()
+    try:
+        lines = read(args.files)
+    except OSError as error:
+        parser.error(f"{error.filename}: {error.strerror}")
+    out = tables(lines, [(os.path.basename(path), gpu_of(read([path]))) for path in args.files])
+    if not args.readme:
         print(out)
         return
     with open(README) as file:
