@@ -1,6 +1,6 @@
-// HeldLists: lists that are seen no sooner than the drafts behind them. Inboxes are read in order, so of what one worker is sent at once the first may be
-// stored last, and then all is there when it finds it. Else a worker whose look comes in between runs what reports, and comes back for the
-// draft when the verdict has long been there: two looks over the link late.
+// HeldLists: lists that are seen no sooner than the drafts of their batch. What reports is often in a list, and a worker that is to act on the report should have
+// its draft before the report is made. Inboxes are read in order, so of what one worker is sent at once the first may be stored last, and then all is
+// there when it finds it.
 #pragma once
 
 #include <algorithm>
