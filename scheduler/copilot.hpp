@@ -8,7 +8,6 @@
 #include <array>
 #include <cstdint>
 #include <cstring>
-#include <span>
 #include <utility>
 
 #include "scheduler/copilot_setup.hpp"
@@ -36,7 +35,7 @@ class Copilot {
     make_groups();
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
-    held_.reserve(setup.params.workers, setup.tables->list_count());
+    held_.reserve();
     if (primes()) {
       lists_.reserve(setup.primed->capacity());
       ahead_.assign(setup.params.workers, 0);
@@ -453,7 +452,7 @@ class Copilot {
   void commit(std::uint64_t now) {
     if (batch_.count == 0 || failed_) return;
     std::uint64_t sent = 0;
-    look_for_drafts();
+    if (Links<Atoms>::kAtOnce) held_.begin(batch_);
     for (std::uint32_t i = 0; i < batch_.count; ++i) {
       if (i + kSendsAhead < batch_.count) links_.prefetch_inbox(addressee(batch_.items[i + kSendsAhead]));
       const Decision& decision = batch_.items[i];
@@ -503,19 +502,13 @@ class Copilot {
     if (is_sent_) {
       check_primed(list, epoch);
       links_.send_elsewhere(list);
-    } else if (held_.holds(list.worker)) {
+    } else if (held_.holds()) {
       held_.hold(links_, list, epoch);
     } else {
       links_.send(list, epoch);
     }
     repeats_ = repeats_ && (list.slot_flags & wire::kTaskSkip) == 0 && lists_.size() < lists_.capacity();
     if (repeats_) lists_.push_back({list.tile, list.worker, list.slot_flags});
-  }
-
-  void look_for_drafts() {
-    if (!Links<Atoms>::kAtOnce) return;
-    for (const Decision& decision : std::span(batch_.items).first(batch_.count))
-      if ((decision.slot_flags & wire::kTaskDraft) != 0) held_.wait_for_draft(addressee(decision));
   }
 
   void tell_sinks(RunSlot& run, const Decision& decision, std::uint64_t now) {

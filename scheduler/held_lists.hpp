@@ -1,29 +1,33 @@
 // HeldLists: lists that are seen no sooner than the drafts of their batch. What reports is often in a list, and a worker that is to act on the report should have
-// its draft before the report is made. Inboxes are read in order, so of what one worker is sent at once the first may be stored last, and then all is
-// there when it finds it.
+// its draft before the report is made. The first list comes last: it is what most likely reports first. Inboxes are read in order, so a draft may be
+// stored before the list in front of it, and then both are there when the worker finds them.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "ccks/wire/ring.hpp"
 #include "scheduler/policy.hpp"
+#include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
 
-/// The scheduler's thread. Nothing is allocated after reserve(). Workers are numbered among all.
+/// The scheduler's thread. Nothing is allocated after reserve().
 class HeldLists {
  public:
-  /// Room for `lists` at once; more are sent at once.
-  void reserve(std::uint32_t workers, std::uint32_t lists) {
-    waits_.assign(workers, 0);
-    held_.reserve(lists);
-  }
+  void reserve() { held_.reserve(kHeldTasks); }
 
-  /// Until let_out(), lists for `worker` wait.
-  void wait_for_draft(std::uint32_t worker) { waits_[worker] = any_ = 1; }
-  bool holds(std::uint32_t worker) const { return waits_[worker] != 0 && held_.size() < held_.capacity(); }
+  /// Whether lists of `batch` wait until let_out(): where it has drafts, and is so small that a run begins no later by what counts.
+  void begin(const Batch& batch) {
+    std::uint32_t tasks = 0;
+    bool drafts = false;
+    for (std::uint32_t i = 0; i < batch.count; ++i) {
+      tasks += batch.items[i].tasks;
+      drafts |= (batch.items[i].slot_flags & wire::kTaskDraft) != 0;
+    }
+    holds_ = drafts && tasks <= kHeldTasks;
+  }
+  bool holds() const { return holds_; }
   /// Books `list` where it will be, in the inbox of its worker. Where holds() says so.
   template <class Links>
   void hold(Links& links, const Decision& list, std::uint32_t epoch) {
@@ -32,13 +36,10 @@ class HeldLists {
     links.send_elsewhere(list);
     held_.push_back({place, task});
   }
-  /// Stores what was held, the first last.
   template <class Atoms>
   void let_out(Atoms& atoms) {
-    if (!any_) return;
     for (; !held_.empty(); held_.pop_back()) atoms.store_slot_release(held_.back().place, wire::to_words(held_.back().task));  // [R1]
-    std::fill(waits_.begin(), waits_.end(), std::uint8_t{0});
-    any_ = false;
+    holds_ = false;
   }
 
  private:
@@ -46,9 +47,8 @@ class HeldLists {
     wire::Task* place;
     wire::Task task;
   };
-  std::vector<std::uint8_t> waits_;  // per worker
   std::vector<Held> held_;
-  bool any_ = false;
+  bool holds_ = false;
 };
 
 }  // namespace ccks::scheduler

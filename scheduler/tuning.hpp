@@ -80,6 +80,8 @@ inline constexpr std::uint32_t kPrefetchWorkers = 16;
 
 /// How many decisions ahead of sending the inbox is prefetched.
 inline constexpr std::uint32_t kSendsAhead = 8;
+/// Tasks of a batch whose lists wait for its drafts (HeldLists): a store takes some 40 ns, so no run begins more than 1 us later.
+inline constexpr std::uint32_t kHeldTasks = 24;
 /// Lists of a worker that a run may have and still be primed: with more, what the way to the device takes does not matter.
 inline constexpr std::uint32_t kPrimedLists = 8;
 
