@@ -125,7 +125,8 @@ Status hand_off(Engine& engine, const test::GraphPlan& plan, Image image, const 
   return engine.handoff(plan.program(image.data()), kPatience).status();
 }
 
-/// Microseconds that the same loads take with no worker there and nobody at work, the old code gone included: what a handoff cannot be faster than on this host.
+/// Microseconds that the same loads take with no worker there and nobody at work, the old code's going included: how much of a handoff is the host's. Without the
+/// millisecond for which a handoff keeps its core awake in front.
 Result<std::vector<double>> loads_alone(Device& device, const test::GraphPlan& plan, Image image, const HandoffOptions& options) {
   const std::vector<unsigned char> copy(image.begin(), image.end());
   std::vector<double> out;

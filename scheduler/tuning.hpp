@@ -80,7 +80,7 @@ inline constexpr std::uint32_t kPrefetchWorkers = 16;
 
 /// How many decisions ahead of sending the inbox is prefetched.
 inline constexpr std::uint32_t kSendsAhead = 8;
-/// Tasks of a batch whose lists wait for its drafts (HeldLists): a store takes some 40 ns, so no run begins more than 1 us later.
+/// Tasks of a batch whose lists wait for its drafts (HeldLists): 32 lists took 0.5 to 1.0 us to store (bench/README.md, micro), so no run begins later by more.
 inline constexpr std::uint32_t kHeldTasks = 24;
 /// Lists of a worker that a run may have and still be primed: with more, what the way to the device takes does not matter.
 inline constexpr std::uint32_t kPrimedLists = 8;

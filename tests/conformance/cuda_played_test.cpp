@@ -68,6 +68,7 @@ class PlayedGpu : public testing::Test {
     if (const Status started = engine->start(); !started.ok()) throw std::runtime_error(started.to_string());
     return std::move(*engine);
   }
+  static void expect_old_code_goes_on(const FakeImage& image, long load_error, const char* call);
   static void expect_runs(Engine& engine, const GraphPlan& plan, std::uint64_t count) {
     for (std::uint64_t seed = 0; seed < count; ++seed) {
       Result<ccks::Run> run = submit_graph(engine, seed, 2);
@@ -137,33 +138,30 @@ TEST_F(PlayedGpu, WhereCodeIsLoadedLazilyAHandoffOpensItBeforeWorkersLeave) {
   expect_runs(engine, plan, 2);
 }
 
-TEST_F(PlayedGpu, CodeThatDoesNotLoadLeavesTheOldCodeRunning) {
+/// A handoff to `image`, with the load of every module failing if `load_error` says so, fails in `call`: the run under way and those behind it
+/// have the old code.
+void PlayedGpu::expect_old_code_goes_on(const FakeImage& image, long load_error, const char* call) {
   const GraphPlan plan(slow_graph());
-  static FakeImage broken = graph_image();
-  broken.entry = nullptr;
   Engine engine = start(plan);
   Result<ccks::Run> run = submit_graph(engine, 1, 2);
-  const Status status = engine.handoff(played(plan, broken)).status();
+  set("load_error", load_error);
+  const Status status = engine.handoff(played(plan, image)).status();
   EXPECT_EQ(status.code(), ErrorCode::device_fault);
-  EXPECT_NE(status.message().find("cuModuleGetFunction"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find(call), std::string::npos) << status.message();
   EXPECT_TRUE(run->wait_for(seconds(30)).ok());
   expect_graph_outputs(plan, *run, 1, 2);
   expect_runs(engine, plan, 3);
 }
 
-/// The old code is there until the new has come, so it goes on even where nothing can be loaded any more.
+TEST_F(PlayedGpu, CodeThatDoesNotLoadLeavesTheOldCodeRunning) {
+  static FakeImage broken = graph_image();
+  broken.entry = nullptr;
+  expect_old_code_goes_on(broken, 0, "cuModuleGetFunction");
+}
+
 TEST_F(PlayedGpu, WhereNoCodeLoadsAnyMoreTheOldCodeGoesOn) {
-  const GraphPlan plan(slow_graph());
   static const FakeImage image = graph_image();
-  Engine engine = start(plan);
-  Result<ccks::Run> run = submit_graph(engine, 1, 2);
-  set("load_error", 200);
-  const Status status = engine.handoff(played(plan, image)).status();
-  EXPECT_EQ(status.code(), ErrorCode::device_fault);
-  EXPECT_NE(status.message().find("cuModuleLoadData"), std::string::npos) << status.message();
-  EXPECT_TRUE(run->wait_for(seconds(30)).ok());
-  expect_graph_outputs(plan, *run, 1, 2);
-  expect_runs(engine, plan, 3);
+  expect_old_code_goes_on(image, 200, "cuModuleLoadData");
 }
 
 TEST_F(PlayedGpu, WhereNoCodeStartsAnyMoreRunsFail) {
