@@ -12,7 +12,6 @@
 #pragma once
 
 #include "ccks/worker/expert_warps.hpp"
-#include "ccks/worker/linked_walks.hpp"
 #include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {
@@ -28,6 +27,7 @@ struct AttentionRows {
   u32 rows = 0, context = 0, head = 0, head_end = 0, group = 1;
   i32 reach = 0, reach_step = 0;
   float scale = 1;
+  bool deep = false;  // scratch has kCudaGroupedScratchBytes
 };
 
 template <u32 kDims, Dtype D, class Lanes>
@@ -304,76 +304,6 @@ class BlockAttention {
   float scale_;
   u32 warp_, g_, c_, begin_ = 0, end_ = 0;
 };
-
-template <u32 kDims, Dtype D, class Lanes>
-CCKS_OUTLINE void walk_attention(Lanes& lanes, const AttentionRows& of) {
-  BlockAttention<kDims, D, Lanes>(lanes, of).run();
-}
-template <u32 kDims, Dtype D, class Lanes>
-CCKS_INLINE void run_block_attention(Lanes& lanes, const AttentionRows& of) {
-#if CCKS_LINKED_WALKS
-  constexpr auto kWalk = D == Dtype::bf16 ? (kDims == 64 ? ccks_walk_attention_64_bf16 : ccks_walk_attention_128_bf16)
-                                          : (kDims == 64 ? ccks_walk_attention_64_f16 : ccks_walk_attention_128_f16);
-  kWalk(of.q, of.k, of.v, of.out, of.limits, of.q_row, of.k_row, of.v_row, of.out_row, of.limits_row, of.limits_column, of.rows, of.context, of.head, of.head_end,
-        of.group, of.reach, of.reach_step, of.scale);
-#else
-  walk_attention<kDims, D>(lanes, of);
-#endif
-}
-
-/// Whether four types are one that is known when the body is compiled, of two bytes.
-template <class Q, class K, class V, class Out>
-inline constexpr bool kBlockTypes = false;
-template <Dtype D>
-inline constexpr bool kBlockTypes<Fixed<D>, Fixed<D>, Fixed<D>, Fixed<D>> = D == Dtype::bf16 || D == Dtype::f16;
-
-/// A tile of a kOpGroups op; kOut: the operand that is the output, 4 where rows have limits. False: nothing is done.
-template <u32 kOut, class Lanes, class Types>
-CCKS_INLINE bool grouped_attention(Lanes& lanes, const Call& call, u32 tile) {
-  using Q = TypeOf<0, Types>;
-  if constexpr (CopyLanes<Lanes> && kBlockTypes<Q, TypeOf<1, Types>, TypeOf<2, Types>, TypeOf<kOut, Types>>) {
-    const OpParams& op = call.op;
-    if ((op.flags & wire::kOpGroups) == 0) return false;
-    const OperandParams &q = call.operands[0], &k = call.operands[1], &v = call.operands[2], &out = call.operands[kOut];
-    i32 c[4];
-    tile_coordinates(op, tile, c);
-    const i32 row = c[2] * op.tile[2], column = c[3] * op.tile[3];
-    const auto at = [&](const OperandParams& o, i32 first) { return operand_base(call.frame, o) + (c[1] * o.stride[1] + first * o.stride[2]) * 2; };
-    const auto bytes = [](const OperandParams& o) { return static_cast<u32>(o.stride[2]) * 2; };
-    const u32 heads = static_cast<u32>(op.dims[0]), dims = static_cast<u32>(q.dim[3]) / heads, head = static_cast<u32>(column) / dims;
-    AttentionRows of{at(q, row), at(k, 0), at(v, 0), at(out, row), nullptr, bytes(q), bytes(k), bytes(v), bytes(out), 0, 0};
-    of.context = static_cast<u32>(k.dim[2]);
-    of.head = head;
-    of.head_end = head + static_cast<u32>(least(op.tile[3], out.dim[3] - column)) / dims;
-    of.group = heads / static_cast<u32>(op.dims[1]);
-    of.reach = op.dims[2] != 0 ? row + 1 + k.dim[2] - q.dim[2] : k.dim[2];
-    of.reach_step = op.dims[2] != 0 ? 1 : 0;
-    of.scale = op.scalars[0];
-    if constexpr (kOut == 4) {
-      const OperandParams& limits = call.operands[3];
-      of.limits = operand_base(call.frame, limits) + row * limits.stride[2] * static_cast<i64>(sizeof(i32));
-      of.limits_row = static_cast<u32>(limits.stride[2]) * static_cast<u32>(sizeof(i32));
-      of.limits_column = static_cast<u32>(limits.stride[3]) * static_cast<u32>(sizeof(i32));
-    }
-    constexpr u32 kRows = Lanes::kLanes / Lanes::kWarp * 16;
-    CCKS_NO_UNROLL
-    for (u32 left = static_cast<u32>(least(op.tile[2], out.dim[2] - row));;) {
-      of.rows = least(left, kRows);
-      if (dims == 64)
-        run_block_attention<64, Q::kDtype>(lanes, of);
-      else
-        run_block_attention<128, Q::kDtype>(lanes, of);
-      left -= of.rows;
-      if (left == 0) break;
-      of.q += u64{kRows} * of.q_row;
-      of.out += u64{kRows} * of.out_row;
-      if (of.limits != nullptr) of.limits += u64{kRows} * of.limits_row;
-      of.reach += static_cast<i32>(kRows) * of.reach_step;
-    }
-    return true;
-  }
-  return false;
-}
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

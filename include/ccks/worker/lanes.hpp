@@ -31,6 +31,10 @@
 //   void show_copies()                 what this lane has copied is there for such products behind a barrier
 //   void multiply_group<D>(sum[n][4], a, b)  begins sum[64 x 8 n] += a[64 x 64] b[8 n x 64] turned: warp w of the four has rows 16 w to 16 w + 15, eight
 //                                      columns at a time, as multiply_wide has them. All four warps call it, the first a multiple of four
+//   void multiply_held<D>(sum[n][4], a, b, part)  sum[64 x 8 n] += a[64 x 16] b[8 n x 16] turned, a in registers as multiply_wide has it, of b elements 16 part
+//                                      and on; multiply_down<D>(sum[8][4], a, b) sum[64 x 64] += a[64 x 16] b[16 x 64]. Between begin_group() and
+//                                      commit_group(), behind which they are one that was begun; a stays as it is until that is done
+//   u32 of_warp(v)                     v, which all lanes of the warp have alike: so that the compiler knows it, too, where products depend on it
 //   void await_group(sum)              waits until they are done; await_groups_before<n>() until all but the n begun last are,
 //                                      whose sums nobody looks at yet
 // and, where weights may come through a ring (StreamLanes, weight_stream.hpp):

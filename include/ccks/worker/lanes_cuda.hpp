@@ -110,6 +110,17 @@ class CudaLanes {
     for (u32 part = 0; part < 4; ++part) ptx::group_multiply<D == Dtype::bf16>(sum, rows + 2 * part, columns + 2 * part);
     ptx::group_commit();
   }
+  CCKS_INLINE u32 of_warp(u32 v) const { return __shfl_sync(0xffffffffu, v, 0); }
+  CCKS_INLINE void begin_group() { ptx::group_begin(); }
+  CCKS_INLINE void commit_group() { ptx::group_commit(); }
+  template <Dtype D, u32 kN>
+  CCKS_INLINE void multiply_held(float (&sum)[kN][4], const u32 (&a)[4], const u8* b, u32 part) {
+    ptx::group_multiply_held<D == Dtype::bf16>(sum, a, ptx::group_operand(b) + 2 * part);
+  }
+  template <Dtype D>
+  CCKS_INLINE void multiply_down(float (&sum)[8][4], const u32 (&a)[4], const u8* b) {
+    ptx::group_multiply_down<D == Dtype::bf16>(sum, a, ptx::group_operand(b));
+  }
   template <u32 kN>
   CCKS_INLINE void await_group(float (&sum)[kN][4]) {
     ptx::group_wait(sum);

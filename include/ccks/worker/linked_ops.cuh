@@ -102,8 +102,8 @@ struct LinkedOps {
   CCKS_WALK_ATTENTION(dims, type) {                                                                                        \
     ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
     const ccks::worker::AttentionRows of{q, k, v, out, limits, q_row, k_row, v_row, out_row, limits_row, limits_column, rows, context, head, head_end, group, \
-                                         reach, reach_step, scale};                                                        \
-    ccks::worker::BlockAttention<dims, ccks::wire::Dtype::type, ccks::worker::CudaLanes>(lanes, of).run();                 \
+                                         reach, reach_step, scale, deep};                                                  \
+    ccks::worker::AttentionWalk<dims, ccks::wire::Dtype::type, ccks::worker::CudaLanes>(lanes, of).run();                  \
   }
 #define CCKS_CUDA_LINKED_ATTENTION(type)  \
   CCKS_CUDA_LINKED_ATTENTION_OF(64, type) \

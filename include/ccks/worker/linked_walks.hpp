@@ -45,14 +45,14 @@ CCKS_WALK_NARROW(64, bf16);
 CCKS_WALK_NARROW(128, bf16);
 CCKS_WALK_NARROW(64, f16);
 CCKS_WALK_NARROW(128, f16);
-// attention_block.hpp: AttentionRows, field by field
+// attention_group.hpp: AttentionRows, field by field
 #define CCKS_WALK_ATTENTION(dims, type)                                                                                                          \
   CCKS_KEEPS(8)                                                                                                                                  \
   extern "C" __device__ void ccks_walk_attention_##dims##_##type(                                                                                \
       const ccks::wire::u8* q, const ccks::wire::u8* k, const ccks::wire::u8* v, ccks::wire::u8* out, const ccks::wire::u8* limits, ccks::wire::u32 q_row, \
       ccks::wire::u32 k_row, ccks::wire::u32 v_row, ccks::wire::u32 out_row, ccks::wire::u32 limits_row, ccks::wire::u32 limits_column, ccks::wire::u32 rows, \
       ccks::wire::u32 context, ccks::wire::u32 head, ccks::wire::u32 head_end, ccks::wire::u32 group, ccks::wire::i32 reach, ccks::wire::i32 reach_step,  \
-      float scale)
+      float scale, bool deep)
 CCKS_WALK_ATTENTION(64, bf16);
 CCKS_WALK_ATTENTION(128, bf16);
 CCKS_WALK_ATTENTION(64, f16);

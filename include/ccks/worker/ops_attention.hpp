@@ -2,7 +2,7 @@
 // of scores is ever whole in memory. Grouped heads: query head h reads kv head h / (heads / kv heads).
 #pragma once
 
-#include "ccks/worker/attention_block.hpp"
+#include "ccks/worker/attention_group.hpp"
 #include "ccks/worker/attention_queries.hpp"
 #include "ccks/worker/attention_split.hpp"
 #include "ccks/worker/attention_step.hpp"

@@ -20,7 +20,14 @@ struct Shape {
   int tile_rows = 1 << 20;
 };
 
-enum class Where { host, portable, warps, copying };
+enum class Where { host, portable, warps, copying, groups, few_stages };
+
+/// GroupWarps with as little scratch as there may be.
+class NarrowGroupWarps : public GroupWarps {
+ public:
+  using GroupWarps::GroupWarps;
+  u32 scratch_bytes() const { return kMinScratchBytes; }
+};
 
 template <class Types, class Lanes>
 FaultCode run_all(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op) {
@@ -40,6 +47,15 @@ class OneOfMany : public HostLanes {
   static constexpr bool kSingleLane = false;
 };
 
+/// Lanes whose group has rows have multiplied, and have waited for all of it.
+template <class Types, class Lanes>
+FaultCode run_in_groups(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op) {
+  const FaultCode fault = run_all<Types>(lanes, frame, op);
+  EXPECT_TRUE(lanes.copies() > 0 || op.grid[0] == 0) << "the body for many rows has not taken it";
+  EXPECT_TRUE(lanes.awaited_all());
+  return fault;
+}
+
 template <class Types>
 FaultCode run_on(Where where, const wire::RunFrame& frame, const wire::OpParams& op) {
   static WarpBlock block;
@@ -57,11 +73,17 @@ FaultCode run_on(Where where, const wire::RunFrame& frame, const wire::OpParams&
     if (where == Where::warps) {
       EmulatedWarps lanes(block, lane);
       faults[lane] = run_all<Types>(lanes, frame, op);
-    } else {
+    } else if (where == Where::copying) {
       RoomyWarps lanes(block, lane);
       faults[lane] = run_all<Types>(lanes, frame, op);
       const bool copied = lanes.copies() > 0;
       EXPECT_TRUE(copied || op.grid[0] == 0) << "the body for many rows has not taken it";
+    } else if (where == Where::groups) {
+      GroupWarps lanes(block, lane);
+      faults[lane] = run_in_groups<Types>(lanes, frame, op);
+    } else {
+      NarrowGroupWarps lanes(block, lane);
+      faults[lane] = run_in_groups<Types>(lanes, frame, op);
     }
   });
   for (const FaultCode fault : faults) EXPECT_EQ(fault, faults[0]);
@@ -155,7 +177,7 @@ struct Case {
   std::vector<std::pair<Index, double>> wanted;
 };
 
-constexpr std::initializer_list<Where> kEverywhere = {Where::host, Where::portable, Where::warps, Where::copying};
+constexpr std::initializer_list<Where> kEverywhere = {Where::host, Where::portable, Where::warps, Where::copying, Where::groups, Where::few_stages};
 
 TEST(AttentionBlock, ManyRowsWithoutLimits) {
   constexpr Shape kShapes[] = {

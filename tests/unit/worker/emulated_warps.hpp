@@ -195,12 +195,14 @@ class EmulatedWarps {
     return fold(v, [](T a, T b) { return a < b ? a : b; });
   }
 
- private:
+ protected:
+  const WarpBlock::Words* shown(const WarpBlock::Words& words) { return block_.show(words); }
   template <wire::Dtype D>
   static float value(wire::u32 bits) {
     const auto half = static_cast<wire::u16>(bits);
     return to_float<D>(__builtin_bit_cast(Storage<D>, half));
   }
+ private:
   template <class T, class F>
   T fold(T v, F f) {
     static double slots[kLanes];
@@ -287,7 +289,24 @@ class GroupWarps : public RoomyWarps {
   template <wire::Dtype D, wire::u32 kN>
   void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b) {
     ++groups_;
-    begun_.push_back({D, a, b, &sum[0][0], kN});
+    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, 0, false}});
+    awaited_.insert(&sum[0][0]);
+  }
+  wire::u32 of_warp(wire::u32 v) const { return v; }
+  void begin_group() {}
+  void commit_group() {
+    begun_.push_back(held_);
+    held_.clear();
+    ++groups_;
+  }
+  template <wire::Dtype D, wire::u32 kN>
+  void multiply_held(float (&sum)[kN][4], const wire::u32 (&a)[4], const wire::u8* b, wire::u32 part) {
+    held_.push_back({D, nullptr, b, &sum[0][0], kN, a, part, false});
+    awaited_.insert(&sum[0][0]);
+  }
+  template <wire::Dtype D>
+  void multiply_down(float (&sum)[8][4], const wire::u32 (&a)[4], const wire::u8* b) {
+    held_.push_back({D, nullptr, b, &sum[0][0], 8, a, 0, true});
     awaited_.insert(&sum[0][0]);
   }
   template <wire::u32 kN>
@@ -297,15 +316,8 @@ class GroupWarps : public RoomyWarps {
   }
   template <wire::u32 kLeft>
   void await_groups_before() {
-    for (; begun_.size() > kLeft; begun_.erase(begun_.begin())) {
-      const Begun& first = begun_.front();
-      switch (first.columns) {
-        case 4: add<4>(first); break;
-        case 8: add<8>(first); break;
-        case 16: add<16>(first); break;
-        default: add<32>(first);
-      }
-    }
+    for (; begun_.size() > kLeft; begun_.erase(begun_.begin()))
+      for (const Begun& one : begun_.front()) one.type == wire::Dtype::bf16 ? add<wire::Dtype::bf16>(one) : add<wire::Dtype::f16>(one);
   }
   /// Of what was multiplied all has been waited for by its sums.
   bool awaited_all() const { return begun_.empty() && awaited_.empty(); }
@@ -315,28 +327,43 @@ class GroupWarps : public RoomyWarps {
     wire::Dtype type;
     const wire::u8 *a, *b;
     float* sum;
-    wire::u32 columns;  // in eights
+    wire::u32 columns;    // in eights
+    const wire::u32* held;  // instead of a
+    wire::u32 part;         // of b's rows, where held
+    bool down;
   };
-  template <wire::u32 kN>
-  void add(const Begun& begun) const {
-    begun.type == wire::Dtype::bf16 ? add<wire::Dtype::bf16, kN>(begun) : add<wire::Dtype::f16, kN>(begun);
-  }
   template <wire::Dtype D>
   static float element(const wire::u8* rows, wire::u32 row, wire::u32 k) {
     wire::u16 bits;
     std::memcpy(&bits, rows + row * 128 + ((k / 8) ^ (row % 8)) * 16 + k % 8 * 2, 2);
     return to_float<D>(__builtin_bit_cast(Storage<D>, bits));
   }
-  template <wire::Dtype D, wire::u32 kN>
-  void add(const Begun& begun) const {
+  template <wire::Dtype D>
+  void add(const Begun& begun) {
     if ((reinterpret_cast<std::uintptr_t>(begun.a) | reinterpret_cast<std::uintptr_t>(begun.b)) % 1024 != 0) std::abort();  // no operand of theirs
     const wire::u32 row = lane() / kWarp % 4 * 16 + lane() % kWarp / 4, column = lane() % 4 * 2;
-    for (wire::u32 j = 0; j < kN; ++j)
+    if (begun.held != nullptr) return add_held<D>(begun, column);
+    for (wire::u32 j = 0; j < begun.columns; ++j)
       for (wire::u32 q = 0; q < 4; ++q)
         for (wire::u32 k = 0; k < 64; ++k) begun.sum[j * 4 + q] += element<D>(begun.a, row + q / 2 * 8, k) * element<D>(begun.b, j * 8 + column + q % 2, k);
   }
+  /// What the lanes of a warp hold they show each other: all of them wait together.
+  template <wire::Dtype D>
+  void add_held(const Begun& begun, wire::u32 column) {
+    const auto* lanes = shown({begun.held[0], begun.held[1], begun.held[2], begun.held[3]});
+    for (wire::u32 j = 0; j < begun.columns; ++j)
+      for (wire::u32 q = 0; q < 4; ++q)
+        for (wire::u32 k = 0; k < 16; ++k) {
+          const wire::u32 word = lanes[lane() % kWarp / 4 * 4 + k % 8 / 2].word[q / 2 + k / 8 * 2];
+          const float a = value<D>(word >> (k % 2 * 16));
+          const wire::u32 at = j * 8 + column + q % 2;
+          begun.sum[j * 4 + q] += a * (begun.down ? element<D>(begun.b, k, at) : element<D>(begun.b, at, begun.part * 16 + k));
+        }
+    sync_warp();
+  }
 
-  std::vector<Begun> begun_;
+  std::vector<std::vector<Begun>> begun_;
+  std::vector<Begun> held_;  // not yet committed
   std::set<const float*> awaited_;  // sums that nobody may look at yet
   wire::u32 groups_ = 0;
 };
