@@ -29,26 +29,31 @@ class GroupAttention {
   static constexpr u32 kStagesFrom = (kTableBytes + kListBytes + kWordsBytes + 1023) / 1024 * 1024;
   static constexpr u32 kScores = kBlock / 8, kSteps = kDims / 16;
   static constexpr float kLog2E = 1.44269504088896340736f;
-  // Where scratch is small, the block in front is awaited before the next but one is asked for.
+  // Where scratch is small, a block is through before the next but one is asked for.
   static constexpr u32 kFewStages = 2, kManyStages = 5, kManyAhead = kManyStages - 2;
+  static_assert(kRows == 2 * kGroupRows);
   static_assert(kStagesFrom + kFewStages * kStageBytes + 1024 - 128 <= kMinScratchBytes);
   static_assert(kStagesFrom + kManyStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes);
 
   CCKS_INLINE GroupAttention(Lanes& lanes, const AttentionRows& of)
       : lanes_(lanes), t_(of), scratch_(grouped_scratch(lanes)), group_row_(lanes.of_warp(lanes.lane() / (4 * kWarp)) * kGroupRows),
         own_row_(group_row_ + lanes.lane() / kWarp % 4 * 16 + lanes.lane() % kWarp / 4), c_(lanes.lane() % 4) {
+    deep_ = lanes.of_warp(of.deep ? 1 : 0) != 0;
     scale_ = most(1e-30f, (of.scale < 0 ? -of.scale : of.scale) * kLog2E);  // nothing times the scale is NaN
   }
 
   CCKS_INLINE void run() {
+    const u8 *keys = t_.k + of_head(t_.head), *values = t_.v + of_head(t_.head);
     load_queries(t_.head);
+    Cursor next = fetch_first(keys, values);
     find_sequences();
     CCKS_NO_UNROLL
     for (u32 head = t_.head;;) {
-      attend(head);
+      attend(head, next);
       if (++head == t_.head_end) break;
       load_queries(head);
       lanes_.sync();  // what the head before has left in scratch is read
+      next = {0, 0, list()[0].begin, list()[0].end, 0};
     }
   }
 
@@ -59,16 +64,17 @@ class GroupAttention {
   struct Sequence {
     u32 first, begin, end, unused;
   };
-  /// The block that is asked for next.
+  /// The block that is asked for next, and how many have been.
   struct Cursor {
-    u32 sequence, from, end, stage;
+    u32 asked, sequence, from, end, stage;
   };
 
   CCKS_INLINE Limits* table() const { return reinterpret_cast<Limits*>(scratch_); }
   CCKS_INLINE Sequence* list() const { return reinterpret_cast<Sequence*>(scratch_ + kTableBytes); }
   CCKS_INLINE u32* words() const { return reinterpret_cast<u32*>(scratch_ + kTableBytes + kListBytes); }
   CCKS_INLINE u8* stage(u32 i) const { return scratch_ + kStagesFrom + i * kStageBytes; }
-  CCKS_INLINE u32 stages() const { return t_.deep ? kManyStages : kFewStages; }
+  CCKS_INLINE u32 stages() const { return deep_ ? kManyStages : kFewStages; }
+  CCKS_INLINE u32 ahead() const { return deep_ ? kManyAhead : 1; }
 
   /// Packets of a lane's two rows, as products take them; of the other sign where the scale is negative.
   CCKS_INLINE void load_queries(u32 head) {
@@ -84,20 +90,33 @@ class GroupAttention {
     }
   }
 
+  CCKS_INLINE u64 of_head(u32 head) const { return u64{head / t_.group} * (kDims * 2); }
+  CCKS_INLINE Limits limits_of(u32 row) const {
+    const i32 reach = most(0, least(static_cast<i32>(t_.context), t_.reach + static_cast<i32>(row) * t_.reach_step));
+    Limits own{0, static_cast<u32>(reach)};
+    if (t_.limits != nullptr) {
+      const u8* limits = t_.limits + row * u64{t_.limits_row};
+      own.begin = static_cast<u32>(most(0, *reinterpret_cast<const i32*>(limits)));
+      own.end = least(own.end, static_cast<u32>(most(0, *reinterpret_cast<const i32*>(limits + t_.limits_column))));
+    }
+    own.end = most(own.begin, own.end);
+    return own;
+  }
+
+  /// The first blocks, before it is known where sequences end: those that the first row attends to all of.
+  CCKS_INLINE Cursor fetch_first(const u8* keys, const u8* values) {
+    const Limits first = limits_of(0);
+    Cursor next{0, 0, first.begin, first.end, 0};
+    CCKS_NO_UNROLL
+    while (next.asked < ahead() && next.from + kBlock <= next.end) fetch(next, keys, values);
+    return next;
+  }
+
   /// Limits of each row and the list of sequences, in scratch.
   CCKS_INLINE void find_sequences() {
     const u32 row = lanes_.lane();
     Limits own{0, 0};
-    if (row < t_.rows) {
-      const i32 reach = most(0, least(static_cast<i32>(t_.context), t_.reach + static_cast<i32>(row) * t_.reach_step));
-      own.end = static_cast<u32>(reach);
-      if (t_.limits != nullptr) {
-        const u8* limits = t_.limits + row * u64{t_.limits_row};
-        own.begin = static_cast<u32>(most(0, *reinterpret_cast<const i32*>(limits)));
-        own.end = least(own.end, static_cast<u32>(most(0, *reinterpret_cast<const i32*>(limits + t_.limits_column))));
-      }
-      own.end = most(own.begin, own.end);
-    }
+    if (row < t_.rows) own = limits_of(row);
     if (row < kRows) table()[row] = own;
     lanes_.sync();
     bool begins = false, differs = false;
@@ -132,17 +151,18 @@ class GroupAttention {
     lanes_.sync();
   }
 
-  CCKS_INLINE void attend(u32 head) {
-    const u64 column = u64{head / t_.group} * (kDims * 2);
-    const u8 *keys = t_.k + column, *values = t_.v + column;
-    Cursor next{0, list()[0].begin, list()[0].end, 0};
+  CCKS_INLINE void attend(u32 head, Cursor& next) {
+    const u8 *keys = t_.k + of_head(head), *values = t_.v + of_head(head);
+    next.end = list()[0].end;  // the first row may end before others of its sequence do
     CCKS_NO_UNROLL
-    for (u32 i = 0; i < (t_.deep ? kManyAhead : 1); ++i) fetch(next, keys, values);
+    while (next.asked < ahead()) fetch(next, keys, values);
     clear();
     CCKS_UNROLL
     for (u32 j = 0; j < kScores; ++j)
       for (u32 q = 0; q < 4; ++q) score_[j][q] = 0;
     u32 at = 0;
+    arrived_ = 0;
+    arrive();
     CCKS_NO_UNROLL
     for (u32 s = 0; s < count_; ++s) {
       const Sequence sequence = list()[s];
@@ -153,8 +173,8 @@ class GroupAttention {
       if (taken) {
         CCKS_NO_UNROLL
         for (u32 from = sequence.begin; from < sequence.end; from += kBlock) {
-          if (!t_.deep) lanes_.template await_groups_before<0>();
-          turn(next, keys, values);
+          meet();
+          fetch(next, keys, values);
           take(from, stage(at));
           at = at + 1 == stages() ? 0 : at + 1;
         }
@@ -163,24 +183,29 @@ class GroupAttention {
       } else {
         CCKS_NO_UNROLL
         for (u32 from = sequence.begin; from < sequence.end; from += kBlock) {
-          turn(next, keys, values);
+          meet();
+          fetch(next, keys, values);
+          arrive();
           at = at + 1 == stages() ? 0 : at + 1;
         }
       }
     }
+    meet();
     lanes_.template await_copies<0>();
   }
 
-  /// The oldest block that was asked for is there for all; the next is asked for, in the place of one that all are done with.
-  CCKS_INLINE void turn(Cursor& next, const u8* keys, const u8* values) {
-    if (t_.deep)
+  // Groups may be half a block apart: one multiplies while the other finds weights. Before a group takes a block it meets what the others have said of it by arriving: that
+  // their share of its copies is there, and that they are done with the block whose place the next one gets, which is asked for then.
+  CCKS_INLINE void arrive() {
+    if (deep_)
       lanes_.template await_copies<kManyAhead - 1>();
     else
       lanes_.template await_copies<0>();
     lanes_.show_copies();
-    lanes_.sync();
-    fetch(next, keys, values);
+    lanes_.arrive_at((group_row_ == 0 ? 2 : 0) + arrived_ % 2);
+    ++arrived_;
   }
+  CCKS_INLINE void meet() { lanes_.meet_at((group_row_ == 0 ? 0 : 2) + (arrived_ - 1) % 2); }
 
   /// The block at `next`, and then the next one; nothing behind the last.
   CCKS_INLINE void fetch(Cursor& next, const u8* keys, const u8* values) {
@@ -205,6 +230,7 @@ class GroupAttention {
       next.from += kBlock;
       next.stage = next.stage + 1 == stages() ? 0 : next.stage + 1;
     }
+    ++next.asked;
     lanes_.commit_copies();
   }
 
@@ -239,14 +265,13 @@ class GroupAttention {
   }
 
   CCKS_INLINE void take(u32 from, const u8* block) {
-    CCKS_UNROLL
-    for (u32 j = 0; j < kScores; ++j)
-      for (u32 q = 0; q < 4; ++q) score_[j][q] = 0;
     lanes_.begin_group();
+    lanes_.template multiply_held<D, true>(score_, query_[0], block, 0);
     CCKS_UNROLL
-    for (u32 s = 0; s < kSteps; ++s) lanes_.template multiply_held<D>(score_, query_[s], block + s / 4 * kPlaneBytes, s % 4);
+    for (u32 s = 1; s < kSteps; ++s) lanes_.template multiply_held<D>(score_, query_[s], block + s / 4 * kPlaneBytes, s % 4);
     lanes_.commit_group();
     await_all();
+    if (deep_) arrive();
     if (lanes_.of_warp(from >= whole_.begin && from + kBlock <= whole_.end ? 1 : 0) != 0)
       weigh<true>(from);
     else
@@ -259,6 +284,10 @@ class GroupAttention {
         lanes_.template multiply_down<D>(value_[h], weight_[j], block + (kHalves + h) * kPlaneBytes + j * 16 * kLineBytes);
     }
     lanes_.commit_group();
+    if (!deep_) {
+      lanes_.template await_groups_before<0>();
+      arrive();
+    }
   }
   CCKS_INLINE void await_all() {
     lanes_.await_group(score_);
@@ -280,11 +309,11 @@ class GroupAttention {
             const u32 at = from + j * 8 + 2 * c_ + q % 2;
             if (at < own_[r].begin || at >= own_[r].end) score_[j][q] = -f_infinity();
           }
-          top = most(top, score_[j][q]);
+          top = lanes_.larger(top, score_[j][q]);
         }
       }
-      top = most(top, lanes_.shuffle_xor(top, 1));
-      top = most(top, lanes_.shuffle_xor(top, 2));
+      top = lanes_.larger(top, lanes_.shuffle_xor(top, 1));
+      top = lanes_.larger(top, lanes_.shuffle_xor(top, 2));
       const float base = top == -f_infinity() ? 0.0f : top * scale_;
       const float shrink = lanes_.power_of_two(top_[r] * scale_ - base);
       top_[r] = top;
@@ -331,8 +360,9 @@ class GroupAttention {
   Lanes& lanes_;
   const AttentionRows t_;
   u8* scratch_;
+  bool deep_;
   float scale_;
-  u32 group_row_, own_row_, c_, count_ = 0, mine_ = 0;
+  u32 group_row_, own_row_, c_, count_ = 0, mine_ = 0, arrived_ = 0;
   Limits own_[2], whole_;
   float top_[2], sum_[2], score_[kScores][4], value_[kHalves][8][4];
   u32 query_[kSteps][4], weight_[kScores / 2][4];

@@ -22,6 +22,7 @@
 //   const T* nearby(const T* p)        p, which lies in memory that the lanes share
 //   u32 pair<D>(low, high)             two floats as elements of two bytes, to nearest even
 //   u32 low_halves(a, b), high_halves(a, b)  those of two words in one, of a in the low half
+//   float larger(a, b)                 in one instruction; the other where one is NaN
 //   float power_of_two(v), inverse(v)  2 to the v and 1 / v, each in one instruction: good to 22 bits
 //   void copy_sixteen(to, from, there) 16 bytes into scratch, in the background, or zeros; commit_copies() ends a group of them, await_copies<n>() waits
 //                                      for this lane's own but the n youngest groups (CopyLanes); copy_sixteen_once, where there is one, the same of what
@@ -31,9 +32,11 @@
 //   void show_copies()                 what this lane has copied is there for such products behind a barrier
 //   void multiply_group<D>(sum[n][4], a, b)  begins sum[64 x 8 n] += a[64 x 64] b[8 n x 64] turned: warp w of the four has rows 16 w to 16 w + 15, eight
 //                                      columns at a time, as multiply_wide has them. All four warps call it, the first a multiple of four
-//   void multiply_held<D>(sum[n][4], a, b, part)  sum[64 x 8 n] += a[64 x 16] b[8 n x 16] turned, a in registers as multiply_wide has it, of b elements 16 part
+//   void multiply_held<D>(sum[n][4], a, b, part)  sum[64 x 8 n] += a[64 x 16] b[8 n x 16] turned, a in registers as multiply_wide has it, of b elements 16 part;
+//                                      multiply_held<D, true>: sum is what comes out, whatever it was
 //                                      and on; multiply_down<D>(sum[8][4], a, b) sum[64 x 64] += a[64 x 16] b[16 x 64]. Between begin_group() and
 //                                      commit_group(), behind which they are one that was begun; a stays as it is until that is done
+//   void arrive_at(i), meet_at(i)      barriers 0 to 3, each of all lanes, at which some arrive and the others wait for them, too
 //   u32 of_warp(v)                     v, which all lanes of the warp have alike: so that the compiler knows it, too, where products depend on it
 //   void await_group(sum)              waits until they are done; await_groups_before<n>() until all but the n begun last are,
 //                                      whose sums nobody looks at yet

@@ -25,6 +25,7 @@ class CudaLanes {
   static constexpr bool kSingleLane = false;
   static constexpr u32 kWarp = 32;
   static constexpr u32 kLanes = kCudaLanes;
+  static constexpr u32 kApartBarrier = 8;  // and three more
   static constexpr u32 kBarrier = 1;  // 0 is for the whole block, which may have warps that are no lanes
 
   /// Scratch is the block's dynamic shared memory, of `bytes`.
@@ -87,6 +88,7 @@ class CudaLanes {
   }
   CCKS_INLINE u32 low_halves(u32 a, u32 b) const { return __byte_perm(a, b, 0x5410); }
   CCKS_INLINE u32 high_halves(u32 a, u32 b) const { return __byte_perm(a, b, 0x7632); }
+  CCKS_INLINE float larger(float a, float b) const { return fmaxf(a, b); }
   CCKS_INLINE float power_of_two(float v) const { return ptx::ex2(v); }
   CCKS_INLINE float inverse(float v) const { return ptx::rcp(v); }
   CCKS_INLINE float inverse_root(float v) const {
@@ -111,11 +113,13 @@ class CudaLanes {
     ptx::group_commit();
   }
   CCKS_INLINE u32 of_warp(u32 v) const { return __shfl_sync(0xffffffffu, v, 0); }
+  CCKS_INLINE void arrive_at(u32 which) { ptx::barrier_arrive(kApartBarrier + which, kLanes); }
+  CCKS_INLINE void meet_at(u32 which) { ptx::barrier_sync(kApartBarrier + which, kLanes); }
   CCKS_INLINE void begin_group() { ptx::group_begin(); }
   CCKS_INLINE void commit_group() { ptx::group_commit(); }
-  template <Dtype D, u32 kN>
+  template <Dtype D, bool kFresh = false, u32 kN>
   CCKS_INLINE void multiply_held(float (&sum)[kN][4], const u32 (&a)[4], const u8* b, u32 part) {
-    ptx::group_multiply_held<D == Dtype::bf16>(sum, a, ptx::group_operand(b) + 2 * part);
+    ptx::group_multiply_held<D == Dtype::bf16, kFresh>(sum, a, ptx::group_operand(b) + 2 * part);
   }
   template <Dtype D>
   CCKS_INLINE void multiply_down(float (&sum)[8][4], const u32 (&a)[4], const u8* b) {

@@ -47,28 +47,32 @@ __device__ __forceinline__ void group_multiply(float (&d)[kN][4], u64 a, u64 b) 
   if constexpr (kN == 32 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 256, 32, 128, 129);
   if constexpr (kN == 32 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 256, 32, 128, 129);
 }
-#define CCKS_HELD_MULTIPLY(type, columns, n, first, second, third, fourth, operand, down)                                                       \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." #type "." #type " {" CCKS_WORDS_##n \
+#define CCKS_HELD_MULTIPLY(type, columns, n, adds, first, second, third, fourth, operand, down)                                                 \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, " #adds ", 0; wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." #type "." #type " {" CCKS_WORDS_##n \
                "}, {%" #first ", %" #second ", %" #third ", %" #fourth "}, %" #operand ", p, 1, 1, " #down "; }"                                \
                : CCKS_SUMS_##n(0)                                                                                                               \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
-/// group_multiply of what a lane has in its registers, as mma_16x16x8 has it.
-template <bool kBf16, u32 kN>
+/// group_multiply of what a lane has in its registers, as mma_16x16x8 has it; kFresh: d is what comes out, whatever it was.
+template <bool kBf16, bool kFresh, u32 kN>
 __device__ __forceinline__ void group_multiply_held(float (&d)[kN][4], const u32 (&a)[4], u64 b) {
   static_assert(kN == 4 || kN == 8);
-  if constexpr (kN == 4 && kBf16) CCKS_HELD_MULTIPLY(bf16, 32, 4, 16, 17, 18, 19, 20, 0);
-  if constexpr (kN == 4 && !kBf16) CCKS_HELD_MULTIPLY(f16, 32, 4, 16, 17, 18, 19, 20, 0);
-  if constexpr (kN == 8 && kBf16) CCKS_HELD_MULTIPLY(bf16, 64, 8, 32, 33, 34, 35, 36, 0);
-  if constexpr (kN == 8 && !kBf16) CCKS_HELD_MULTIPLY(f16, 64, 8, 32, 33, 34, 35, 36, 0);
+  if constexpr (kN == 4 && kBf16 && kFresh) CCKS_HELD_MULTIPLY(bf16, 32, 4, 0, 16, 17, 18, 19, 20, 0);
+  if constexpr (kN == 4 && kBf16 && !kFresh) CCKS_HELD_MULTIPLY(bf16, 32, 4, 1, 16, 17, 18, 19, 20, 0);
+  if constexpr (kN == 4 && !kBf16 && kFresh) CCKS_HELD_MULTIPLY(f16, 32, 4, 0, 16, 17, 18, 19, 20, 0);
+  if constexpr (kN == 4 && !kBf16 && !kFresh) CCKS_HELD_MULTIPLY(f16, 32, 4, 1, 16, 17, 18, 19, 20, 0);
+  if constexpr (kN == 8 && kBf16 && kFresh) CCKS_HELD_MULTIPLY(bf16, 64, 8, 0, 32, 33, 34, 35, 36, 0);
+  if constexpr (kN == 8 && kBf16 && !kFresh) CCKS_HELD_MULTIPLY(bf16, 64, 8, 1, 32, 33, 34, 35, 36, 0);
+  if constexpr (kN == 8 && !kBf16 && kFresh) CCKS_HELD_MULTIPLY(f16, 64, 8, 0, 32, 33, 34, 35, 36, 0);
+  if constexpr (kN == 8 && !kBf16 && !kFresh) CCKS_HELD_MULTIPLY(f16, 64, 8, 1, 32, 33, 34, 35, 36, 0);
 }
 /// d[64 x 64] += a[64 x 16] times b[16 x 64]: sixteen rows as group_operand says.
 template <bool kBf16>
 __device__ __forceinline__ void group_multiply_down(float (&d)[8][4], const u32 (&a)[4], u64 b) {
   if constexpr (kBf16)
-    CCKS_HELD_MULTIPLY(bf16, 64, 8, 32, 33, 34, 35, 36, 1);
+    CCKS_HELD_MULTIPLY(bf16, 64, 8, 1, 32, 33, 34, 35, 36, 1);
   else
-    CCKS_HELD_MULTIPLY(f16, 64, 8, 32, 33, 34, 35, 36, 1);
+    CCKS_HELD_MULTIPLY(f16, 64, 8, 1, 32, 33, 34, 35, 36, 1);
 }
 
 /// All products of these warps are done. With the sums, so that nobody looks at them earlier.

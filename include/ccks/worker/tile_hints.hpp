@@ -178,21 +178,31 @@ CCKS_HD constexpr TileHint block_matmul(const TileQuestion& q, i64 rows_wanted) 
   }
 }
 
-inline constexpr i64 kWideTiles = 4;  // of a worker: with fewer, half as large ones come out more even
-/// Rows and columns of the blocks that matrix units take at a time (product_group.hpp), fewer where workers would have none, or one that is half done when all others are
-/// through.
+/// What a tile of up to so many columns takes beside others (worker/README.md, 2026-11-23 and 2026-11-25).
+CCKS_HD constexpr i64 staged_cost(i64 columns) { return columns > 128 ? 48 : columns > 64 ? 30 : 20; }
+/// Rows and columns of the blocks that matrix units take at a time (product_group.hpp): as many columns as let the worker with the most tiles be through first, fewer rows
+/// where workers would have none. Of rows that vary a tenth more are counted: a plan is made for what is typical, and one tile more for each worker is a lot.
 CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
   TileHint t;
   if (q.extent[2] <= 64) {  // product_narrow.hpp: half as many columns take two thirds of the time
     t.tile[2] = static_cast<i32>(q.extent[2]);
     t.tile[3] = fit(q.extent[3], 128);
-    if (tiles_of(q, t) < kWideTiles * static_cast<i64>(q.workers)) t.tile[3] = fit(q.extent[3], 64);
+    if (tiles_of(q, t) < 4 * static_cast<i64>(q.workers)) t.tile[3] = fit(q.extent[3], 64);
     return t;
   }
+  TileQuestion more = q;
+  if (q.rows_vary) more.extent[2] += more.extent[2] / 10;
   t.tile[2] = fit(q.extent[2], 128);
-  t.tile[3] = fit(q.extent[3], 256);
-  if (tiles_of(q, t) < kWideTiles * static_cast<i64>(q.workers)) t.tile[3] = fit(q.extent[3], 128);
-  while (t.tile[3] > 64 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[3] /= 2;
+  i64 least_time = 0;
+  for (i64 columns = 256; columns >= 64; columns /= 2) {
+    TileHint wide = t;
+    wide.tile[3] = fit(q.extent[3], columns);
+    const i64 time = ceil_div(tiles_of(more, wide), static_cast<i64>(q.workers)) * staged_cost(wide.tile[3]);
+    if (least_time != 0 && time >= least_time) continue;
+    least_time = time;
+    t.tile[3] = wide.tile[3];
+  }
+  if (t.tile[3] > 64) return t;
   while (t.tile[2] > 32 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[2] /= 2;
   return t;
 }

@@ -1,4 +1,4 @@
-// attention of many rows, with and without limits of each row's own: rows of sequences of different lengths keep to themselves, whatever
+// attention of many rows by warps and by groups of them, with and without limits of each row's own: rows of sequences of different lengths keep to themselves, whatever
 // stands in the others.
 #include <algorithm>
 #include <numeric>
@@ -47,11 +47,11 @@ class OneOfMany : public HostLanes {
   static constexpr bool kSingleLane = false;
 };
 
-/// Lanes whose group has rows have multiplied, and have waited for all of it.
+/// The first group has rows: it has multiplied, and has waited for all of it.
 template <class Types, class Lanes>
 FaultCode run_in_groups(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op) {
   const FaultCode fault = run_all<Types>(lanes, frame, op);
-  EXPECT_TRUE(lanes.copies() > 0 || op.grid[0] == 0) << "the body for many rows has not taken it";
+  EXPECT_TRUE(lanes.groups() > 0 || lanes.lane() >= 4 * GroupWarps::kWarp) << "the body for groups of warps has not taken it";
   EXPECT_TRUE(lanes.awaited_all());
   return fault;
 }

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -60,6 +61,8 @@ class WarpBlock {
     wait(warps_[me / kWarp], kWarp);
     return v;
   }
+  void arrive_at(wire::u32 which) { arrive(apart_[which], kLanes); }
+  void meet_at(wire::u32 which) { wait(apart_[which], kLanes); }
   struct Words {
     wire::u32 word[4];
   };
@@ -98,12 +101,14 @@ class WarpBlock {
     } while (done_[at_]);
     if (at_ != from) swapcontext(&lanes_[from], &lanes_[at_]);
   }
+  static void arrive(Barrier& barrier, wire::u32 lanes) {
+    if (++barrier.arrived < lanes) return;
+    barrier.arrived = 0;
+    ++barrier.turn;
+  }
   void wait(Barrier& barrier, wire::u32 lanes) {
     const wire::u32 turn = barrier.turn;
-    if (++barrier.arrived == lanes) {
-      barrier.arrived = 0;
-      ++barrier.turn;
-    }
+    arrive(barrier, lanes);
     while (barrier.turn == turn) yield();
   }
 
@@ -114,7 +119,7 @@ class WarpBlock {
   bool done_[kLanes] = {};
   double slots_[kLanes];
   Words shown_[kLanes];
-  Barrier all_, warps_[kLanes / kWarp];
+  Barrier all_, warps_[kLanes / kWarp], apart_[4];
   wire::u32 left_ = 0, at_ = 0;
 };
 
@@ -172,6 +177,7 @@ class EmulatedWarps {
   }
   wire::u32 low_halves(wire::u32 a, wire::u32 b) { return (a & 0xffffu) | b << 16; }
   wire::u32 high_halves(wire::u32 a, wire::u32 b) { return a >> 16 | (b & 0xffff0000u); }
+  float larger(float a, float b) { return std::fmax(a, b); }
   float power_of_two(float v) { return std::exp2(v); }
   float inverse(float v) { return 1.0f / v; }
   float inverse_root(float v) { return 1.0f / std::sqrt(v); }
@@ -196,6 +202,7 @@ class EmulatedWarps {
   }
 
  protected:
+  WarpBlock& block() { return block_; }
   const WarpBlock::Words* shown(const WarpBlock::Words& words) { return block_.show(words); }
   template <wire::Dtype D>
   static float value(wire::u32 bits) {
@@ -289,7 +296,7 @@ class GroupWarps : public RoomyWarps {
   template <wire::Dtype D, wire::u32 kN>
   void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b) {
     ++groups_;
-    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, 0, false}});
+    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, 0, false, false}});
     awaited_.insert(&sum[0][0]);
   }
   wire::u32 of_warp(wire::u32 v) const { return v; }
@@ -299,14 +306,16 @@ class GroupWarps : public RoomyWarps {
     held_.clear();
     ++groups_;
   }
-  template <wire::Dtype D, wire::u32 kN>
+  void arrive_at(wire::u32 which) { block().arrive_at(which); }
+  void meet_at(wire::u32 which) { block().meet_at(which); }
+  template <wire::Dtype D, bool kFresh = false, wire::u32 kN>
   void multiply_held(float (&sum)[kN][4], const wire::u32 (&a)[4], const wire::u8* b, wire::u32 part) {
-    held_.push_back({D, nullptr, b, &sum[0][0], kN, a, part, false});
+    held_.push_back({D, nullptr, b, &sum[0][0], kN, a, part, false, kFresh});
     awaited_.insert(&sum[0][0]);
   }
   template <wire::Dtype D>
   void multiply_down(float (&sum)[8][4], const wire::u32 (&a)[4], const wire::u8* b) {
-    held_.push_back({D, nullptr, b, &sum[0][0], 8, a, 0, true});
+    held_.push_back({D, nullptr, b, &sum[0][0], 8, a, 0, true, false});
     awaited_.insert(&sum[0][0]);
   }
   template <wire::u32 kN>
@@ -330,7 +339,7 @@ class GroupWarps : public RoomyWarps {
     wire::u32 columns;    // in eights
     const wire::u32* held;  // instead of a
     wire::u32 part;         // of b's rows, where held
-    bool down;
+    bool down, fresh;
   };
   template <wire::Dtype D>
   static float element(const wire::u8* rows, wire::u32 row, wire::u32 k) {
@@ -351,6 +360,7 @@ class GroupWarps : public RoomyWarps {
   template <wire::Dtype D>
   void add_held(const Begun& begun, wire::u32 column) {
     const auto* lanes = shown({begun.held[0], begun.held[1], begun.held[2], begun.held[3]});
+    if (begun.fresh) std::fill_n(begun.sum, begun.columns * 4, 0.0f);
     for (wire::u32 j = 0; j < begun.columns; ++j)
       for (wire::u32 q = 0; q < 4; ++q)
         for (wire::u32 k = 0; k < 16; ++k) {
