@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "ccks/plan_eval.hpp"
 #include "ccks/wire/op_shape.hpp"
@@ -53,6 +54,21 @@ class Shape {
     wire::OpParams op = params;
     wire::mark_shape(op, operands.data());
     return (op.flags & wire::kOpGroups) != 0;
+  }
+
+  /// Whether it is a product of one row whose weights may come through a ring.
+  bool streams_one_row(const plan::OpDesc& from) const {
+    if (!known_) return false;
+    wire::OpParams op = params;
+    op.guard_count = static_cast<std::uint16_t>(from.guard_count);
+    std::vector<wire::OperandParams> all = operands;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const plan::OperandDesc& operand = image_.operands[from.operand_first + i];
+      all[i].space = static_cast<std::uint8_t>(operand.space);
+      all[i].flags = operand.flags;
+    }
+    wire::mark_shape(op, all.data());
+    return wire::streams_one_row(op);
   }
 
   wire::OpParams params{};
@@ -113,6 +129,16 @@ OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
   }
   return {fmt::format("Tiles<{}, {}>, Windows<{}>", fmt::join(shape.params.tile, ", "), fmt::join(shape.params.grid, ", "), windows),
           shape.varies()};
+}
+
+bool hands_rows_on(const PlanImage& image) {
+  std::set<std::uint32_t> made;  // tensors
+  for (const plan::OpDesc& op : image.ops) {
+    if (op.kind != wire::OpCode::matmul || op.output_count != 1 || !Shape(image, op).streams_one_row(op)) continue;
+    if (made.contains(image.operands[op.operand_first].tensor)) return true;
+    made.insert(image.operands[op.operand_first + op.input_count].tensor);
+  }
+  return false;
 }
 
 TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {

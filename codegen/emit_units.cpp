@@ -20,11 +20,13 @@ Result<std::string> filled(const char* name, const std::map<std::string, std::st
 /// Named by what it is, so that equal bodies of different programs are equal to the byte.
 std::string body_name(const Bodies::Body& body) { return "ccks_body_" + content_hash(body.type + "\n" + body.custom); }
 
-Result<GeneratedFile> body_unit(const Bodies::Body& body, const std::string& streams) {
+Result<GeneratedFile> body_unit(const Bodies::Body& body, const std::map<std::string, std::string>& loop) {
   const std::string name = body_name(body);
   std::string custom;
   if (!body.custom.empty()) custom = std::string(template_text("custom_support.in")) + body.custom + "\n";
-  auto text = filled("unit_body.cu.in", {{"CUSTOM", custom}, {"TYPE", body.type}, {"NAME", name}, {"STREAMS", streams}});
+  const bool is_product = body.type.find("<OpCode::matmul,") != std::string::npos;
+  auto text = filled("unit_body.cu.in", {{"CUSTOM", custom}, {"TYPE", body.type}, {"NAME", name}, {"STREAMS", loop.at("STREAMS")},
+                                         {"ROW_TAGS", is_product ? loop.at("ROW_TAGS") : "0"}});
   if (!text) return text.status();
   return GeneratedFile{name + ".cu", std::move(*text)};
 }
@@ -47,6 +49,8 @@ bool may_stream(const Bodies& bodies) {
     return halves && body.type.find("<OpCode::matmul,") != std::string::npos;
   });
 }
+
+bool take_rows(const Bodies& bodies) { return bodies.hands_rows_on && may_stream(bodies); }
 
 bool find_tags(const Bodies& bodies) {
   const auto is_product = [](const Bodies::Body& body) {
@@ -97,7 +101,12 @@ Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const std:
 }  // namespace
 
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool with_queues) {
-  const std::map<std::string, std::string> loop = {{"QUEUES", with_queues ? "1" : "0"}, {"STREAMS", may_stream(bodies) ? "1" : "0"}, {"DECIDES", bodies.decides ? "1" : "0"}, {"TAGS", find_tags(bodies) ? "1" : "0"}};
+  const auto flag = [](bool holds) { return holds ? "1" : "0"; };
+  const std::map<std::string, std::string> loop = {{"QUEUES", flag(with_queues)},
+                                                   {"STREAMS", flag(may_stream(bodies))},
+                                                   {"ROW_TAGS", flag(take_rows(bodies))},
+                                                   {"DECIDES", flag(bodies.decides)},
+                                                   {"TAGS", flag(find_tags(bodies))}};
   if (inlines(bodies)) return inlined_unit(bodies, loop);
   auto worker = filled("unit_worker.cu.in", loop);
   if (!worker) return worker.status();
@@ -112,7 +121,7 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
     declarations +=
         fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", name);
     names.push_back(name);
-    auto unit = body_unit(bodies.list[i], loop.at("STREAMS"));
+    auto unit = body_unit(bodies.list[i], loop);
     if (!unit) return unit.status();
     units.push_back(std::move(*unit));
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "scheduler/decision_trace.hpp"
+#include "scheduler/overtaking.hpp"
 #include "scheduler/policy_replay.hpp"
 #include "scheduler/record_file.hpp"
 #include "scheduler/tuning.hpp"
@@ -41,7 +42,9 @@ Status EngineCore::set_up() {
   Result<PlanTables> tables = make_plan_tables(program_.plan(), *run_workers, spine_, device_->info().takes_records, chains());
   if (!tables.ok()) return tables.status();
   tables_ = std::move(*tables);
-  tables_.finds_tags = device_->info().kind == "cuda" && program_.worker().cuda_tags && (arm_ == Arm::copilot || arm_ == Arm::fixed);
+  const bool lists = device_->info().kind == "cuda" && (arm_ == Arm::copilot || arm_ == Arm::fixed);
+  tables_.finds_tags = lists && program_.worker().cuda_tags;
+  if (lists && program_.worker().cuda_row_tags && options_.take_rows_by_tags) find_row_edges(tables_);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);
@@ -87,7 +90,7 @@ Status EngineCore::set_up_arm() {
 
 Status EngineCore::check_code(const Program& program) const {
   if (device_->info().kind != "cuda") return {};
-  if (tables_.finds_tags && !program.worker().cuda_tags) {
+  if ((tables_.finds_tags && !program.worker().cuda_tags) || (!tables_.rows.empty() && !program.worker().cuda_row_tags)) {
     return {ErrorCode::unsupported, "the program's workers find no tags, and the engine was made for such as do"};
   }
   if (arm_ != Arm::gpu_queue || program.worker().cuda_queues) return {};

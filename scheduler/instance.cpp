@@ -100,6 +100,7 @@ void Instance::reserve(const PlanTables& tables) {
   list_cost_.assign(tables.list_count(), 0);
   report_list_.assign(tables.report_count(), plan::kNone);
   signal_sent_.assign(tables.plan.signals.size(), 1);
+  taken_rows_.assign(tables.rows.size(), 0);
   if (tables.stretch_count() > 0) dealer_.reserve(tables);
   if (tables.record_capacity > 0) records_.reserve(tables);
 }
@@ -329,13 +330,17 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   return {};
 }
 
-// Both ends have bodies that know of tags. What is placed here never moves: update() leaves such ops alone, feed() such tensors.
+// Both ends have bodies that know of tags. What is placed here never moves: update() leaves such ops alone, or has its rows filled again, feed() such tensors.
 void Instance::fill_tags(const PlanTables& tables) {
   const auto knows_tags = [&](std::uint32_t index) {
     const wire::OpParams& params = op(index);
     const auto body = static_cast<wire::ProductBody>(params.dims[0]);
     return (params.flags & wire::kOpVectors) != 0 && body >= wire::ProductBody::row && body <= wire::ProductBody::eight_rows;
   };
+  for (std::size_t i = 0; i < tables.rows.size(); ++i) {
+    fill_row(tables.rows[i]);
+    taken_rows_[i] = takes_row(tables.rows[i]) ? 1 : 0;
+  }
   auto* operands = table<wire::OperandParams>(head().operands);
   for (const TaggedEdge& edge : tables.tagged) {
     if (!knows_tags(edge.producer) || !knows_tags(edge.consumer) || (op(edge.consumer).flags & wire::kOpEarly) == 0) continue;
@@ -351,6 +356,14 @@ void Instance::fill_tags(const PlanTables& tables) {
     if (!tables.finds_tags || !edge.alone || !leads || !is_copied) continue;
     for (const std::uint32_t index : {edge.output, edge.input}) operands[index].flags |= wire::kOperandTagsAlone;
   }
+}
+
+void Instance::fill_row(const RowEdge& edge) {
+  auto* operands = table<wire::OperandParams>(head().operands);
+  wire::OperandParams &output = operands[edge.output], &input = operands[edge.input];
+  const bool gives = gives_row(edge, op(edge.producer), output), takes = gives && scheduler::takes_row(edge, op(edge.consumer), input);
+  output.tags = gives ? static_cast<std::uint32_t>(edge.copy - output.offset) : 0;
+  input.tags = takes ? static_cast<std::uint32_t>(edge.copy - input.offset) : 0;
 }
 
 void Instance::fill_beginning(const PlanTables& tables) {

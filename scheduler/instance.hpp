@@ -165,6 +165,13 @@ class Instance {
   Status fill_grid(const plan::OpDesc& from, wire::OpParams& to) const;
   Status fill_report(const plan::PlanView& plan, const plan::OpDesc& from, wire::OpParams& to) const;
   void fill_tags(const PlanTables& tables);
+  /// Says at both ends of an edge whether there are tags.
+  void fill_row(const RowEdge& edge);
+  /// Of the edges that the op is an end of.
+  void update_rows(const PlanTables& tables, std::uint32_t op);
+  bool takes_row(const RowEdge& edge) const;
+  /// Whether lists were made for the rows that are taken by tags now.
+  bool rows_stay(const PlanTables& tables) const;
   void fill_blocks(const PlanTables& tables);
   void fill_block(const PlanTables& tables, std::uint32_t index);
   bool fits_lists(const PlanTables& tables, std::uint32_t stretch);
@@ -186,6 +193,7 @@ class Instance {
   std::vector<Feed> feeds_;
   std::vector<FrameRange> changes_, taken_;
   std::vector<std::uint32_t> moved_ops_, moved_waits_;  // while update() runs
+  std::vector<std::uint8_t> taken_rows_;                // per row edge, where lists are made
   std::vector<OpInstance> ops_;
   std::vector<StretchInstance> stretches_;
   std::vector<std::uint32_t> list_fill_;  // per list, while lists are built

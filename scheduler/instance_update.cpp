@@ -60,8 +60,8 @@ Result<bool> Instance::update(const PlanTables& tables, std::span<const std::int
   dims_hash_ = hash_symbols(symbols);
   for (const std::uint32_t op : moved_waits_) update_waits(tables, op);
   for (const std::uint32_t op : moved_ops_) CCKS_RETURN_IF_ERROR(update_op(tables, op));
-  built_ = true;
-  return true;
+  built_ = true;  // even where it is to be built anew: runs have added to its events
+  return rows_stay(tables);
 }
 
 bool Instance::waits_stay(const PlanTables& tables, std::span<const std::int64_t> dims) const {
@@ -100,12 +100,30 @@ Status Instance::update_op(const PlanTables& tables, std::uint32_t index) {
   const OpInstance kept = ops_[index];
   CCKS_RETURN_IF_ERROR(fill_op(tables, index));
   ops_[index] = kept;
+  update_rows(tables, index);
   fill_block(tables, index);
   changed(head().ops + index * static_cast<std::uint32_t>(sizeof(wire::OpParams)), sizeof(wire::OpParams));
   changed(head().operands + desc.operand_first * static_cast<std::uint32_t>(sizeof(wire::OperandParams)),
           operands * sizeof(wire::OperandParams));
   changed(tables.blocks[index].offset, tables.blocks[index].bytes);
   return {};
+}
+
+void Instance::update_rows(const PlanTables& tables, std::uint32_t index) {
+  if (tables.row_ends.empty() || tables.row_ends[index] == 0) return;
+  for (const RowEdge& edge : tables.rows) {
+    if (edge.producer == index || edge.consumer == index) fill_row(edge);
+  }
+}
+
+bool Instance::takes_row(const RowEdge& edge) const { return table<wire::OperandParams>(head().operands)[edge.input].tags != 0; }
+
+// A row that is not taken any more may be one that a tile which overtakes its events reads beside another.
+bool Instance::rows_stay(const PlanTables& tables) const {
+  for (std::size_t i = 0; i < tables.rows.size(); ++i) {
+    if (takes_row(tables.rows[i]) != (taken_rows_[i] != 0)) return false;
+  }
+  return true;
 }
 
 void Instance::feed(const PlanTables& tables, std::span<const Feed> feeds) {

@@ -35,6 +35,7 @@ void ListRecords::reserve(const PlanTables& tables) {
   waited_.assign((std::size_t{tables.event_count} * tables.workers + 63) / 64, 0);
   watched_.assign(tables.plan.signals.size(), 0);
   strands_.assign(tables.list_count(), {});
+  overtaking_.reserve(tables);
 }
 
 void ListRecords::begin(const PlanTables& tables, const RecordSource& source) {
@@ -42,11 +43,13 @@ void ListRecords::begin(const PlanTables& tables, const RecordSource& source) {
   source_ = source;
   made_count_ = 0;
   std::fill(watched_.begin(), watched_.end(), std::uint8_t{0});
+  overtaking_.begin(tables, source_);
 }
 
 void ListRecords::begin_stretch() {
   std::fill(adds_.begin(), adds_.end(), Adds{});
   std::fill(waited_.begin(), waited_.end(), 0);
+  overtaking_.begin_stretch();
 }
 
 // Its own signals too: the scheduler may send them where tiles do not exist.
@@ -64,6 +67,7 @@ bool ListRecords::add(std::uint32_t list, const DealtTiles& tiles, std::uint32_t
   made.record.op = static_cast<std::uint16_t>(tiles.op);
   made.record.flags = flags_of(op, source_.operands);
   made.tagged = is_tagged(op);
+  overtaking_.list(tiles.op);
   made.record.block_offset = tables_->blocks[tiles.op].offset;
   made.record.block_bytes = head_bytes(op);
   for (std::uint32_t i = 0; i < tiles.count; ++i) {
@@ -105,6 +109,7 @@ bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t 
   if (op.input_count > 0 && has_tags_alone(op, 0)) return true;
   if (!add_decider(made, op, coord)) return false;
   const bool nested = made.record.guards != wire::GuardTime::behind_waits;
+  made.overtakes = overtaking_.may_overtake(made.record.op, worker);
   for (std::uint32_t w = op.wait_first; w < op.wait_first + op.wait_count; ++w) {
     const wire::WaitParams& wait = source_.waits[w];
     if (nested && is_guards_wait(made.record.op, wait)) continue;
@@ -116,6 +121,7 @@ bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t 
       if ((own && (op.guard_count == 0 || nested)) || waited_before(event, worker, !nested)) continue;
       if (w < tables_->plan.waits.size()) watched_[tables_->plan.waits[w].signal] = 1;  // the turn is no op's signal
       if (!add_wait(made, event, wait.total)) return false;
+      if (w < tables_->plan.waits.size() && op.guard_count == 0 && (op.flags & wire::kOpSilent) == 0) overtaking_.note(worker, wait);
     }
   }
   return true;
@@ -191,7 +197,7 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
     wire::TileRecord& record = to[next[list]++];
     record = made_[i].record;
     send_signals(made_[i], record);
-    if (begins_early(record)) record.flags |= wire::kRecordEarly;
+    if (begins_early(made_[i], record)) record.flags |= wire::kRecordEarly;
     const bool alone = (record.flags & wire::kRecordBody) == 0 || (record.flags & wire::kRecordGuarded) != 0;
     Strand& strand = strands_[list];
     const bool joined = strand.goes_on && !alone && record.wait_count == 0 && strand.ns + made_[i].tile_ns <= kStrandNs && strand.tagged == made_[i].tagged;
@@ -201,11 +207,11 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
   }
 }
 
-// Weights that come through a ring are on their way without the body.
-bool ListRecords::begins_early(const wire::TileRecord& record) const {
+// Weights that come through a ring are on their way without the body, which has nothing to do but to look for tags.
+bool ListRecords::begins_early(const Made& made, const wire::TileRecord& record) const {
   const std::uint32_t flags = source_.ops[record.op].flags & (wire::kOpEarly | wire::kOpStreams);
   const bool body = (record.flags & (wire::kRecordBody | wire::kRecordGuarded)) == wire::kRecordBody;
-  return body && record.wait_count > 0 && flags == wire::kOpEarly;
+  return body && record.wait_count > 0 && (flags == wire::kOpEarly || (flags != 0 && made.overtakes));
 }
 
 // What it leaves for others need not wait for the end of the record joined to it.

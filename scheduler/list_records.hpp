@@ -8,6 +8,7 @@
 
 #include "ccks/wire/event.hpp"
 #include "scheduler/list_dealer.hpp"
+#include "scheduler/overtaking.hpp"
 #include "scheduler/plan_tables.hpp"
 
 namespace ccks::scheduler {
@@ -47,6 +48,7 @@ class ListRecords {
     std::uint32_t list;
     std::uint32_t signal_first;  // of the op's signals, those that this record sends
     std::uint32_t tile_ns;
+    bool overtakes;  // it may take its row by tags
     bool tagged;  // an end of an edge of which tags say all
   };
   /// The end of a list as far as it is written.
@@ -76,7 +78,7 @@ class ListRecords {
   bool waited_before(std::uint32_t event, std::uint32_t worker, bool from_now_on);
   bool keep(const Made& made);
   void send_signals(const Made& made, wire::TileRecord& record) const;
-  bool begins_early(const wire::TileRecord& record) const;
+  bool begins_early(const Made& made, const wire::TileRecord& record) const;
   bool may_precede(const wire::TileRecord& record) const;
 
   const PlanTables* tables_ = nullptr;
@@ -87,6 +89,7 @@ class ListRecords {
   std::vector<std::uint64_t> waited_;   // bit per event and worker
   std::vector<std::uint8_t> watched_;   // per signal
   std::vector<Strand> strands_;         // per list
+  Overtaking overtaking_;
 };
 
 }  // namespace ccks::scheduler

@@ -51,6 +51,14 @@ struct TaggedEdge {
   bool alone;                        // the tags say all that anybody has to know of the producer, if they do so of its own input
 };
 
+/// A row of 16-bit floats that a product may take by its tags (overtaking.hpp): what it multiplies, or what its epilogue reads.
+struct RowEdge {
+  std::uint32_t producer, consumer;  // ops
+  std::uint32_t output, input;       // their operands
+  std::uint64_t tensor, copy;        // offsets in the arena
+  std::uint32_t elements;            // of the row
+};
+
 /// PlanTables is immutable after make_plan_tables and shared by all threads.
 struct PlanTables {
   plan::PlanView plan;
@@ -72,6 +80,8 @@ struct PlanTables {
   std::vector<wire::BlockRef> blocks;    // per op: its block in a frame
   std::vector<std::uint32_t> operand_op; // per operand: the op it belongs to
   std::vector<TaggedEdge> tagged;        // none where workers take tasks
+  std::vector<RowEdge> rows;             // find_row_edges
+  std::vector<std::uint8_t> row_ends;    // per op: it is an end of one of them; empty: there are none
   std::uint64_t arena_bytes = 0;         // of a slot, with tagged copies behind what the plan has there
   // Runs of one state instance that follow each other on the device: every op without waits waits for `turn_event`, to which
   // each worker adds 1 once it has done with the run before. kNone: the scheduler keeps them apart.

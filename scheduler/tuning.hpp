@@ -34,6 +34,8 @@ inline constexpr std::uint64_t kMostRecords = 1 << 18;
 inline constexpr std::uint64_t kMostTaggedBytes = 128 * 1024;
 /// An op of no more operands is copied into every worker that has tiles of it (768 bytes of a GPU's shared memory).
 inline constexpr std::uint32_t kMostTaggedOperands = 8;
+/// Of plans with more ops no tile overtakes its events: which ops are behind which takes a bit for two of them.
+inline constexpr std::size_t kMostOvertakingOps = 8192;
 
 /// What a task loses by starting on another worker than its producer, in the units of tile costs: a signal through L2 takes
 /// 0.6 us on an H200, one between cores 0.1 to 0.2 us.

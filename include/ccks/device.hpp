@@ -21,6 +21,7 @@ struct WorkerImage {
   const void* cuda_image = nullptr;     // cubin or fatbin with kernels `ccks_worker` and `ccks_op`; null: the generic one
   std::size_t cuda_image_bytes = 0;
   bool cuda_queues = true;              // false: made without ready queues (CCKS_WORKER_QUEUES), so not for arm gpu_queue
+  bool cuda_row_tags = false;           // workers take rows of 16-bit floats by their tags, before events, where all streamed products have one (CCKS_WORKER_ROW_TAGS)
   bool cuda_tags = false;               // bodies of products of few rows find tags (wire::tagged_value) whatever their rows: they are made for one shape each
 };
 

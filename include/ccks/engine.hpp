@@ -44,6 +44,9 @@ struct EngineOptions {
   /// into the inboxes itself, and no hand-over to another thread lies between a client and the workers. For programs without state whose ops all
   /// go out as lists, without recording, traces, guesses and workers_per_run; elsewhere it changes nothing.
   bool prime_runs = true;
+  /// Products of one row between which weights stream take it from one another by its tags, before events say that it is there, where the program's workers were made
+  /// for that. Not: they wait for events, in the same workers. It changes no result. For measurements.
+  bool take_rows_by_tags = true;
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
   std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
   /// Workers leave a device when they have had nothing to do for so long, and come back with the next run. On a GPU that

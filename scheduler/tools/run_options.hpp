@@ -43,6 +43,7 @@ struct Options {
   std::string policy = "lookahead";
   std::string spine = "auto";
   std::uint32_t workers_per_run = 0;
+  bool no_row_tags = false;
   bool no_prime = false;
   double speculate_mib = 0;        // of experts' weights asked for ahead
   double wrong_guesses = 0;        // percent

@@ -153,6 +153,7 @@ class Session {
     engine.chain_states = options_.generate > 0 || !options_.serve.empty();
     engine.workers_per_run = options_.workers_per_run;
     engine.prime_runs = !options_.no_prime;
+    engine.take_rows_by_tags = !options_.no_row_tags;
     engine.speculate_bytes = speculate_bytes(options_);
     engine.wrong_guesses = options_.wrong_guesses / 100;
     if (options_.task_deadline_s > 0)

@@ -45,6 +45,7 @@ ACCESSES = [
     ("queue_add_relaxed", "u32", [], "atom.relaxed.gpu.global.add.u32"),
     ("queue_add_acq_rel", "u32", ["QE1", "QE2"], "atom.acq_rel.gpu.global.add.u32"),
     ("queue_load_relaxed", "u64", [], "ld.relaxed.gpu.global.u64"),
+    ("ld_relaxed_gpu", "pair", [], "ld.relaxed.gpu.global.v2.u64"),
     ("queue_load_acquire", "u64", ["QE4"], "ld.acquire.gpu.global.u64"),
     ("queue_store_release", "u64", ["QE3"], "st.release.gpu.global.u64"),
     ("queue_store_relaxed", "u64", [], "st.relaxed.gpu.global.u64"),
@@ -142,6 +143,14 @@ def check_worker(nvcc, include, work, *options):
     wrong.need(not re.search(r"\b(?:ld|st)\.local\b", ptx), "the pipeline uses local memory")
     check_resources(nvcc, include, work, ptx, wrong, options)
     return wrong
+
+
+# Macros of workers: without and with what takes rows by their tags.
+WORKERS = [(), ("-DCCKS_WORKER_ROW_TAGS=1",)]
+
+
+def check_workers(nvcc, include, work):
+    return Complaints(" ".join(options + (text,)) for options in WORKERS for text in check_worker(nvcc, include, work, *options))
 
 
 def check_resources(nvcc, include, work, ptx, wrong, options):
@@ -302,8 +311,14 @@ def check_sass(nvcc, include, work):
         if instruction.endswith(".b128"):
             check_whole(wrong, name, body, "LD" if instruction.startswith("ld") else "ST")
     check_whole(wrong, "a slot used in part", probes["probe_slot_in_part"], "LD")
-    ptx = ptx_of(nvcc, include, "worker.cu", work)["ccks_worker"]
-    compile_to(nvcc, include, "worker.cu", work / "worker.cubin", "-cubin")
+    for options in WORKERS:
+        check_worker_code(wrong, nvcc, nvdisasm, include, work, options)
+    return wrong
+
+
+def check_worker_code(wrong, nvcc, nvdisasm, include, work, options):
+    ptx = ptx_of(nvcc, include, "worker.cu", work, *options)["ccks_worker"]
+    compile_to(nvcc, include, "worker.cu", work / "worker.cubin", "-cubin", *options)
     worker = sass_of(nvdisasm, work / "worker.cubin")["ccks_worker"]
     for start, letter in (("ld", "LD"), ("st", "ST")):
         meant = len([i for i in ordered(ptx) if re.match(rf"{start}\.\w+\.sys\.global\.b128", i)])
@@ -314,7 +329,6 @@ def check_sass(nvcc, include, work):
     wrong.need(not mnemonics(worker, "LDL|STL"), "local memory in the machine code")
     crossing = [m for m in mnemonics(worker, "RED|ATOM") if m.endswith(".SYS")]
     wrong.need(not crossing, f"read-modify-writes that cross the link: {crossing}")
-    return wrong
 
 
 def check_whole(wrong, name, body, letter):
@@ -396,7 +410,7 @@ def main():
         sys.exit(77)
     work = work / what
     work.mkdir(parents=True, exist_ok=True)
-    checks = {"orders": check_orders, "worker": check_worker, "step": check_step, "sass": check_sass, "weakened": check_weakened, "images": check_images}
+    checks = {"orders": check_orders, "worker": check_workers, "step": check_step, "sass": check_sass, "weakened": check_weakened, "images": check_images}
     wrong = checks[what](nvcc, include, work)
     for text in wrong:
         print(text)

@@ -43,6 +43,11 @@ PROBE_LOAD(queue_load_relaxed, u64)
 PROBE_LOAD(queue_load_acquire, u64)
 PROBE_STORE(queue_store_release, u64)
 PROBE_STORE(queue_store_relaxed, u64)
+extern "C" __global__ void probe_ld_relaxed_gpu_pair(const u64* from, u64* to) {
+  u64 pair[2];
+  ptx::ld_relaxed_gpu(from, pair);
+  *to = pair[0] + pair[1];
+}
 PROBE_SHARED_LOAD(ld_acquire_cta_shared)
 PROBE_SHARED_LOAD(ld_relaxed_cta_shared)
 PROBE_SHARED_STORE(st_release_cta_shared)

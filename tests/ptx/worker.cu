@@ -7,6 +7,9 @@ namespace {
 using ccks::wire::u32;
 
 struct OneWord {
+#if CCKS_WORKER_ROW_TAGS
+  static constexpr bool kAwaitsInputs = true;  // with all that becomes of bodies that begin early
+#endif
   template <class Lanes>
   static __device__ void run(Lanes&, const ccks::wire::RunFrame& frame, const ccks::wire::OpParams&, u32 tile) {
     u32* out = reinterpret_cast<u32*>(frame.arena);

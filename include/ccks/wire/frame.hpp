@@ -31,6 +31,7 @@ static_assert(sizeof(OperandParams) == 64);
 /// a word is read whole or not at all, so a body that finds its run's tag has the value, whatever else of its producer is still on its way:
 /// it overtakes the event that says the same of a whole tile. Element i of an operand has word i of its copy. Nothing else lies there,
 /// one op writes it, each element once a run. Who finds no tag waits for the event and reads the tensor itself.
+/// A row of 16-bit floats has two of them in a word: elements 2i and 2i + 1 of an operand, the even one in the low half, in word i of its copy.
 CCKS_HD constexpr u32 value_tag(u32 epoch) { return epoch + 1; }  // 0: no tag; what memory begins with
 CCKS_HD constexpr u64 tagged_value(u32 bits, u32 tag) { return u64{tag} << 32 | bits; }
 
@@ -188,8 +189,9 @@ enum TileRecordFlags : u8 {
   kRecordState = 16,    // some operands lie in Space::state
   kRecordCut = 32,      // made by a worker that cuts a task into tiles: no task of a list, and its waits lack their events' bases
   kRecordJoined = 64,   // nobody else waits for the record before, nor this one for anybody else: it may run right behind it
-  kRecordEarly = 128,   // the body begins before its inputs are there: a record that waits is of an op that is kOpEarly, without guards; one without waits
-                        // is of a strand whose inputs have tags alone (kOperandTagsAlone)
+  kRecordEarly = 128,   // the body begins before its inputs are there: a record that waits is of an op that is kOpEarly, without guards, and, if that is
+                        // kOpStreams, may take its rows by their tags (scheduler/overtaking.hpp); one without waits is of a strand whose inputs have tags
+                        // alone (kOperandTagsAlone)
 };
 
 /// When a record's guards are looked at.

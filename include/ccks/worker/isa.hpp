@@ -23,6 +23,11 @@
 #if !defined(CCKS_WORKER_STREAMS)
 #define CCKS_WORKER_STREAMS 1
 #endif
+// 1: products of the program that stream have one row and hand it on by its tags (tagged_rows.hpp; WorkerImage::cuda_row_tags). Where they have more rows nothing of
+// that is in its worker, since what every tile runs past is dear: 20 us of a Llama step of two rows.
+#if !defined(CCKS_WORKER_ROW_TAGS)
+#define CCKS_WORKER_ROW_TAGS 0
+#endif
 // How many registers a linked function leaves as they were for its caller, in front of it and of its declarations (not of templates: CUDA 13.0 forgets it where
 // such a function is used before it is defined). By the usual convention it is more than eighty: a function of many registers then begins and ends with storing
 // and loading 250 to 700 bytes a lane. Functions that call each other have different numbers, since that is where return addresses go; who has 128 sums in

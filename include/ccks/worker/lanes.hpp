@@ -50,7 +50,8 @@
 //   bool is_hurried() const            whether who waits for tags that are all it has to know is to give up, since the worker leaves before its tile
 //   void give_up(), bool has_given_up()  some lane does; whether one has, behind a barrier of all
 //   u64 load_tagged(p), store_tagged(p, v)  a word of a tagged copy, whole; publishes nothing
-//   bool any(bool)                     whether it is so of any lane of the warp; all of them call it
+//   void load_tagged(p, v[2])          two that follow one another, on a multiple of 16
+//   bool any(bool)                     whether it is so of any lane of the warp; all of them call it. u32 which(bool): of which, bit by bit
 // and, for multiply_streamed, a stream that begins where the tile's stages do:
 //   const u8* await(), free(), leave() waits until the next is filled; by all lanes of a warp once they have read what they want of it; by all
 //                                      behind a barrier behind the last
@@ -100,6 +101,10 @@ concept StreamLanes = WarpLanes<Lanes> && requires(Lanes& lanes) { lanes.streams
 
 template <class Lanes>
 concept TaggingLanes = WarpLanes<Lanes> && requires(Lanes& lanes) { lanes.are_inputs_there(); };
+
+/// Those whose bodies of streamed products take and leave rows by their tags (tagged_rows.hpp): of a program that has such.
+template <class Lanes>
+concept RowTaggingLanes = TaggingLanes<Lanes> && Lanes::kRowTags;
 
 /// The same lanes without a ring.
 template <class Lanes>

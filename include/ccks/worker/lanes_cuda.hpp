@@ -148,8 +148,13 @@ class CudaLanes {
   CCKS_INLINE u32 tag() const { return tag_; }
   // Relaxed: the word says all there is to know.
   CCKS_INLINE u64 load_tagged(const u64* p) const { return ptx::ld_relaxed_gpu(p); }
+  CCKS_INLINE void load_tagged(const u64* p, u64 (&v)[2]) const { ptx::ld_relaxed_gpu(p, v); }
   CCKS_INLINE void store_tagged(u64* p, u64 v) const { ptx::st_relaxed_gpu(p, v); }
   CCKS_INLINE bool any(bool here) const { return __any_sync(0xffffffffu, here) != 0; }
+  CCKS_INLINE u32 which(bool here) const { return __ballot_sync(0xffffffffu, here); }
+#if CCKS_WORKER_ROW_TAGS
+  static constexpr bool kRowTags = true;
+#endif
 #if __CUDA_ARCH__ >= 900 && CCKS_WORKER_STREAMS
   static constexpr bool kStreams = true;
   CCKS_INLINE bool streams() const { return streams_; }

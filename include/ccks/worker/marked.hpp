@@ -148,7 +148,8 @@ CCKS_INLINE u32 epilogue_operand(const Call& call) {
   return Types::kCount != 0 ? 2 : static_cast<u32>(call.op.dims[wire::kEpilogueDim]);
 }
 
-/// What finish_marked does with results beside storing them: floats go to also(output, its begin, the first element's number, values) first.
+/// What finish_marked does with results beside storing them: floats go to also(output, its begin, the first element's number, values) first, and stay with
+/// it unless also.stores(), where it has that.
 struct OnlyStores {
   CCKS_INLINE void operator()(const OperandParams&, u8*, u32, const float*) const {}
 };
@@ -162,6 +163,9 @@ struct StoresAlso {
 
   CCKS_INLINE void operator()(const float* values) const {
     also(out, begin, element, values);
+    if constexpr (requires { also.stores(); }) {
+      if (!also.stores()) return;
+    }
     store(values);
   }
   template <class Int>

@@ -28,6 +28,10 @@
 // a wait of their own, in front of all others: where they fail the tile is passed over at once, and with it every tile handed on that has the guard that
 // failed, by gate, signal and post a lane each. Tile by tile that took 1.1 us of an H200 for each.
 //
+// Overtaking rows (kWorkerRowTags). A body that streams and may take its row by tags (wire::kRecordEarly, tagged_rows.hpp) takes stages of the ring before the gate
+// has let it through, and meets it behind the tags that it leaves, in front of its stores. So a gate that leaves before such a tile meets its body first, which has
+// stages as long as the gate has not left.
+//
 // Overtaking. A body that finds its input tagged (tagged_values.hpp) does not wait for the events: it meets the gate at inputs behind its
 // stores instead of in front. So its signals follow its events, and a tile that the worker leaves before has told nobody but who reads tags.
 //
@@ -100,6 +104,7 @@ class CudaPipeline : CudaStage {
     memory_.resume = {};
     memory_.ends[0] = memory_.ends[1] = memory_.stays[0] = memory_.stays[1] = 0;
     memory_.hurry = memory_.given_up = 0;
+    if constexpr (kWorkerRowTags) memory_.missed = 0;
     memory_.params = params_;
     memory_.prefetched = 0;
     memory_.failed = {};
@@ -135,6 +140,7 @@ class CudaPipeline : CudaStage {
     u32 place;                 // of the tile that is waited for
     bool early;                // its body has begun
     bool was_blocked = false;
+    bool recalled = false;     // and left again
     __device__ __forceinline__ static WaitEnd::Code look(bool first) { return static_cast<WaitEnd::Code>(__shfl_sync(kFullWarp, u32{look_while_waiting(0, first)}, 0)); }
     __device__ __forceinline__ static bool idle() { return true; }
     /// A body that streams finds out while it waits what does not depend on its inputs (StreamedCall). Not before the first look, which
@@ -174,6 +180,7 @@ class CudaPipeline : CudaStage {
       GateStop stop{memory_, bodies, place, early};
       kind = pass(wait, place, control, stop);
       early = stop.early;
+      if (kWorkerRowTags && stop.recalled) early = false, at_home = true;
       if (kind == TileKind::body) {
         if (early) ptx::st_release_cta_shared(&memory_.let, bodies + 1);  // [P21] pairs with [P22]
         ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + bodies++ % 2, kMeetThreads);
@@ -191,10 +198,11 @@ class CudaPipeline : CudaStage {
       if (kind == TileKind::fault) break;
       if (!inside && head_of(control).inbox.op == wire::kOpPark) closing = static_cast<u32>(wire::ParkReason::requested) + 1;
     }
+    if (kWorkerRowTags && early) recall_body(bodies);
     if (closing != 0) ptx::st_release_cta_shared(&memory_.closing, closing);  // [P9] pairs with [P10]
     ptx::st_release_cta_shared(&memory_.gate_left, 1);  // [P13] pairs with [P14]
     __syncwarp();
-    if (!at_home) send_bodies_home(bodies, early);
+    if (!at_home && !(kWorkerRowTags && early)) send_bodies_home(bodies, early);
   }
 
   __device__ __forceinline__ static bool is_tagged(const Control& control) { return kWorkerTags && (control.flags & kTileTagged) != 0; }
@@ -260,19 +268,19 @@ class CudaPipeline : CudaStage {
     bool holds = true;
     WaitEnd end;
     if (first) {
-      if (!await_events(wait, place, 1, false, stop, end)) return mark_end(place, control, end);  // who has guards is not silent
+      if (!await_events(wait, place, 1, false, stop, end)) return mark_end(place, control, end, stop);  // who has guards is not silent
       holds = guards_hold(place, control);
     }
     // Of a tile that is passed over nobody may make what it waits for.
     const bool silent = (record.flags & wire::kRecordSilent) != 0;
-    if (holds && waits > 0 && !await_events(wait, place, waits, silent, stop, end)) return mark_end(place, control, end);
+    if (holds && waits > 0 && !await_events(wait, place, waits, silent, stop, end)) return mark_end(place, control, end, stop);
     // Before the verdict, which ends the wait: what guards look at was there with the events.
     if (guarded && !first && control.kind == TileKind::body) holds = guards_hold(place, control);
     bool drops = false;  // it is of a draft that the host has dropped
     if (kWorkerDecides && (control.flags & kTileDraft) != 0 && control.kind == TileKind::body) {
       const WaitEnd end = wait.wait_verdict(head_of(control).inbox, (control.flags & kTileOpensInbox) != 0, stop.was_blocked, stop);
       if (end.code == WaitEnd::suspend) return TileKind::suspend;
-      if (end.code != WaitEnd::ready) return mark_fault(place, control, end);
+      if (end.code != WaitEnd::ready) return mark_fault(place, control, end, stop);
       drops = wait.skips();
     }
     if (tracing()) {
@@ -290,8 +298,8 @@ class CudaPipeline : CudaStage {
     const u32 event = record.wait_event[mine], amount = record.wait_from[mine] + entry.runs * record.wait_total[mine];
     return wait.wait(entry.events, event, amount, entry.bases == nullptr ? nullptr : entry.bases + event, silent, stop, end);
   }
-  __device__ __forceinline__ TileKind mark_end(u32 place, const Control& control, const WaitEnd& end) {
-    return end.code == WaitEnd::suspend ? TileKind::suspend : mark_fault(place, control, end);
+  __device__ __forceinline__ TileKind mark_end(u32 place, const Control& control, const WaitEnd& end, GateStop& stop) {
+    return end.code == WaitEnd::suspend ? TileKind::suspend : mark_fault(place, control, end, stop);
   }
 
   /// A lane a guard. One that fails is noted.
@@ -316,6 +324,13 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ TileKind mark_fault(u32 place, const FaultDetails& details) {
     memory_.fault = details;
     return mark(place, TileKind::fault);
+  }
+  __device__ __forceinline__ TileKind mark_fault(u32 place, const Control& control, const WaitEnd& end, GateStop& stop) {
+    if constexpr (kWorkerRowTags) {  // before who fills the ring finds no body there, which wants its stages
+      if (stop.early) recall_body(stop.body);
+      stop.recalled = stop.early;
+    }
+    return mark_fault(place, control, end);
   }
   __device__ __forceinline__ TileKind mark_fault(u32 place, const Control& control, const WaitEnd& end) {
     const wire::Task& task = head_of(control).task;
@@ -351,6 +366,13 @@ class CudaPipeline : CudaStage {
     __syncwarp();
     ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + body % 2, kMeetThreads);
   }
+  /// The same of one that has begun, and is not to wait for stages of the ring that nobody fills any more.
+  __device__ __forceinline__ void recall_body(u32 body) {
+    memory_.stays[body % 2] = 1;
+    ptx::st_release_cta_shared(&memory_.let, body + 1);  // [P21] pairs with [P22]
+    __syncwarp();
+    ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
+  }
 
   // ---- bodies ---------------------------------------------------------------------------------------------------------
 
@@ -368,7 +390,9 @@ class CudaPipeline : CudaStage {
       const u32 tiles = strand_of(memory_.controls[place]);
       for (u32 left = tiles;;) {
         const bool streams = memory_.streams(place);
-        if (streams && !multiply(lanes, entry, body, early)) return leave_bodies(body);
+        bool has_row = false;  // by its tags: the body meets the gate
+        if (streams && !multiply(lanes, place, entry, body, early, has_row)) return leave_bodies(body);
+        if (kWorkerRowTags && has_row) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
         lanes.begin_tile(streams, entry.tag);
         if (tagged) lanes.begin_tagged(&memory_.hurry, &memory_.given_up, tiles - left + 1);
         const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
@@ -392,17 +416,21 @@ class CudaPipeline : CudaStage {
     }
   }
 
-  /// The product of a tile that streams, for its body to finish; early: once its inputs are there. False: the worker leaves before it.
+  /// The product of a tile that streams, for its body to finish; early: once its inputs are there, or its row is. False: the worker leaves before it.
   template <class Lanes>
-  __device__ __forceinline__ bool multiply(Lanes& lanes, const Memory::Entry& entry, u32 body, bool early) {
+  __device__ __forceinline__ bool multiply(Lanes& lanes, u32 place, const Memory::Entry& entry, u32 body, bool early, bool& has_row) {
     if constexpr (Lanes::kStreams) {
       const StreamedCall call(lanes, *entry.frame, *entry.op, entry.tile);
       auto stream = lanes.stream(*memory_.ring);
-      if (early) {
+      if constexpr (kWorkerRowTags) {
+        const bool may = early && (memory_.records[place].flags & wire::kRecordEarly) != 0;
+        has_row = may && overtake_streamed(lanes, EarlyInputs{body + 1}, call, entry.tag);
+      }
+      if (early && !has_row) {
         ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
         if (word(memory_.stays[body % 2]) != 0) return false;
       }
-      multiply_streamed(lanes, stream, call);
+      multiply_streamed(lanes, stream, call, has_row);
     }
     return true;
   }

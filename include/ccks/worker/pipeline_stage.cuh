@@ -113,6 +113,7 @@ struct CudaPipelineMemory {
   u32 let;             // strands that begin early and whose events the gate has seen, or that it leaves before: the number of the last
   u32 prefetched;      // tiles whose operands the fetching warp has asked for; nobody else looks
   u32 gate_left, closing, leave, abandon, suspend, stop, attention;
+  u32 missed;          // number of the last body that has not found its row's tags
   alignas(128) u8 blocks[kBlocks][kBlockBytes];
 
   /// Where nothing streams the pipeline is made without what looks after a ring (CCKS_WORKER_STREAMS).
@@ -138,6 +139,16 @@ __device__ inline CudaPipelineMemory& pipeline_memory() {
   __shared__ alignas(CudaPipelineMemory) u8 memory[sizeof(CudaPipelineMemory)];
   return reinterpret_cast<CudaPipelineMemory&>(memory);
 }
+
+/// Those of a body that has begun early and is the `number`-th of its worker (tagged_rows.hpp).
+struct EarlyInputs {
+  u32 number;
+
+  __device__ __forceinline__ bool are_there() const { return static_cast<i32>(ptx::ld_acquire_cta_shared(&pipeline_memory().let) - number) >= 0; }  // [P22] pairs with [P21]
+  // Relaxed, both: a lone word that is looked at behind a barrier.
+  __device__ __forceinline__ void miss() const { ptx::st_relaxed_cta_shared(&pipeline_memory().missed, number); }
+  __device__ __forceinline__ bool has_missed() const { return ptx::ld_relaxed_cta_shared(&pipeline_memory().missed) == number; }
+};
 
 /// The parts of an op's block (wire::BlockRef). Of a block that came with a record, waits and signals are missing.
 __device__ inline OpView view_of_block(const void* block) {

@@ -168,6 +168,7 @@ inline constexpr bool kWorkerTags = CCKS_WORKER_TAGS != 0;
 #else
 inline constexpr bool kWorkerTags = false;
 #endif
+inline constexpr bool kWorkerRowTags = CCKS_WORKER_ROW_TAGS != 0;
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "ccks/worker/marked.hpp"
-#include "ccks/worker/staged_rows.hpp"
+#include "ccks/worker/tagged_rows.hpp"
 #include "ccks/worker/turned_heads.hpp"
 #include "ccks/worker/twin_products.hpp"
 #include "ccks/worker/weight_stream.hpp"
@@ -108,6 +108,7 @@ struct StreamedCall {
   float eps;
   u32 pitch, m, n, k;
   u32 staged;  // where rows go in scratch, behind the sums; kUnstaged: they do not fit, as those that are normed always do
+  const u64* words = nullptr;  // the row's tagged copy; null: there is none, or more rows
   bool half, whole_weight;  // f16; the weight is of f32
 
   template <class Lanes>
@@ -127,6 +128,7 @@ struct StreamedCall {
     whole_weight = static_cast<Dtype>(call.operands[normed].dtype) == Dtype::f32;
     staged = Lanes::kLanes / Lanes::kWarp * m * streamed_columns(n) * 4;
     if (staged + m * streamed_pitch(k) > kMinScratchBytes) staged = kUnstaged;
+    if constexpr (RowTaggingLanes<Lanes>) words = m == 1 && staged != kUnstaged ? tagged_row(frame, a) : nullptr;
   }
 };
 
@@ -152,18 +154,32 @@ CCKS_INLINE void stage_of_type(Lanes& lanes, const StreamedCall& c) {
     stage_streamed(lanes, Fixed<D>{}, Fixed<D>{}, c.rows, c.pitch, c.weight, c.eps, c.staged, c.m, c.k);
 }
 
+template <Dtype D, class Lanes, class Inputs>
+CCKS_INLINE bool stage_tagged_of_type(Lanes& lanes, Inputs inputs, const StreamedCall& c, u32 tag) {
+  if (c.whole_weight && c.weight != nullptr) return stage_tagged(lanes, inputs, Fixed<D>{}, Fixed<Dtype::f32>{}, c.words, tag, c.weight, c.eps, c.staged, c.k);
+  return stage_tagged(lanes, inputs, Fixed<D>{}, Fixed<D>{}, c.words, tag, c.weight, c.eps, c.staged, c.k);
+}
+/// Before the inputs of a tile are there: waits for its row's tags, and puts it into scratch. False: it does not lie there, and has to be awaited.
+template <class Lanes, class Inputs>
+CCKS_INLINE bool overtake_streamed(Lanes& lanes, Inputs inputs, const StreamedCall& c, u32 tag) {
+  if (c.words == nullptr || tag == 0) return false;
+  return c.half ? stage_tagged_of_type<Dtype::f16>(lanes, inputs, c, tag) : stage_tagged_of_type<Dtype::bf16>(lanes, inputs, c, tag);
+}
+
 /// What a body that is kOpStreams, called behind it, finishes: sums of a tile whose weights come through the ring. Inline where a worker runs
 /// bodies: one copy for all products, which is therefore in the caches, and what a called function would keep in memory takes thousands of cycles to
-/// come back while weights pass by.
+/// come back while weights pass by. `has_row`: it lies in scratch, by overtake_streamed.
 template <class Lanes, class Stream>
-CCKS_INLINE void multiply_streamed(Lanes& lanes, Stream stream, const StreamedCall& c) {
+CCKS_INLINE void multiply_streamed(Lanes& lanes, Stream stream, const StreamedCall& c, bool has_row = false) {
   const u8* rows = c.rows;
   u32 pitch = c.pitch;
   if (c.staged != StreamedCall::kUnstaged) {
-    if (c.half)
+    if (has_row) {
+    } else if (c.half) {
       stage_of_type<Dtype::f16>(lanes, c);
-    else
+    } else {
       stage_of_type<Dtype::bf16>(lanes, c);
+    }
     rows = lanes.scratch() + c.staged;
     pitch = streamed_pitch(c.k);
   }
@@ -188,27 +204,34 @@ struct StreamedBody {
     const bool twins = has_twin<Types>(call);
     const u32 columns = streamed_columns(turns || twins ? 2 * t.n : t.n);
     const float* sums = reinterpret_cast<const float*>(lanes.scratch());
+    const u32 index = Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count;
+    StreamedEnd<Lanes, Types> end(lanes, call.operands[index], t.m * t.n);
+    if (!end.begin()) return;
     CCKS_NO_UNROLL
-    for (u32 done = lanes.lane(); done < t.m * t.n; done += Lanes::kLanes) {
+    for (u32 at = lanes.lane(); at < end.lanes_end(); at += Lanes::kLanes) {
+      const u32 done = end.result_of(at);
       const u32 row = t.row + done / t.n, column = t.column + done % t.n;
-      const float* at = sums + done / t.n * columns + done % t.n;
+      const float* of_warp = sums + done / t.n * columns + done % t.n;
       if (turns) {
         PairAngle angle;
         angle.load<Types>(call, row, column);
-        const float first = sum_of_warps<kWarps>(at, t.m * columns), second = sum_of_warps<kWarps>(at + t.n, t.m * columns);
+        const float first = sum_of_warps<kWarps>(of_warp, t.m * columns), second = sum_of_warps<kWarps>(of_warp + t.n, t.m * columns);
         finish_pair(call, types, angle, first, second, t.c1, row, column);
       } else {
         EpilogueValues<1, Types> values;
         values.template load<kTwins<Types> ? 1 : 0>(call, types, t.c0, t.c1, row, column);
-        const float all = sum_of_warps<kWarps>(at, t.m * columns);
+        if (!end.take_beside(call, types, values, t, row, column)) break;
+        const float all = sum_of_warps<kWarps>(of_warp, t.m * columns);
+        const auto also = end.also(at);
         if (twins) {
           if constexpr (kMayTwin<Types>)
-            finish_twins(call, types, expr, all, sum_of_warps<kWarps>(at + t.n, t.m * columns), values, t.c0, t.c1, row, column);
+            finish_twins(call, types, expr, all, sum_of_warps<kWarps>(of_warp + t.n, t.m * columns), values, t.c0, t.c1, row, column, also);
         } else if constexpr (!kTwins<Types>) {
-          finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, row, column);
+          finish_marked<1>(call, types, expr, &all, values, t.c0, t.c1, row, column, also);
         }
       }
     }
+    end.finish(call);
   }
 
  private:

@@ -300,6 +300,10 @@ __device__ __forceinline__ u64 ld_relaxed_gpu(const u64* p) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
   return v;
 }
+/// Two words that follow one another on a multiple of 16: each is read whole, the two in any order.
+__device__ __forceinline__ void ld_relaxed_gpu(const u64* p, u64 (&v)[2]) {
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0,%1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : "l"(p) : "memory");
+}
 __device__ __forceinline__ u64 ld_acquire_gpu(const u64* p) {
   u64 v;
   asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");

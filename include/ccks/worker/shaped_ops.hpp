@@ -107,14 +107,18 @@ struct ShapedOp<kKind, CodeOf, Tiles<kTiles...>, Windows<Ws...>, kTypes...> {
     const auto* behind = reinterpret_cast<const OperandParams*>(&op + 1);
     // Read beside `copied`, not behind it: in a frame, too, operands stand behind the ops.
     CCKS_UNROLL
-    for (u32 i = 0; i < kCount; ++i) own.of[i].offset = behind[i].offset;
-    if constexpr (kKind == OpCode::matmul) own.of[0].tags = behind[0].tags, own.of[kCount - 1].tags = behind[kCount - 1].tags;
+    for (u32 i = 0; i < kCount; ++i) {
+      own.of[i].offset = behind[i].offset;
+      if constexpr (kKind == OpCode::matmul) own.of[i].tags = behind[i].tags;
+    }
     if constexpr (kKind == OpCode::matmul) own.of[0].flags |= behind[0].flags & wire::kOperandTagsAlone;
     if (!copied) {
       const Call call(frame, op);
       CCKS_UNROLL
-      for (u32 i = 0; i < kCount; ++i) own.of[i].offset = reinterpret_cast<u64>(operand_base(frame, call.operands[i]));
-      own.of[0].tags = own.of[kCount - 1].tags = 0;  // who runs an op by itself has no run
+      for (u32 i = 0; i < kCount; ++i) {
+        own.of[i].offset = reinterpret_cast<u64>(operand_base(frame, call.operands[i]));
+        own.of[i].tags = 0;  // who runs an op by itself has no run
+      }
     }
   }
 };

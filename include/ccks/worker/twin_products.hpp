@@ -43,15 +43,15 @@ struct KeepRounded {
   }
 };
 
-/// Writes the result at (c0, c1, row, column) from its two products. `values`: those from the second operand of the epilogue on.
-template <class Types, class Expr>
+/// Writes the result at (c0, c1, row, column) from its two products. `values`: those from the second operand of the epilogue on; `also` as in finish_marked.
+template <class Types, class Expr, class Also = OnlyStores>
 CCKS_INLINE void finish_twins(const Call& call, const Types& types, const Expr& expr, float own, float twin, const EpilogueValues<1, Types>& values,
-                              u32 c0, u32 c1, u32 row, u32 column) {
+                              u32 c0, u32 c1, u32 row, u32 column, const Also& also = {}) {
   const auto type = types.last(Types::kCount != 0 ? Types::kCount - 1 : call.op.input_count);
   float between;
   evaluate_marked<1, Types>({call, types, &twin, epilogue_operand<Types>(call), c0, c1, row, column}, code_of_twin(call, expr), values,
                             KeepRounded<decltype(types.last(0))>{type, &between});
-  finish_marked<1>(call, types, code_behind_twin(call, expr), &own, values, c0, c1, row, column, OnlyStores{}, &between);
+  finish_marked<1>(call, types, code_behind_twin(call, expr), &own, values, c0, c1, row, column, also, &between);
 }
 
 /// One of the two products of a call, as an op of its own. second: the input that is the twin's b.

@@ -87,6 +87,28 @@ TEST(EmitShapes, ProductsForGroupsOfWarpsHaveOneBodyForAllShapes) {
   EXPECT_EQ(bodies_of_halves("{range: [1, 64], default: 1}"), (Kinds{"TypedOp", "ShapedOp", "TypedOp"})) << "workers have no room for stages";
 }
 
+/// By what the program was made for: with more rows, where n may be several, its workers go by events.
+TEST(EmitShapes, RowsAreHandedOnWhereProductsThatStreamHaveOne) {
+  const auto hands_rows_on = [](const std::string& n, const std::string& dtype = "bf16", BodyShapes shapes = BodyShapes::fixed) {
+    return bodies_of("ccks: 1\nprogram: p\ndtype: " + dtype + "\ndims: {n: " + n + R"(}
+tensors:
+  x: {shape: [n, 512], kind: input}
+  w: {shape: [1024, 512], kind: weight}
+  v: {shape: [512, 1024], kind: weight}
+  y: {shape: [n, 512], kind: output}
+ops:
+  - {op: matmul, a: x, b: w.T, out: h}
+  - {op: matmul, a: h, b: v.T, out: y}
+)", shapes).hands_rows_on;
+  };
+  EXPECT_TRUE(hands_rows_on("1"));
+  EXPECT_FALSE(hands_rows_on("2"));
+  EXPECT_TRUE(hands_rows_on("{range: [1, 64], default: 1}"));
+  EXPECT_FALSE(hands_rows_on("{range: [1, 64], default: 2}"));
+  EXPECT_FALSE(hands_rows_on("1", "f32"));
+  EXPECT_FALSE(hands_rows_on("1", "bf16", BodyShapes::read));
+}
+
 TEST(EmitShapes, OnlyWhereAskedFor) {
   for (const std::string n : {"16", "{range: [1, 64], default: 16}"}) {
     const Types types = types_of(n, BodyShapes::read);

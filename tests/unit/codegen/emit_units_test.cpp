@@ -150,6 +150,29 @@ TEST(EmitUnits, TheLoopHasARingForWeightsWhereAProductOf16BitsMayWantIt) {
   }
 }
 
+TEST(EmitUnits, RowsGoByTheirTagsWhereTheProgramHasThem) {
+  Bodies bodies;
+  bodies.list = {typed("TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>"), typed("TypedOp<OpCode::map, Code<>, Dtype::bf16, Dtype::bf16>")};
+  bodies.count = 2;
+  const auto with_tags = [&] {
+    std::set<std::string> out;
+    const auto units = emit_worker_units(bodies).value();
+    for (const GeneratedFile& unit : units) {
+      if (unit.text.find("#define CCKS_WORKER_ROW_TAGS 1\n") < unit.text.find("#include")) out.insert(unit.path);
+    }
+    return out;
+  };
+  EXPECT_TRUE(with_tags().empty());
+  bodies.hands_rows_on = true;
+  EXPECT_TRUE(take_rows(bodies));
+  const std::set<std::string> units = with_tags();
+  EXPECT_EQ(units.size(), 2u) << "the loop and the product";
+  EXPECT_TRUE(units.contains("worker.cu"));
+  bodies.scratch_bytes = worker::kCudaGroupedScratchBytes;
+  EXPECT_FALSE(take_rows(bodies)) << "no ring";
+  EXPECT_TRUE(with_tags().empty());
+}
+
 TEST(EmitUnits, CodeOfASpecStandsInItsOwnUnit) {
   const auto units = units_of({typed("TypedOp<A>"), {"Custom1", "struct Custom1 { /* twice */ };\n"}});
   ASSERT_EQ(units.size(), 5u);
