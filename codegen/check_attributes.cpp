@@ -105,8 +105,28 @@ struct Expect {
 
 bool same_float(double have, double want) { return std::abs(have - want) <= 1e-6 * std::max(1e-30, std::abs(want)); }
 
+/// The axis of the tile space, counted from the last as from 1, that the first dim of the op's result is; 0: none.
+std::size_t rank_of_result(const spec::Op& op) {
+  if (op.kind() == spec::OpKind::gather) return op.inputs[1].dims.size() == 1 ? 2 : 0;
+  const bool reduces = op.kind() == spec::OpKind::reduce || op.kind() == spec::OpKind::argmax || op.kind() == spec::OpKind::topk;
+  return (reduces ? op.inputs[0] : op.outputs[0]).dims.size();
+}
+
+/// An op whose rows a report counts: tiles that it says are not there are the last ones, and hold no rows that count.
+void check_counted(const Model& m, std::size_t op, Faults& faults) {
+  const plan::OpDesc& d = *m.ops[op].desc;
+  const spec::View& rows = m.spec_op(op).outputs[0];
+  const bool counted = !rows.dims.empty() && rows.dims[0].counted != spec::kNone;
+  bool right = counted && (d.flags & wire::kOpDynamic) != 0 && d.counted_rank == rank_of_result(m.spec_op(op));
+  for (std::size_t axis = 0; right && axis + d.counted_rank < 4; ++axis) right = m.ops[op].grid[axis] <= 1;
+  if (!right) faults.add("op.flags", fmt::format("op '{}': its tiles are not counted along axis {}", d.name, 4 - int{d.counted_rank}));
+  if (right && d.dynamic_report != plan::kNone && d.dynamic_report != m.program->counted[rows.dims[0].counted].report)
+    faults.add("op.flags", fmt::format("op '{}' counts its rows by report '{}', which is another value", d.name, m.plan->reports[d.dynamic_report].name));
+}
+
 void check_flags(const Model& m, std::size_t op, Faults& faults) {
   const plan::OpDesc& d = *m.ops[op].desc;
+  if (d.counted_rank != 0) return check_counted(m, op, faults);
   const bool dynamic = m.spec_op(op).kind() == spec::OpKind::expert_matmul;
   if ((d.flags & wire::kOpDynamic) && !dynamic)
     faults.add("op.flags", fmt::format("op '{}' is called dynamic and is not", d.name));

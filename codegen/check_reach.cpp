@@ -6,6 +6,9 @@
 // A guarded op whose guards fail may be passed over without its other waits. So what its tiles waited for counts only
 // where it is sure to run: i and k run, and together they run under all its conditions. Else its completion says no
 // more than that its reports were published.
+//
+// Tiles that a count says are not there are signalled once it is known, before anything that they wait for: of an op with
+// such tiles completion says nothing but that its own tiles are done.
 #include "codegen/check_reach.hpp"
 
 #include <algorithm>
@@ -19,7 +22,8 @@ Guards::Guards(const Model& m) : program_(*m.program), reports_(m.ops.size()) {
     condition_.push_back(m.spec_op(op).condition);
     context_.push_back(number_of(std::move(set)));
     const plan::OpDesc& d = *m.ops[op].desc;
-    for (std::uint32_t g = d.guard_first; g < d.guard_first + d.guard_count; ++g)
+    counted_.push_back(d.counted_rank != 0);
+    for (std::uint32_t g = d.guard_first; g < d.guard_first + d.guard_count && !counted_.back(); ++g)
       reports_[op].push_back(m.plan->reports[m.plan->guards[g].report].op);
   }
 }
@@ -50,6 +54,7 @@ std::size_t Guards::context_with(std::size_t op, std::uint32_t first, std::uint3
 }
 
 bool Guards::runs_with(std::size_t other, std::size_t op, std::size_t context) const {
+  if (counted_[other]) return false;
   const std::uint32_t c = condition_[other];  // a set that has it has its parents too
   return c == spec::kNone || holds_[context_[op]][c] || holds_[context][c];
 }

@@ -46,6 +46,7 @@ class Guards {
   std::vector<std::vector<bool>> holds_;          // by context and condition: the same
   std::vector<std::uint32_t> condition_;          // by op
   std::vector<std::size_t> context_;              // by op
+  std::vector<bool> counted_;                     // by op: tiles may not be there
   std::vector<std::vector<std::uint32_t>> reports_;
 };
 

@@ -70,11 +70,11 @@ std::string row(const plan::OpDesc& o) {
   std::vector<std::string> scalars;
   for (const float s : o.scalars) scalars.push_back(float_literal(s));
   return fmt::format(
-      "{}, OpCode::{}, {}, {}, {}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}",
+      "{}, OpCode::{}, {}, {}, {}, {}, {}, {}, {}, {},\n   {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}",
       cpp_string(o.name), spec::op_kind_name(static_cast<spec::OpKind>(o.kind)), o.flags, o.body, o.typical_body, o.groups_body, list(o.grid),
       list(o.tile), list(o.dims), list(scalars), o.operand_first, o.input_count, o.output_count, o.wait_first,
       o.wait_count, o.signal_first, o.signal_count, o.guard_first, o.guard_count, o.code_first, o.code_count,
-      u32(o.report), u32(o.dynamic_report), o.bytes_read, o.bytes_written, o.operations);
+      u32(o.report), u32(o.dynamic_report), o.counted_rank, o.bytes_read, o.bytes_written, o.operations);
 }
 
 /// An array and what the view takes of it. An empty table is an empty span: C++ has no empty arrays.

@@ -86,7 +86,7 @@ void add(TableHash& h, const plan::OpDesc& o) {
   h.array(o.dims);
   for (const float s : o.scalars) h.real(s);
   h.numbers(o.operand_first, o.input_count, o.output_count, o.wait_first, o.wait_count, o.signal_first, o.signal_count);
-  h.numbers(o.guard_first, o.guard_count, o.code_first, o.code_count, o.report, o.dynamic_report);
+  h.numbers(o.guard_first, o.guard_count, o.code_first, o.code_count, o.report, o.dynamic_report, o.counted_rank);
   h.numbers(o.bytes_read, o.bytes_written, o.operations);
 }
 

@@ -54,6 +54,7 @@ struct LoweredOp {
   OpIndex spec_op = 0;
   wire::OpCode kind = wire::OpCode::map;
   std::uint8_t flags = 0;
+  std::uint8_t counted_rank = 0;  // as in plan::OpDesc
   bool guarded = false;
   bool has_tiles = false;        // at least one tile for all dims
   std::array<bool, 4> single{};  // exactly one tile along the axis, for all dims

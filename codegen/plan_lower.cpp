@@ -135,13 +135,14 @@ Expr expert_row_tiles(const OpLowering& l) {
 
 Status set_grid(OpLowering& l) {
   LoweredOp& out = l.out;
+  const bool experts = l.op.kind() == spec::OpKind::expert_matmul;
   double tiles = 1;
   out.has_tiles = true;
   for (std::size_t i = 0; i < 4; ++i) {
     const bool whole = l.whole_axis[i] || out.tile[i] == out.extent[i];
     out.grid[i] = whole ? Expr(1) : ceildiv(out.extent[i], out.tile[i]);
-    if (i == 2 && out.dynamic()) out.grid[i] = expert_row_tiles(l);
-    out.single[i] = out.grid[i] == Expr(1) || (!out.dynamic() && l.planner.proves_at_most(out.extent[i], out.tile[i]));
+    if (i == 2 && experts) out.grid[i] = expert_row_tiles(l);
+    out.single[i] = out.grid[i] == Expr(1) || (!experts && l.planner.proves_at_most(out.extent[i], out.tile[i]));
     if (!whole) out.has_tiles = out.has_tiles && l.planner.proves_at_most(1, out.extent[i]);
     tiles *= static_cast<double>(l.planner.upper_bound(out.grid[i]));
     if (l.planner.upper_bound(out.tile[i]) > std::numeric_limits<std::int32_t>::max())
@@ -151,6 +152,31 @@ Status set_grid(OpLowering& l) {
     return op_error(l.op, ErrorCode::unsupported,
                     fmt::format("would have up to {:.0f} tiles; at most {} are possible", tiles, wire::kMaxTilesPerOp));
   return {};
+}
+
+/// Dims of the tile space from the one that the result's first is inwards; 0: it is none of them.
+std::size_t rank_of_rows(const OpLowering& l) {
+  switch (l.op.kind()) {
+    case spec::OpKind::reduce:
+    case spec::OpKind::argmax:
+    case spec::OpKind::topk:
+      return l.rank(0);
+    case spec::OpKind::gather:
+      return l.rank(1) == 1 ? 2 : 0;
+    default:
+      return l.rank(l.op.inputs.size());
+  }
+}
+
+/// Tiles of rows behind the count need not run, where they are the op's last ones. Where tiles share out something else they all run.
+void count_rows(OpLowering& l) {
+  const spec::View& rows = l.op.outputs[0];
+  const std::size_t rank = rank_of_rows(l);
+  if (rows.dims.empty() || rows.dims[0].counted == spec::kNone || rank == 0 || is_split(l.op) || shares_rows(l.op)) return;
+  for (std::size_t axis = 0; axis + rank < 4; ++axis)
+    if (!(l.out.grid[axis] == Expr(1))) return;
+  l.out.flags |= wire::kOpDynamic;
+  l.out.counted_rank = static_cast<std::uint8_t>(rank);
 }
 
 void default_windows(OpLowering& l) {
@@ -343,6 +369,7 @@ Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   CCKS_RETURN_IF_ERROR(describe_op(l));
   choose_tiles(l);
   CCKS_RETURN_IF_ERROR(set_grid(l));
+  count_rows(l);
   default_windows(l);
   CCKS_RETURN_IF_ERROR(describe_windows(l));
   out.operands.resize(l.operand_count());

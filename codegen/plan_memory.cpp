@@ -54,11 +54,15 @@ void find_live_ranges(Planner& planner) {
   }
 }
 
-/// Reports are read by guards and by the host at any time; their space is theirs alone.
-std::vector<bool> report_tensors(const spec::Program& program) {
-  std::vector<bool> is_report(program.tensors.size(), false);
-  for (const spec::Report& r : program.reports) is_report[r.tensor] = true;
-  return is_report;
+/// Reports are read by guards and by the host at any time. Tiles of counted rows may be signalled without having waited for anything, and then somebody reads
+/// what lies there, which nobody else must be writing. The space of both is theirs alone.
+std::vector<bool> tensors_alone(const Planner& planner) {
+  std::vector<bool> alone(planner.program.tensors.size(), false);
+  for (const spec::Report& r : planner.program.reports) alone[r.tensor] = true;
+  for (const LoweredOp& op : planner.ops)
+    for (const LoweredOperand& o : op.operands)
+      if (o.write && op.counted_rank != 0) alone[o.root] = true;
+  return alone;
 }
 
 std::uint64_t take(std::uint64_t& space, std::uint64_t bytes) {
@@ -67,25 +71,25 @@ std::uint64_t take(std::uint64_t& space, std::uint64_t bytes) {
   return offset;
 }
 
-bool may_share(const Planner& planner, const std::vector<bool>& is_report, TensorIndex id) {
+bool may_share(const Planner& planner, const std::vector<bool>& alone, TensorIndex id) {
   const bool owner = planner.program.tensors[id].alias_of == spec::kNone;
   return owner && planner.memory.placements[id].used &&
-         planner.program.tensors[id].kind == TensorKind::intermediate && !is_report[id];
+         planner.program.tensors[id].kind == TensorKind::intermediate && !alone[id];
 }
 
 /// Who takes over a space waits for all workers that used it. Chains of small tiles that stay on their workers would have no
 /// other event: a GPU shares only what is not small beside its L2.
-bool shares_memory(const Planner& planner, const std::vector<bool>& is_report) {
+bool shares_memory(const Planner& planner, const std::vector<bool>& alone) {
   if (!planner.options.reuse_memory || planner.options.device != "cuda") return planner.options.reuse_memory;
   std::uint64_t bytes = 0;
-  for (TensorIndex id = 0; id < is_report.size(); ++id)
-    if (may_share(planner, is_report, id)) bytes += aligned(planner.memory.placements[id].bytes);
+  for (TensorIndex id = 0; id < alone.size(); ++id)
+    if (may_share(planner, alone, id)) bytes += aligned(planner.memory.placements[id].bytes);
   return bytes > planner.options.reuse_from_bytes;
 }
 
-void place_fixed(Planner& planner, const std::vector<bool>& is_report) {
+void place_fixed(Planner& planner, const std::vector<bool>& alone) {
   MemoryPlan& m = planner.memory;
-  const bool shares = shares_memory(planner, is_report);
+  const bool shares = shares_memory(planner, alone);
   for (TensorIndex id = 0; id < m.placements.size(); ++id) {
     Placement& p = m.placements[id];
     const spec::Tensor& tensor = planner.program.tensors[id];
@@ -99,7 +103,7 @@ void place_fixed(Planner& planner, const std::vector<bool>& is_report) {
     } else {
       const bool wanted = p.used || tensor.kind != TensorKind::intermediate;
       if (wanted) m.unplanned_arena_bytes += aligned(std::max<std::uint64_t>(p.bytes, 1));
-      p.shared = shares && may_share(planner, is_report, id);
+      p.shared = shares && may_share(planner, alone, id);
       if (wanted && !p.shared) p.offset = take(m.arena_bytes, p.bytes);
     }
   }
@@ -164,8 +168,8 @@ Status plan_memory(Planner& planner) {
   m.live.resize(planner.program.tensors.size());
   for (TensorIndex id = 0; id < m.placements.size(); ++id) CCKS_RETURN_IF_ERROR(measure(planner, id));
   find_live_ranges(planner);
-  const std::vector<bool> is_report = report_tensors(planner.program);
-  place_fixed(planner, is_report);
+  const std::vector<bool> alone = tensors_alone(planner);
+  place_fixed(planner, alone);
   place_shared(planner);
   place_aliases(planner);
   return {};

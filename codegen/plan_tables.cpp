@@ -208,6 +208,7 @@ void TableWriter::write_op(OpIndex index) {
   d.code_count = static_cast<std::uint32_t>(op.code.size());
   image_.code.insert(image_.code.end(), op.code.begin(), op.code.end());
   d.report = d.dynamic_report = plan::kNone;
+  d.counted_rank = op.counted_rank;
   d.bytes_read = dim(op.bytes_read);
   d.bytes_written = dim(op.bytes_written);
   d.operations = dim(op.operations);
@@ -246,8 +247,8 @@ Status TableWriter::write_reports() {
   return {};
 }
 
-/// A dynamic op learns which tiles exist from the counts that a route op publishes. Counts from elsewhere are not known
-/// to the host: then every tile is sent, and those that do not exist do nothing.
+/// A dynamic op learns which tiles exist from the counts that a route op publishes, or from the report of its counted dim. Counts from elsewhere are not
+/// known to the host: then every tile is sent, and those that do not exist do nothing.
 void TableWriter::link_dynamic_ops() {
   std::map<TensorIndex, std::uint32_t> count_reports;
   for (std::uint32_t r = 0; r < image_.reports.size(); ++r) {
@@ -256,6 +257,10 @@ void TableWriter::link_dynamic_ops() {
   }
   for (OpIndex op = 0; op < planner_.ops.size(); ++op) {
     if (!planner_.ops[op].dynamic()) continue;
+    if (planner_.ops[op].counted_rank != 0) {
+      image_.ops[op].dynamic_report = program_.counted[program_.ops[planner_.ops[op].spec_op].outputs[0].dims[0].counted].report;
+      continue;
+    }
     const auto it = count_reports.find(planner_.ops[op].operands[3].tensor);
     if (it != count_reports.end()) image_.ops[op].dynamic_report = it->second;
   }

@@ -38,6 +38,7 @@ Status check_op(const plan::PlanView& plan, const plan::OpDesc& op, std::uint32_
       (op.dynamic_report != plan::kNone && op.dynamic_report >= reports)) {
     return bad_plan(plan, fmt::format("op '{}' names an unknown report", op.name));
   }
+  if (op.counted_rank > 4) return bad_plan(plan, fmt::format("op '{}' counts its tiles along no axis", op.name));
   for (std::uint32_t w = 0; w < op.wait_count; ++w) {
     const plan::WaitDesc& wait = plan.waits[op.wait_first + w];
     if (wait.signal >= plan.signals.size())
@@ -96,10 +97,11 @@ void build_graph(PlanTables& tables) {
 }
 
 // Whether all tiles that an op whose number only a report says may have are so few for each worker that lists of all of them are as good: which ones there are
-// a worker finds out sooner than the report crosses the link and tasks come back.
+// a worker finds out sooner than the report crosses the link and tasks come back. Of counted rows it does not find out: they run, which takes no longer where
+// each worker has one.
 bool has_few_tiles(const PlanTables& tables, std::span<const std::int64_t> dims, const plan::OpDesc& op) {
   std::int64_t tiles = 1;
-  const std::int64_t most = std::int64_t{kFoundTiles} * tables.workers;
+  const std::int64_t most = std::int64_t{op.counted_rank == 0 ? kFoundTiles : 1} * tables.workers;
   for (const plan::DimId dim : op.grid) {
     if (dims[dim] <= 0 || dims[dim] > most) return dims[dim] <= 0;
     tiles *= dims[dim];

@@ -116,18 +116,32 @@ void Progress::take_credit(std::uint32_t op, const Piece& piece) {
 
 namespace {
 
-// The missing tiles are rows [first_row, grid[2]) of the grid, in whole: limit_tiles() sees to that.
+/// The axis along which a report says which tiles there are.
+int counted_axis(const plan::OpDesc& op) { return op.counted_rank == 0 ? 2 : 4 - int{op.counted_rank}; }
+
+/// Tiles of one place along `axis`.
+std::uint32_t tiles_inside(const wire::OpParams& op, int axis) {
+  std::uint32_t tiles = 1;
+  for (int inner = axis + 1; inner < 4; ++inner) tiles *= static_cast<std::uint32_t>(std::max(op.grid[inner], 1));
+  return tiles;
+}
+
+bool is_outermost(const wire::OpParams& op, int axis) {
+  return std::all_of(op.grid, op.grid + axis, [](std::int32_t tiles) { return tiles == 1; });
+}
+
+// The missing tiles are those from a place along `axis` on, in whole: limit_tiles() sees to that.
 struct MissingBox {
   std::uint32_t lo[4];
   std::uint32_t count[4];
 };
 
-MissingBox missing_box(const wire::OpParams& op, std::uint32_t next_tile) {
+MissingBox missing_box(const wire::OpParams& op, int along, std::uint32_t next_tile) {
   MissingBox box{};
   for (int axis = 0; axis < 4; ++axis) box.count[axis] = static_cast<std::uint32_t>(op.grid[axis]);
   if (next_tile > 0) {
-    box.lo[2] = next_tile / static_cast<std::uint32_t>(op.grid[3]);
-    box.count[2] -= box.lo[2];
+    box.lo[along] = next_tile / tiles_inside(op, along);
+    box.count[along] -= box.lo[along];
   }
   return box;
 }
@@ -140,7 +154,7 @@ std::uint32_t axis_events(const wire::SignalParams& signal, const MissingBox& bo
 
 std::uint32_t Progress::signals_to_credit(std::uint32_t op) const {
   const wire::OpParams& params = instance_->op(op);
-  const MissingBox box = missing_box(params, next_tile_[op]);
+  const MissingBox box = missing_box(params, counted_axis(tables_->plan.ops[op]), next_tile_[op]);
   std::uint32_t total = 0;
   for (std::uint32_t s = 0; s < params.signal_count; ++s) {
     const wire::SignalParams& signal = instance_->signals()[params.signal_first + s];
@@ -151,7 +165,7 @@ std::uint32_t Progress::signals_to_credit(std::uint32_t op) const {
 
 Piece Progress::signal_at(std::uint32_t op, std::uint32_t index) const {
   const wire::OpParams& params = instance_->op(op);
-  const MissingBox box = missing_box(params, next_tile_[op]);
+  const MissingBox box = missing_box(params, counted_axis(tables_->plan.ops[op]), next_tile_[op]);
   const std::uint32_t missing = box.count[0] * box.count[1] * box.count[2] * box.count[3];
   for (std::uint32_t s = 0; s < params.signal_count; ++s) {
     const wire::SignalParams& signal = instance_->signals()[params.signal_first + s];
@@ -202,8 +216,9 @@ std::uint32_t Progress::next_draft() {
 std::uint32_t Progress::draft_tiles(std::uint32_t op) const {
   const std::uint32_t tiles = instance_->ops()[op].tiles;
   const wire::OpParams& params = instance_->op(op);
-  if (params.grid[0] != 1 || params.grid[1] != 1) return tiles;  // as in limit_tiles: no report says less
-  const auto row = static_cast<std::uint32_t>(std::max(params.grid[3], 1));
+  const int axis = counted_axis(tables_->plan.ops[op]);
+  if (!is_outermost(params, axis)) return tiles;  // as in limit_tiles: no report says less
+  const std::uint32_t row = tiles_inside(params, axis);
   return std::min(tiles, (std::min(guess_[op], tiles) + row - 1) / row * row);
 }
 
@@ -215,21 +230,23 @@ void Progress::take_draft(std::uint32_t op, std::uint32_t tiles) {
   close(op);
 }
 
-// Expert matmul: row tiles of all experts, expert by expert, ceil(count / tile) each (op_layout.hpp). Counts are values
-// from the device: negative or huge ones must not lead outside the grid.
+// Expert matmul: row tiles of all experts, expert by expert, ceil(count / tile) each (op_layout.hpp). Rows of a counted dim: the same of their one count.
+// Counts are values from the device: negative or huge ones must not lead outside the grid.
 void Progress::limit_tiles(std::uint32_t op, std::uint32_t report) {
   const wire::OpParams& params = instance_->op(op);
   const plan::ReportDesc& desc = tables_->plan.reports[report];
-  if (params.grid[0] != 1 || params.grid[1] != 1 || params.tile[2] <= 0 || desc.dtype != wire::Dtype::i32) return;
+  const int axis = counted_axis(tables_->plan.ops[op]);
+  const std::int32_t tile = params.tile[axis];
+  if (!is_outermost(params, axis) || tile <= 0 || desc.dtype != wire::Dtype::i32) return;
   const auto experts = static_cast<std::uint32_t>(instance_->dims()[desc.elements]);
   const auto* counts = reinterpret_cast<const std::int32_t*>(instance_->reports() + desc.offset);
   std::uint64_t rows = 0;
   for (std::uint32_t e = 0; e < experts; ++e) {
     const std::int64_t count = std::max(counts[e], 0);
-    rows += static_cast<std::uint64_t>((count + params.tile[2] - 1) / params.tile[2]);
+    rows += static_cast<std::uint64_t>((count + tile - 1) / tile);
   }
-  rows = std::min<std::uint64_t>(rows, static_cast<std::uint64_t>(params.grid[2]));
-  existing_[op] = static_cast<std::uint32_t>(rows) * static_cast<std::uint32_t>(params.grid[3]);
+  rows = std::min<std::uint64_t>(rows, static_cast<std::uint64_t>(params.grid[axis]));
+  existing_[op] = static_cast<std::uint32_t>(rows) * tiles_inside(params, axis);
   limited_[op] = cut_tiles(existing_[op], tables_->workers, instance_->ops()[op].goes_in_turn);
   if (limited_[op].in_turn) {
     limited_[op].begin = turn_;

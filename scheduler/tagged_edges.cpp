@@ -29,11 +29,11 @@ class TaggedEdges {
   std::uint32_t output(std::uint32_t op) const { return plan_.ops[op].operand_first + plan_.ops[op].input_count; }
   const plan::TensorDesc& tensor_of(std::uint32_t operand) const { return plan_.tensors[plan_.operands[operand].tensor]; }
 
-  /// One that is the same in every run of the frame, so that update() leaves it alone.
+  /// One that is the same in every run of the frame, so that update() leaves it alone, and all of which is there.
   bool is_product(std::uint32_t index) const {
     const plan::OpDesc& op = plan_.ops[index];
     const auto varies = [&](const VaryingOp& varying) { return varying.op == index; };
-    return op.kind == wire::OpCode::matmul && op.guard_count == 0 && op.output_count == 1 && op.input_count >= 2 &&
+    return op.kind == wire::OpCode::matmul && op.guard_count == 0 && (op.flags & wire::kOpDynamic) == 0 && op.output_count == 1 && op.input_count >= 2 &&
            std::none_of(tables_.varying_ops.begin(), tables_.varying_ops.end(), varies);
   }
 

@@ -157,8 +157,8 @@ bool Builder::check_in_place(const Op& op, const Span& where) {
   return true;
 }
 
-bool Builder::emit(Op op, const std::string& wanted, const Span& where) {
-  if (!check_in_place(op, where) || !spend(0, bytes_of(op), where)) return false;
+bool Builder::emit(Op op, const std::string& wanted, const Span& where, bool masks) {
+  if (!check_in_place(op, where) || !check_counted(*this, op, masks, where) || !spend(0, bytes_of(op), where)) return false;
   op.location = where.location;
   op.condition = scopes.top().condition;
   op.name = wanted;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "spec/counted.hpp"
 #include "spec/dim_text.hpp"
 #include "spec/scope.hpp"
 #include "spec/yaml.hpp"
@@ -74,8 +75,8 @@ class Builder : public DimNames {
   bool is_read(TensorId id) const { return read_.count(root_of(id)) != 0; }
 
   // Ops.
-  /// Adds `op` under a unique name made of `wanted`; refuses ops that read what they overwrite.
-  bool emit(Op op, const std::string& wanted, const Span& where);
+  /// Adds `op` under a unique name made of `wanted`; refuses ops that read what they overwrite, or rows that do not count (`masks`: it leaves those out).
+  bool emit(Op op, const std::string& wanted, const Span& where, bool masks = false);
   /// False, with one complaint, once the program grows past what options allow.
   bool count_work(const Span& where);
   /// Counts effort (characters parsed, nodes of proofs) and memory, which a small text with `repeat` can multiply.
@@ -90,6 +91,7 @@ class Builder : public DimNames {
   Scopes scopes;
   NameMap<Expr> dims;
   NameMap<Span> dim_places;
+  std::vector<CountedSymbol> counted;  // as in Program::counted
   Dtype default_dtype = Dtype::f32;
   std::set<std::string, std::less<>> later_names;  // every `out` of the text, to tell "too early" from "unknown"
   std::map<std::string, std::unique_ptr<Yaml>>

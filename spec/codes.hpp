@@ -53,6 +53,7 @@ inline constexpr Code kWrongRank{"CCKS052"};
 inline constexpr Code kDtypeMismatch{"CCKS053"};
 inline constexpr Code kBadAttribute{"CCKS054"};
 inline constexpr Code kBadAxis{"CCKS055"};
+inline constexpr Code kCountedRows{"CCKS056"};
 // Element expressions.
 inline constexpr Code kExprSyntax{"CCKS060"};
 inline constexpr Code kExprName{"CCKS061"};

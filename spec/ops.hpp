@@ -32,6 +32,8 @@ void build_scatter(OpReader& r);
 void build_argmax(OpReader& r);
 void build_topk(OpReader& r);
 void build_report(OpReader& r);
+/// A report of `x` under `name`, its number; kNone where that is taken.
+std::uint32_t make_report(Builder& b, const View& x, const Text& name, const Span& where);
 void build_custom(OpReader& r);
 // matrices: ops_matrix.cpp, ops_attention.cpp
 void build_matmul(OpReader& r);

@@ -34,9 +34,11 @@ bool holds_something(const Builder& b, const View& v) {
 }  // namespace
 
 void build_gather(OpReader& r) {
-  const View table = r.operand("table"), index = r.operand("index");
+  const View table = r.operand("table");
+  View index = r.operand("index");
   if (!r.expect_rank(table, "table", 1, kMaxRank)) return;
   expect_index(r, index);
+  if (const auto masked = r.failed() ? std::nullopt : mask_index(r.b, index, r.where())) index = *masked;
   Shape shape = shape_of(index);
   for (std::size_t i = 1; i < table.dims.size(); ++i) shape.push_back(table.dims[i].extent);
   if (shape.size() > kMaxRank) r.error(code::kWrongRank, r.where(), "the result has more than 4 dims");
@@ -115,6 +117,33 @@ void build_topk(OpReader& r) {
   r.emit(TopkAttrs{k}, {x}, {*values, *indices}, targets[0].name);
 }
 
+std::uint32_t make_report(Builder& b, const View& x, const Text& name, const Span& where) {
+  const std::string full = name.substituted ? name.text : b.scopes.top().prefix + name.text;
+  const bool taken =
+      std::any_of(b.program.reports.begin(), b.program.reports.end(), [&](const Report& p) { return p.name == full; });
+  if (taken || b.tensor_name_taken("report." + full)) {
+    const bool counted = std::any_of(b.program.counted.begin(), b.program.counted.end(), [&](const CountedDim& c) { return c.name == full; });
+    b.diagnostics.error(code::kDefinedTwice, name.span, "report " + in_quotes(full) + " exists already", counted ? "a counted dim is reported under its own name" : "");
+    return kNone;
+  }
+  Tensor tensor;
+  tensor.name = "report." + full;
+  tensor.dtype = b.dtype_of(x) == Dtype::f32 ? Dtype::f32 : Dtype::i32;
+  tensor.shape = shape_of(x);
+  tensor.location = where.location;
+  const TensorId id = b.add_tensor(std::move(tensor));
+  const auto report = static_cast<std::uint32_t>(b.program.reports.size());
+  b.program.reports.push_back({full, id, static_cast<OpId>(b.program.ops.size())});
+  b.mark_read(id);
+  bind_name(b, "report." + name.text, b.whole_view(id), where);
+  b.scopes.top().reports[name.text] = report;
+  Op op;
+  op.attrs = ReportAttrs{report};
+  op.inputs = {x};
+  op.outputs = {b.whole_view(id)};
+  return b.emit(std::move(op), b.scopes.top().prefix + "report." + full, where) ? report : kNone;
+}
+
 void build_report(OpReader& r) {
   Builder& b = r.b;
   const View x = r.operand("x");
@@ -128,24 +157,7 @@ void build_report(OpReader& r) {
                    fmt::format("a report is f32, i32, i64 or bool, not {}", wire::dtype_name(dtype)),
                    "convert with a map and 'dtype: f32'");
   r.less_equal(elements(x), Expr(kMaxReportElements), "a report has at most 1024 elements", "x");
-  const std::string full = name->substituted ? name->text : b.scopes.top().prefix + name->text;
-  const bool taken =
-      std::any_of(b.program.reports.begin(), b.program.reports.end(), [&](const Report& p) { return p.name == full; });
-  if (taken || b.tensor_name_taken("report." + full))
-    return r.error(code::kDefinedTwice, name->span, "report " + in_quotes(full) + " exists already");
-  if (r.failed()) return;
-  Tensor tensor;
-  tensor.name = "report." + full;
-  tensor.dtype = dtype == Dtype::f32 ? Dtype::f32 : Dtype::i32;
-  tensor.shape = shape_of(x);
-  tensor.location = r.where().location;
-  const TensorId id = b.add_tensor(std::move(tensor));
-  const auto report = static_cast<std::uint32_t>(b.program.reports.size());
-  b.program.reports.push_back({full, id, static_cast<OpId>(b.program.ops.size())});
-  b.mark_read(id);
-  bind_name(b, "report." + name->text, b.whole_view(id), r.where());
-  b.scopes.top().reports[name->text] = report;
-  r.emit(ReportAttrs{report}, {x}, {b.whole_view(id)}, full);
+  if (r.failed() || make_report(b, x, *name, r.where()) == kNone) r.fail();
 }
 
 namespace {

@@ -16,6 +16,7 @@ void parse_into(ParseResult& result, const ParseOptions& options) {
   if (root) {
     read_program(b, *root);
     if (!b.diagnostics.has_errors()) check_program(b);
+    if (!b.diagnostics.has_errors()) settle_counted(b);
   }
   result.program.files = result.files;
   result.ok = !b.diagnostics.has_errors();

@@ -51,6 +51,7 @@ struct Tensor {
   std::string from;           // weight: name in the checkpoint, or several with '|' between them: the first that is there; empty: `name`
   Init init;
   TensorId alias_of = kNone;  // reshape: the same contiguous elements as that tensor, which is never itself an alias
+  std::uint32_t counted = kNone;  // CountedDim that its first dim is
   SourceLocation location;
 };
 
@@ -60,6 +61,7 @@ struct ViewDim {
   std::uint32_t base_dim = kNone;
   Expr offset;            // first index in the base dim
   std::int64_t step = 1;  // distance in the base dim between neighbours, at least 1
+  std::uint32_t counted = kNone;  // CountedDim that it is; only of dims[0]. `extent` is its bound
 };
 
 /// View is a strided window on a tensor. Base dims that no view dim covers are fixed at `fixed[base_dim]`.
@@ -250,6 +252,14 @@ struct RaggedDim {
   std::array<TensorId, kTables> tables{kNone, kNone, kNone};
 };
 
+/// A dim whose storage is planned for `most` rows and of which a run has as many as an op of the program finds out. Rows behind them hold anything: no op
+/// whose results count reads them, so their tiles need not run.
+struct CountedDim {
+  std::string name;
+  Expr most;
+  std::uint32_t report = kNone;  // says how many, one i32: below 0 as 0, above `most` as `most`
+};
+
 /// Program is a checked spec. Ops are in an order in which every tensor is written before it is read.
 /// Several ops may write one tensor (concat, append), always in disjoint windows, except state tensors and windows
 /// rewritten on purpose, where text order is the meaning.
@@ -260,6 +270,7 @@ struct Program {
   std::vector<std::pair<std::string, Expr>> named_dims;  // every entry of `dims`, in text order, for messages
   std::vector<ConfigDim> config_dims;
   std::vector<RaggedDim> ragged;
+  std::vector<CountedDim> counted;
   std::vector<Tensor> tensors;
   std::vector<Op> ops;
   std::vector<Report> reports;

@@ -1,6 +1,7 @@
 // interpret: binds tensors, runs the ops in order, collects what came out.
 #include "spec/reference.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <new>
@@ -46,6 +47,8 @@ class Machine {
                      const std::vector<std::int64_t>& strides, Window& window) const;
   Status resolve(const View& view, Window& window);
   Status resolve_all(const Op& op, Call& call);
+  std::int64_t rows_of(std::uint32_t counted) const;
+  void leave_out_rows(const Op& op, Call& call) const;
   Status check_written(const Call& call) const;
   Result<bool> holds(std::uint32_t condition) const;
   Status run_op(const Op& op);
@@ -195,6 +198,32 @@ Status Machine::resolve_all(const Op& op, Call& call) {
   return {};
 }
 
+/// How many rows of a counted dim count.
+std::int64_t Machine::rows_of(std::uint32_t counted) const {
+  const CountedDim& dim = program_.counted[counted];
+  const std::vector<double>& count = storage_[root(program_.reports[dim.report].tensor)];
+  const double most = static_cast<double>(dim.most.evaluate(dims_).value_or(0));
+  return static_cast<std::int64_t>(count.empty() || !(count[0] > 0) ? 0 : std::min(count[0], most));
+}
+
+// Rows that do not count hold what nobody should read: NaN, or what no index is.
+void Machine::leave_out_rows(const Op& op, Call& call) const {
+  const auto cut = [&](const View& view, Window& window, bool poison) {
+    if (view.dims.empty() || view.dims[0].counted == kNone) return;
+    const std::int64_t all = window.extents[0], rows = std::min(all, rows_of(view.dims[0].counted));
+    if (poison && rows < all) {
+      Window behind = window;
+      behind.data += rows * window.strides[0];
+      behind.extents[0] = all - rows;
+      const double nothing = wire::dtype_is_float(window.dtype) ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<std::int32_t>::min();
+      reference::write(behind, std::vector<double>(static_cast<std::size_t>(behind.count()), nothing));
+    }
+    window.extents[0] = rows;
+  };
+  for (std::size_t k = 0; k < op.outputs.size(); ++k) cut(op.outputs[k], call.out[k], true);
+  for (std::size_t k = 0; k < op.inputs.size(); ++k) cut(op.inputs[k], call.in[k], false);
+}
+
 // Floats carry the poison along as NaN; ints cannot, so reading one that nobody wrote stops here.
 Status Machine::check_written(const Call& call) const {
   for (std::size_t k = 0; k < call.in.size(); ++k) {
@@ -252,6 +281,8 @@ Status Machine::run_op(const Op& op) {
     call.taken = *held;
   }
   CCKS_RETURN_IF_ERROR(resolve_all(op, call));
+  leave_out_rows(op, call);
+  if (!call.out.empty() && call.out[0].rank() > 0 && op.outputs[0].dims[0].counted != kNone && call.out[0].extents[0] == 0) return {};
   CCKS_RETURN_IF_ERROR(check_written(call));
   CCKS_RETURN_IF_ERROR(dispatch(call));
   if (const auto* attrs = std::get_if<ReportAttrs>(&op.attrs)) reported_[attrs->report] = true;
@@ -338,7 +369,8 @@ Result<TensorMap> Machine::collect() const {
   const auto add = [&](TensorId id) -> Status {
     auto shape = shape_of(id);
     CCKS_RETURN_IF_ERROR(shape.status());
-    out[program_.tensors[id].name] = {*std::move(shape), storage_[root(id)]};
+    const std::uint32_t counted = program_.tensors[id].counted;
+    out[program_.tensors[id].name] = {*std::move(shape), storage_[root(id)], counted == kNone ? -1 : rows_of(counted)};
     return {};
   };
   for (TensorId id = 0; id < program_.tensors.size(); ++id) {

@@ -17,6 +17,13 @@ namespace ccks::spec {
 struct DenseTensor {
   std::vector<std::int64_t> shape;
   std::vector<double> values;
+  std::int64_t rows = -1;  // of a tensor whose first dim is counted: how many of it count, what others hold is open; else -1
+
+  /// The values of rows that count.
+  std::span<const double> counted() const {
+    const std::span<const double> all = values;
+    return rows < 0 ? all : all.first(rows == 0 ? 0 : all.size() / static_cast<std::size_t>(shape[0]) * static_cast<std::size_t>(rows));
+  }
 };
 
 /// Tensors by name. Inputs, weights and states go in; outputs, states and reports ('report.<name>') come out.
@@ -53,6 +60,8 @@ void unpack_values(Dtype dtype, std::span<const std::byte> bytes, std::span<doub
 /// Largest |got - want| / max(|want|, scale) over all elements, where scale is the root mean square of `want` (at least 1e-6).
 /// NaN or infinity where `want` is finite gives infinity.
 double max_relative_error(std::span<const double> got, std::span<const double> want);
+/// The same over the rows of `want` that count; `got` has them all.
+double max_relative_error(std::span<const double> got, const DenseTensor& want);
 /// Tolerance on that figure for values of `dtype` (bf16 2^-5, f16 2^-8, f32 1e-4; exact for integers).
 double default_tolerance(Dtype dtype);
 /// The same for a float that ops of this program compute: of the least precise float on the way to it, since each of those is rounded, and not everywhere to the

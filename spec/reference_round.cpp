@@ -73,6 +73,11 @@ double max_relative_error(std::span<const double> got, std::span<const double> w
   return worst;
 }
 
+double max_relative_error(std::span<const double> got, const DenseTensor& want) {
+  if (got.size() != want.values.size()) return std::numeric_limits<double>::infinity();
+  return max_relative_error(got.first(want.counted().size()), want.counted());
+}
+
 double default_tolerance(Dtype dtype) {
   switch (dtype) {
     case Dtype::f32:

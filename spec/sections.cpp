@@ -182,6 +182,7 @@ void read_dim_entry(Builder& b, const Yaml& key, const Yaml& value) {
   auto e = !value.is_mapping()   ? read_fixed_dim(b, name.text, value)
            : value.find("value")  ? read_config_dim(b, name.text, value)
            : value.find("ragged") ? read_ragged_dim(b, name.text, value)
+           : value.find("counted") ? read_counted_dim(b, name.text, value)
                                   : read_symbol(b, name.text, value);
   // A bad dim still gets a value, so that its uses are not complained about as well.
   if (!e) e = Expr(1);
@@ -354,6 +355,7 @@ void read_tensors(Builder& b, const Yaml& tensors) {
 
 void read_ops(Builder& b, const Yaml& ops) {
   if (ops.is_null() || !b.expect(ops, Yaml::Kind::sequence, "'ops'")) return;
+  if (b.scopes.depth() == 1) report_counts(b, ops.span);  // of tensors that no op makes
   for (const Yaml& item : ops.children) {
     if (b.diagnostics.full() || b.exhausted() || !b.count_work(item.span)) return;
     if (!b.expect(item, Yaml::Kind::mapping, "an op")) continue;
@@ -372,6 +374,7 @@ void read_ops(Builder& b, const Yaml& ops) {
       b.diagnostics.error(code::kMissingKey, item.span,
                           "an entry of 'ops' has one of 'op', 'repeat', 'if', 'while' and 'include'");
     }
+    if (b.scopes.depth() == 1) report_counts(b, item.span);
   }
 }
 

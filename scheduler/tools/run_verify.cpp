@@ -28,7 +28,7 @@ Status compare(const spec::Program& program, const spec::TensorMap& want, const 
     if (reference == want.end()) return {ErrorCode::internal, fmt::format("the reference gave no '{}'", name)};
     const std::size_t one = stacked.size() / iterations;
     const std::vector<double> got = decode(program.tensor(*program.find_tensor(name)).dtype, std::span(stacked).subspan(one * iteration, one));
-    const double error = spec::max_relative_error(got, reference->second.values);
+    const double error = spec::max_relative_error(got, reference->second);
     const double tolerance = spec::output_tolerance(program, *program.find_tensor(name));
     const double ratio = tolerance > 0 ? error / tolerance : error > 0 ? 1e300 : 0;
     if (ratio > worst) {

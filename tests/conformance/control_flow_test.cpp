@@ -92,9 +92,10 @@ class Instances {
   void expect_right(const ccks::Run& run, std::uint64_t seed, const spec::TensorMap& want) const {
     for (const spec::Tensor& tensor : parsed_.program.tensors) {
       if (tensor.kind != spec::TensorKind::output) continue;
-      const std::vector<double> got = output(run, tensor.name), right = want.at(tensor.name).values;
-      ASSERT_EQ(got.size(), right.size());
-      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], right[i], 1e-4 * std::max(1.0, std::fabs(right[i]))) << tensor.name << " of seed " << seed;
+      const spec::DenseTensor& right = want.at(tensor.name);
+      const std::vector<double> got = output(run, tensor.name);
+      ASSERT_EQ(got.size(), right.values.size());
+      for (std::size_t i = 0; i < right.counted().size(); ++i) ASSERT_NEAR(got[i], right.values[i], 1e-4 * std::max(1.0, std::fabs(right.values[i]))) << tensor.name << " of seed " << seed;
     }
   }
   Engine& engine() { return *engine_; }

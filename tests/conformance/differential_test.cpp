@@ -126,7 +126,7 @@ void expect_close(const Case& test, const Run& run, const spec::TensorMap& want)
     ASSERT_TRUE(run.read_output(tensor.name, raw).ok());
     std::vector<double> got(raw.size() / wire::dtype_bytes(tensor.dtype));
     spec::unpack_values(tensor.dtype, raw, got);
-    const double error = spec::max_relative_error(got, want.at(tensor.name).values);
+    const double error = spec::max_relative_error(got, want.at(tensor.name));
     EXPECT_LE(error, spec::default_tolerance(tensor.dtype)) << "output " << tensor.name;
   }
 }
@@ -139,7 +139,7 @@ void expect_states(const Case& test, Engine& engine, const spec::TensorMap& stat
     ASSERT_TRUE(engine.read_state(0, tensor.name, raw).ok());
     std::vector<double> got(want.values.size());
     spec::unpack_values(tensor.dtype, raw, got);
-    EXPECT_LE(spec::max_relative_error(got, want.values), spec::default_tolerance(tensor.dtype))
+    EXPECT_LE(spec::max_relative_error(got, want), spec::default_tolerance(tensor.dtype))
         << "state " << tensor.name;
   }
 }

@@ -61,6 +61,17 @@ struct OneOp {
   }
 };
 
+// The same with rows of a counted dim, four to a tile, along the axis that is `rank`-th from the last.
+struct CountedOp : OneOp {
+  CountedOp(const std::int64_t (&grid)[4], int rank, int axis0, std::int64_t stride0, int axis1, std::int64_t stride1, std::int64_t events)
+      : OneOp(grid, axis0, stride0, axis1, stride1, events) {
+    op.counted_rank = static_cast<std::uint8_t>(rank);
+    op.tile[4 - rank] = constant(4);
+    report.elements = constant(1);
+    view.dims = dims;
+  }
+};
+
 // Sends everything and returns what each event has been credited with.
 std::map<std::uint32_t, std::uint32_t> send_all(const OneOp& one, const std::int32_t (&counts)[2],
                                                 std::uint32_t& existing, std::uint32_t* skipped = nullptr) {
@@ -152,6 +163,45 @@ TEST(Progress, NoMoreTilesThanTheReportSays) {
   EXPECT_EQ(existing, 4u);
   send_all(one, {2000000000, 2000000000}, existing);
   EXPECT_EQ(existing, 24u);
+}
+
+TEST(Progress, RowsOfACountedDimAreLimitedAlongTheirAxis) {
+  const CountedOp plans[] = {
+      CountedOp({1, 1, 12, 1}, 2, -1, 0, -1, 0, 1),  CountedOp({1, 1, 12, 5}, 2, 2, 5, 3, 1, 60), CountedOp({1, 1, 12, 5}, 2, 3, 1, -1, 0, 5),
+      CountedOp({1, 1, 1, 12}, 1, 3, 1, -1, 0, 12),  CountedOp({1, 12, 2, 3}, 3, 1, 1, -1, 0, 12), CountedOp({1, 12, 2, 3}, 3, 2, 3, 3, 1, 6),
+      CountedOp({12, 2, 1, 3}, 4, 0, 3, 3, 1, 36),
+  };
+  const std::pair<std::int32_t, std::uint32_t> kPlaces[] = {{0, 0}, {1, 1}, {3, 1}, {4, 1}, {5, 2}, {8, 2}, {47, 12}, {48, 12}, {49, 12}, {INT32_MAX, 12}, {-1, 0}, {INT32_MIN, 0}};
+  for (const CountedOp& one : plans) {
+    for (const auto& [rows, places] : kPlaces) {
+      std::uint32_t existing = 0;
+      const std::int32_t counts[2] = {rows, 5};  // what lies behind the count counts nothing
+      const auto credited = send_all(one, counts, existing);
+      const auto tiles = static_cast<std::uint32_t>(one.dims[one.signal.total].value) * one.signal.event_max;
+      EXPECT_EQ(existing, tiles / 12 * places) << rows;
+      ASSERT_EQ(credited.size(), one.signal.event_max) << rows;
+      for (const auto& [event, count] : credited) ASSERT_EQ(count, tiles / one.signal.event_max) << "event " << event << ", rows " << rows;
+    }
+  }
+}
+
+TEST(Progress, RowsThatAreNotOutermostAreAllThere) {
+  std::uint32_t existing = 0;
+  send_all(CountedOp({1, 2, 12, 5}, 2, 2, 1, -1, 0, 12), {1, 0}, existing);
+  EXPECT_EQ(existing, 120u) << "those of the second half lie between those that are there";
+}
+
+TEST(Held, CountedRowsUnlessEachWorkerHasOneTile) {
+  const auto held = [](std::int64_t rows, Spine spine, bool records) {
+    const CountedOp one({1, 1, rows, 1}, 2, 2, 1, -1, 0, rows);
+    Result<PlanTables> tables = make_plan_tables(one.view, 4, spine, records);
+    EXPECT_TRUE(tables.ok());
+    return tables->op_held[0] != 0;
+  };
+  EXPECT_FALSE(held(4, Spine::fitting, true));
+  EXPECT_TRUE(held(5, Spine::fitting, true)) << "nobody but the host leaves them out";
+  EXPECT_TRUE(held(4, Spine::fitting, false));
+  EXPECT_FALSE(held(5, Spine::whole, true));
 }
 
 TEST(Progress, FewTilesOfManyAreSpreadOverAllWorkersToo) {

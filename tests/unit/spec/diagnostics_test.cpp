@@ -121,6 +121,7 @@ std::vector<Case> op_cases() {
       {"CCKS054", ops("- {op: rope, x: input, heads: 2, style: @@full, out: h}\n"), ""},
       {"CCKS054", ops("- {op: topk, x: input, k: @@0, out: [a, b]}\n"), ""},
       {"CCKS055", ops("- {op: reduce, x: input, fn: sum, axes: [@@2], out: h}\n"), ""},
+      {"CCKS056", kHead + "dims: {r: {counted: @@c, max: 4}}\ntensors:\n  c: {shape: [1], dtype: i32, kind: input}\n  y: {shape: [r], kind: output}\nops:\n  - {op: map, expr: \"1.0\", shape: [r], out: y}\n", ""},
       {"CCKS060", ops("- {op: map, expr: \"input +@@\", out: h}\n"), ""},
       {"CCKS061", ops("- {op: map, expr: input + @@inputt, out: h}\n"), "'input'"},
       {"CCKS061", ops("- {op: map, expr: input * @@n, out: h}\n"), ""},

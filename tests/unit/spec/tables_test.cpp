@@ -38,7 +38,7 @@ TEST(Tables, EveryCodeIsInTheManualAndViceVersa) {
 TEST(Tables, EveryCodeIsUsedAndTested) {
   const auto names = matches(read("codes.hpp"), "Code (k[A-Za-z]+)\\{");
   std::string sources, tests;
-  for (const char* file : {"blocks.cpp",    "blocks_while.cpp", "builder.cpp",      "builder_scalars.cpp", "diagnostics.cpp",
+  for (const char* file : {"blocks.cpp",    "blocks_while.cpp", "builder.cpp",      "builder_scalars.cpp", "counted.cpp", "diagnostics.cpp",
                            "dim_text.cpp",  "element_text.cpp", "include.cpp",         "op_reader.cpp",
                            "operand.cpp",   "ops.cpp",          "ops_attention.cpp",   "ops_elementwise.cpp",
                            "ops_index.cpp", "ops_matrix.cpp",   "ops_moe.cpp",         "ops_view.cpp",
