@@ -32,6 +32,12 @@ void Draft::add_symbol(const std::string& name, std::int64_t low, std::int64_t h
   symbols.push_back({name, value, false});
 }
 
+Extent Draft::counted_dim(const Extent& most, const Value& count) {
+  const std::string name = fresh_name("r");
+  dims_.push_back(name + ": {counted: " + count.text + ", max: " + most.text + "}");
+  return {name, most.value, false};
+}
+
 Value Draft::declare(const std::string& kind, std::vector<Extent> shape, const std::string& dtype,
                      const std::string& init) {
   Value v;
@@ -186,6 +192,7 @@ RandomProgram random_program(std::uint64_t seed) {
   draft.input(draft.any_shape(2), draft.default_dtype);
   const auto groups = 2 + dice.below(7);
   for (std::uint64_t i = 0; i < groups; ++i) add_random_ops(draft);
+  if (dice.chance(30)) add_counted(draft);
   return draft.finish(seed);
 }
 

@@ -528,4 +528,49 @@ void add_random_ops(Draft& d) {
   }
 }
 
+void add_counted(Draft& d) {
+  const Extent most = d.dice.pick(d.symbols);
+  const Value x = d.input({most, fixed(16)}, d.any_dtype());
+  const Value given = d.input({fixed(1)}, "i32", "{integers: [-2, " + number(most.value + 4) + "]}");
+  const Value count = d.op("map", "expr: \"c + 0\", with: {c: " + d.use(given) + "}", {fixed(1)}, "i32", true);
+  const Extent rows = d.counted_dim(most, count);
+  Value h = d.op("map", "expr: \"a * 0.5\", with: {a: " + d.use(x) + "}, shape: " + shape_list({rows, fixed(16)}), {rows, fixed(16)}, x.dtype);
+  const Value place = d.op("map", "expr: \"index(0) * 3 % 20\", dtype: i32, shape: " + shape_list({rows}), {rows}, "i32", true);
+  const auto steps = 1 + d.dice.below(5);
+  for (std::uint64_t i = 0; i < steps; ++i) {
+    switch (d.dice.below(6)) {
+      case 0: {
+        const Value table = d.weight({fixed(20), fixed(16)}, h.dtype);
+        const Value g = d.op("gather", "table: " + table.text + ", index: " + d.use(place), h.shape, h.dtype);
+        h = d.op("map", "expr: \"tanh(a + b)\", with: {a: " + d.use(h) + ", b: " + d.use(g) + "}", h.shape, h.dtype);
+        break;
+      }
+      case 1: {
+        const Value w = d.weight({fixed(16), fixed(16)}, h.dtype);
+        h = d.op("matmul", "a: " + d.use(h) + ", b: " + w.text + ", transpose_b: true", h.shape, h.dtype);
+        break;
+      }
+      case 2: {
+        const Value w = d.weight({fixed(16)}, h.dtype);
+        h = d.op("rmsnorm", "x: " + d.use(h) + ", weight: " + w.text, h.shape, h.dtype);
+        break;
+      }
+      case 3: {
+        const Value reach = d.op("map", "expr: \"select(index(1) == 0, 0, min(c, index(0) + 3))\", with: {c: " + d.use(count) + "}, dtype: i32, shape: " + shape_list({rows, fixed(2)}),
+                                 {rows, fixed(2)}, "i32", true);
+        h = d.op("attention", "q: " + d.use(h) + ", k: " + h.text + ", v: " + h.text + ", heads: 2, reach: " + d.use(reach), h.shape, h.dtype);
+        break;
+      }
+      case 4:
+        d.op("reduce", "x: " + d.use(h) + ", fn: sum, axes: 1", {rows}, h.dtype);
+        break;
+      default: {
+        const Value all = d.op("map", "expr: \"select(index(1) == 0, 0, c)\", with: {c: " + d.use(count) + "}, dtype: i32, shape: [3, 2]", {fixed(3), fixed(2)}, "i32", true);
+        const Value q = d.input({fixed(3), fixed(16)}, h.dtype);
+        d.op("attention", "q: " + d.use(q) + ", k: " + d.use(h) + ", v: " + h.text + ", heads: 2, reach: " + d.use(all), q.shape, h.dtype);
+      }
+    }
+  }
+}
+
 }  // namespace ccks::test

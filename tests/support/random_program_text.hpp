@@ -71,6 +71,8 @@ class Draft {
   std::vector<Value> pool;
 
   void add_symbol(const std::string& name, std::int64_t low, std::int64_t high, std::int64_t value);
+  /// A dim of at most `most` rows, of which `count` says how many there are.
+  Extent counted_dim(const Extent& most, const Value& count);
   Value declare(const std::string& kind, std::vector<Extent> shape, const std::string& dtype,
                 const std::string& init = "");
   Value input(std::vector<Extent> shape, const std::string& dtype, const std::string& init = "");
@@ -111,5 +113,7 @@ class Draft {
 
 /// Adds one random op or small group of ops.
 void add_random_ops(Draft& d);
+/// Adds ops on rows that one of them counts. Behind all others, which would look into the results.
+void add_counted(Draft& d);
 
 }  // namespace ccks::test
