@@ -59,18 +59,51 @@ ops:
 
 constexpr std::int64_t kMost = 150;
 
+// The same rows in branches and passes that the count decides on.
+constexpr const char* kBlocks = R"yaml(
+ccks: 1
+program: counted_blocks
+dims: {n: 75, rows: {counted: count, max: 2 * n}, there: 70, d: 32}
+tensors:
+  some: {shape: [1], dtype: i32, kind: input, init: {integers: [there, there + 1]}}
+  x: {shape: [rows, d], kind: input}
+  y: {shape: [rows, d], kind: output}
+ops:
+  - {op: map, expr: some + 0, out: count}
+  - {op: map, expr: x * 2.0, out: h}
+  - if: rows > 20
+    ops:
+      - repeat: {index: i, to: 3}
+        tensors: {w: {shape: [d, d], kind: weight}}
+        ops:
+          - {op: matmul, a: h, b: w, epilogue: acc + h, out: h}
+    out: {h: }
+  - {op: map, expr: "int(c < 30)", with: {c: count}, dtype: i32, out: go}
+  - {op: report, x: go, name: go}
+  - while: go == 1
+    most: 3
+    index: l
+    carry: [h]
+    tensors: {v: {shape: [d, d], kind: weight}}
+    ops:
+      - {op: matmul, a: h, b: v, out: h}
+      - {op: map, expr: "int(c + l < 20)", with: {c: count}, dtype: i32, out: more}
+      - {op: report, x: more, name: go}
+  - {op: map, expr: h, out: y}
+)yaml";
+
 // ---- the tools: every device -----------------------------------------------------------------------------------------
 
 using Param = std::tuple<const char*, const char*, const char*>;  // device, code, way
 
 class Counted : public testing::TestWithParam<Param> {};
 
-TEST_P(Counted, AnyNumberOfRowsMatchesTheReference) {
-  const auto& [device, code, way] = GetParam();
+void expect_any_number(const char* spec, const Param& param) {
+  const auto& [device, code, way] = param;
   if (std::string(device) == "sim" && std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "fibers: not under sanitizers";
   const TemporaryFolder folder;
   for (const std::int64_t there : {0, 1, 15, 16, 17, 63, 64, 65, 149, 150, 151, -7, 2'000'000'000}) {
-    run::Options options = options_of(folder, kSpec, device, code);
+    run::Options options = options_of(folder, spec, device, code);
     set_way(options, way);
     if (std::string(device) == "host") options.workers = 3;
     options.iterations = 2;
@@ -78,6 +111,9 @@ TEST_P(Counted, AnyNumberOfRowsMatchesTheReference) {
     if (!expect_verified(options, std::to_string(there))) return;
   }
 }
+
+TEST_P(Counted, AnyNumberOfRowsMatchesTheReference) { expect_any_number(kSpec, GetParam()); }
+TEST_P(Counted, InBranchesAndPassesToo) { expect_any_number(kBlocks, GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(All, Counted,
                          testing::Values(Param{"sim", "auto", "lookahead"}, Param{"sim", "auto", "reactive"}, Param{"sim", "auto", "static"}, Param{"sim", "auto", "lookahead_tiles"},
