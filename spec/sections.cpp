@@ -74,6 +74,10 @@ std::optional<Expr> read_ragged_dim(Builder& b, const std::string& name, const Y
   const auto lo = b.constant(length->children[0], 0, kMaxLength), hi = b.constant(length->children[1], 0, kMaxLength);
   const auto pad = constant_or("pad", 1, 1, kMaxPad), round = constant_or("round", 1, 1, kMaxPad);
   if (!count || !lo || !hi || !pad || !round) return std::nullopt;
+  if (mentions_counted(b, *count)) {
+    b.diagnostics.error(code::kCountedRows, node.find("ragged")->span, fmt::format("{} is counted at run time, and sequences are there when a run is submitted", in_quotes(b.print(*count))));
+    return std::nullopt;
+  }
   const Interval counts = count->bounds(b.program.symbols);
   if (*lo > *hi || counts.lo < 0 || counts.hi > kMaxCount) {
     b.diagnostics.error(code::kDimValue, *lo > *hi ? length->span : node.span,

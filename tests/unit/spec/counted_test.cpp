@@ -94,6 +94,8 @@ TEST(Counted, ComplaintsAboutItsDeclaration) {
   const std::string nested = text_of(kDim, kCount + kCopy, "");
   const ParseResult r = parse_text(nested.substr(0, nested.find("  d: 4")) + "  more: {counted: count, max: 2 * rows}\n" + nested.substr(nested.find("  d: 4")), "t.yaml", {});
   EXPECT_NE(format_diagnostics(r).find("CCKS056]: '2*rows' is counted at run time, and bounds nothing"), std::string::npos) << format_diagnostics(r);
+  const ParseResult ragged = parse_text(nested.substr(0, nested.find("  d: 4")) + "  more: {ragged: rows, length: [1, 4]}\n" + nested.substr(nested.find("  d: 4")), "t.yaml", {});
+  EXPECT_NE(format_diagnostics(ragged).find("CCKS056]: 'rows' is counted at run time, and sequences"), std::string::npos) << format_diagnostics(ragged);
   std::string many = "ccks: 1\nprogram: p\ndims:\n";
   for (int i = 0; i < 33; ++i) many += "  r" + std::to_string(i) + ": {counted: c, max: 4}\n";
   EXPECT_NE(format_diagnostics(parse_text(many + "ops: []\n", "t.yaml", {})).find("CCKS003]: more than 32 counted dims"), std::string::npos);

@@ -69,7 +69,8 @@ struct Hostile {
 };
 
 std::vector<Hostile> hostile_texts() {
-  std::string many_counted = kHead + "dims:\n";
+  std::string many_counted = kHead + "dims:\n", more_counted;
+  for (int i = 0; i < 31; ++i) more_counted += ", r" + std::to_string(i) + ": {counted: c, max: n}";
   for (int i = 0; i < 20'000; ++i) many_counted += "  r" + std::to_string(i) + ": {counted: c, max: 4}\n";
   std::string indented, chain = kHead + "dims:\n  n: {range: [1, 4096]}\n  a0: n\n";
   for (int i = 0; i < 2000; ++i) indented += std::string(static_cast<std::size_t>(i), ' ') + "a:\n";
@@ -105,7 +106,7 @@ std::vector<Hostile> hostile_texts() {
                              " ops:\n  - {op: slice, x: \"x[i:q-m*i]\", out: v}\n"},
       {"growing dims", chain},
       {"many counted dims", many_counted},
-      {"loops of counted rows", kHead + "dims: {n: {range: [1, 4096]}, r: {counted: c, max: n}, q: '" + sum_of(150, "(n+", ")//7") +
+      {"loops of counted rows", kHead + "dims: {n: {range: [1, 4096]}, r: {counted: c, max: n}" + more_counted + ", q: '" + sum_of(150, "(n+", ")//7") +
                                     "'}\ntensors: {x: {shape: [q, 4], kind: input}}\nops:\n- {op: map, expr: \"3\", shape: [1], dtype: i32, out: c}\n"
                                     "- {op: map, expr: \"1.0\", shape: [r, 4], out: h}\n- repeat: {index: i, to: 100000}\n  ops:\n"
                                     "  - {op: map, expr: h * 2.0, out: h}\n  - {op: map, expr: x * 2.0, out: x2}\n"},
