@@ -36,11 +36,9 @@ class GroupAttention {
   static_assert(kStagesFrom + kManyStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes);
 
   CCKS_INLINE GroupAttention(Lanes& lanes, const AttentionRows& of)
-      : lanes_(lanes), t_(of), scratch_(grouped_scratch(lanes)), group_row_(lanes.of_warp(lanes.lane() / (4 * kWarp)) * kGroupRows),
-        own_row_(group_row_ + lanes.lane() / kWarp % 4 * 16 + lanes.lane() % kWarp / 4), c_(lanes.lane() % 4) {
-    deep_ = lanes.of_warp(of.deep ? 1 : 0) != 0;
-    scale_ = most(1e-30f, (of.scale < 0 ? -of.scale : of.scale) * kLog2E);  // nothing times the scale is NaN
-  }
+      : lanes_(lanes), t_(of), scratch_(grouped_scratch(lanes)), deep_(lanes.of_warp(of.deep ? 1 : 0) != 0), scale_(exponent_scale(of.scale)),
+        group_row_(lanes.of_warp(lanes.lane() / (4 * kWarp)) * kGroupRows), own_row_(group_row_ + lanes.lane() / kWarp % 4 * 16 + lanes.lane() % kWarp / 4),
+        c_(lanes.lane() % 4) {}
 
   CCKS_INLINE void run() {
     const u8 *keys = t_.k + of_head(t_.head), *values = t_.v + of_head(t_.head);
@@ -69,6 +67,8 @@ class GroupAttention {
     u32 asked, sequence, from, end, stage;
   };
 
+  /// Of powers of two, without its sign (load_queries). Above 0: nothing times what stands for no position would be NaN.
+  CCKS_INLINE static float exponent_scale(float scale) { return most(1e-30f, (scale < 0 ? -scale : scale) * kLog2E); }
   CCKS_INLINE Limits* table() const { return reinterpret_cast<Limits*>(scratch_); }
   CCKS_INLINE Sequence* list() const { return reinterpret_cast<Sequence*>(scratch_ + kTableBytes); }
   CCKS_INLINE u32* words() const { return reinterpret_cast<u32*>(scratch_ + kTableBytes + kListBytes); }
