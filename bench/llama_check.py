@@ -68,7 +68,7 @@ def spec_of(batch):
     return [os.path.join(ROOT, "spec/examples", name), *([] if batch == 1 else ["--set", f"batch={batch}"])]
 
 
-def ours(args, folder, prompt, work):
+def ours(args, checkpoint, prompt, work):
     """What came out, and logits [tokens, vocab], or [rows, tokens, vocab] for a prompt of several rows, like its tokens."""
     batch = len(prompt) if prompt.ndim == 2 else 1
     numpy.save(f"{work}/prompt.npy", prompt.astype(numpy.int32))
@@ -125,17 +125,17 @@ def main():
     parser.add_argument("options", nargs="*", help="further options of ccks-run, after --")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.work) as work:
-        folder = args.checkpoint or f"{work}/checkpoint"
+        checkpoint = args.checkpoint or f"{work}/checkpoint"
         started = time.time()
         if args.checkpoint:
-            model = LlamaForCausalLM.from_pretrained(folder, torch_dtype=torch.bfloat16).eval()
+            model = LlamaForCausalLM.from_pretrained(checkpoint, torch_dtype=torch.bfloat16).eval()
             model = model.to("cuda") if torch.cuda.is_available() else model
         else:
-            model = make_checkpoint(args.size, folder, args.seed, args.shard)
+            model = make_checkpoint(args.size, checkpoint, args.seed, args.shard)
         made = time.time()
         shape = args.prompt if args.batch == 1 else (args.batch, args.prompt)
         prompt = numpy.random.default_rng(args.seed).integers(0, model.config.vocab_size, shape)
-        result, mine = ours(args, folder, prompt, work)
+        result, mine = ours(args, checkpoint, prompt, work)
         tokens = result["generated"]["tokens"]
         theirs = reference(model, prompt, tokens)
         truth = reference(model.float(), prompt, tokens)
