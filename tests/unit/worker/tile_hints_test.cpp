@@ -32,15 +32,19 @@ TEST(TileHints, IdleWorkersShareTheRowsOfAProduct) {
   EXPECT_EQ(tile_hint(product(DeviceClass::host, 4, 256)).tile[2], 4);
 }
 
-TEST(TileHints, ProductsOfManyRowsAreAsWideAsLeavesEveryWorkerFour) {
-  const auto tile = [](wire::i64 m, wire::i64 n) {
+TEST(TileHints, ProductsOfManyRowsAreAsWideAsLetsTheBusiestWorkerBeThroughFirst) {
+  const auto tile = [](wire::i64 m, wire::i64 n, bool rows_vary = false) {
     TileQuestion q = product(DeviceClass::cuda, m, n, wire::Dtype::bf16);
     q.roomy = true;
+    q.rows_vary = rows_vary;
     const TileHint t = tile_hint(q);
     return std::pair(t.tile[2], t.tile[3]);
   };
   EXPECT_EQ(tile(44'055, 1'536), std::pair(128, 256));
-  EXPECT_EQ(tile(5'364, 1'536), std::pair(128, 128)) << "252 tiles of 256 columns";
+  EXPECT_EQ(tile(5'364, 1'536), std::pair(128, 256)) << "two of 256 columns, where of 128 there would be four";
+  EXPECT_EQ(tile(5'364, 1'024), std::pair(128, 128)) << "three of 128 columns, where of 256 there would be two";
+  EXPECT_EQ(tile(1'376, 1'536), std::pair(128, 128)) << "one each";
+  EXPECT_EQ(tile(1'376, 1'536, true), std::pair(128, 256)) << "some rows more, and one each would be two";
   EXPECT_EQ(tile(1'446, 512), std::pair(64, 64)) << "48 tiles of 128 x 128";
 }
 
