@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A Python function that binds a name of an import to something else has no such import anywhere in it, in the lines before neither: it fails when it is called, and
-scripts that want PyTorch or a GPU are called by no test."""
+"""No Python function binds a name that its module imports: in all of the function, also in lines before, the import would then be hidden, and using it fails only when
+the function is called. Scripts that want PyTorch or a GPU are called by no test. Parameters are bound from the start, and may."""
 import ast
 
 import common

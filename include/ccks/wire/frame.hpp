@@ -153,7 +153,7 @@ struct OpParams {
 static_assert(sizeof(OpParams) == 144);
 
 enum OpFlags : u8 {
-  kOpDynamic = 1,  // some tiles may not exist; the body finds out from its operands and does nothing for them
+  kOpDynamic = 1,  // some tiles may not exist: the body of an expert_matmul finds out and does nothing for them; rows behind a count (OpDesc::counted_rank) run, and nobody reads them
   kOpSilent = 2,   // neither this op nor any op it waits for, directly or not, stores anything: its signals publish nothing
   // Of frames only, see op_shape.hpp.
   kOpFlat = 4,     // a map: tile t is elements [t * dims[0], (t + 1) * dims[0]) of dims[1], in memory order in every operand
