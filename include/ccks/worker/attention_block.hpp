@@ -28,6 +28,21 @@ struct AttentionRows {
   i32 reach = 0, reach_step = 0;
   float scale = 1;
   bool deep = false;  // scratch has kCudaGroupedScratchBytes
+
+  struct Limits {
+    u32 begin, end;
+  };
+  /// The positions that row `row` attends to, none of them outside the context; begin is at most end.
+  CCKS_INLINE Limits limits_of(u32 row) const {
+    Limits own{0, static_cast<u32>(most(0, least(static_cast<i32>(context), reach + static_cast<i32>(row) * reach_step)))};
+    if (limits != nullptr) {
+      const u8* of = limits + row * u64{limits_row};
+      own.begin = static_cast<u32>(most(0, *reinterpret_cast<const i32*>(of)));
+      own.end = least(own.end, static_cast<u32>(most(0, *reinterpret_cast<const i32*>(of + limits_column))));
+    }
+    own.end = most(own.begin, own.end);
+    return own;
+  }
 };
 
 template <u32 kDims, Dtype D, class Lanes>
@@ -52,9 +67,7 @@ class BlockAttention {
   }
 
  private:
-  struct Limits {
-    u32 begin, end;
-  };
+  using Limits = AttentionRows::Limits;
   struct Sums {
     float top[2], sum[2], value[kHalves][8][4];
   };
@@ -69,17 +82,10 @@ class BlockAttention {
     u32 begin = 0xffffffffu, end = 0;
     if (lanes_.lane() < kRows) {
       const u32 row = lanes_.lane();
-      u32 from = 0, to = 0;
-      if (row < t_.rows) {
-        to = static_cast<u32>(most(0, least(static_cast<i32>(t_.context), t_.reach + static_cast<i32>(row) * t_.reach_step)));
-        if (t_.limits != nullptr) {
-          const u8* own = t_.limits + row * u64{t_.limits_row};
-          from = static_cast<u32>(most(0, *reinterpret_cast<const i32*>(own)));
-          to = least(to, static_cast<u32>(most(0, *reinterpret_cast<const i32*>(own + t_.limits_column))));
-        }
-      }
-      table()[row] = {from, most(from, to)};
-      if (from < to) begin = from, end = to;
+      Limits own{0, 0};
+      if (row < t_.rows) own = t_.limits_of(row);
+      table()[row] = own;
+      if (own.begin < own.end) begin = own.begin, end = own.end;
     }
     begin_ = ~static_cast<u32>(lanes_.max(static_cast<i64>(~begin)));  // barriers, too
     end_ = static_cast<u32>(lanes_.max(static_cast<i64>(end)));

@@ -56,9 +56,7 @@ class GroupAttention {
   }
 
  private:
-  struct Limits {
-    u32 begin, end;
-  };
+  using Limits = AttentionRows::Limits;
   struct Sequence {
     u32 first, begin, end, unused;
   };
@@ -91,21 +89,10 @@ class GroupAttention {
   }
 
   CCKS_INLINE u64 of_head(u32 head) const { return u64{head / t_.group} * (kDims * 2); }
-  CCKS_INLINE Limits limits_of(u32 row) const {
-    const i32 reach = most(0, least(static_cast<i32>(t_.context), t_.reach + static_cast<i32>(row) * t_.reach_step));
-    Limits own{0, static_cast<u32>(reach)};
-    if (t_.limits != nullptr) {
-      const u8* limits = t_.limits + row * u64{t_.limits_row};
-      own.begin = static_cast<u32>(most(0, *reinterpret_cast<const i32*>(limits)));
-      own.end = least(own.end, static_cast<u32>(most(0, *reinterpret_cast<const i32*>(limits + t_.limits_column))));
-    }
-    own.end = most(own.begin, own.end);
-    return own;
-  }
 
   /// The first blocks, before it is known where sequences end: those that the first row attends to all of.
   CCKS_INLINE Cursor fetch_first(const u8* keys, const u8* values) {
-    const Limits first = limits_of(0);
+    const Limits first = t_.limits_of(0);
     Cursor next{0, 0, first.begin, first.end, 0};
     CCKS_NO_UNROLL
     while (next.asked < ahead() && next.from + kBlock <= next.end) fetch(next, keys, values);
@@ -116,7 +103,7 @@ class GroupAttention {
   CCKS_INLINE void find_sequences() {
     const u32 row = lanes_.lane();
     Limits own{0, 0};
-    if (row < t_.rows) own = limits_of(row);
+    if (row < t_.rows) own = t_.limits_of(row);
     if (row < kRows) table()[row] = own;
     lanes_.sync();
     bool begins = false, differs = false;
