@@ -174,11 +174,11 @@ CCKS_INLINE void multiply_streamed(Lanes& lanes, Stream stream, const StreamedCa
   const u8* rows = c.rows;
   u32 pitch = c.pitch;
   if (c.staged != StreamedCall::kUnstaged) {
-    if (has_row) {
-    } else if (c.half) {
-      stage_of_type<Dtype::f16>(lanes, c);
-    } else {
-      stage_of_type<Dtype::bf16>(lanes, c);
+    if (!has_row) {
+      if (c.half)
+        stage_of_type<Dtype::f16>(lanes, c);
+      else
+        stage_of_type<Dtype::bf16>(lanes, c);
     }
     rows = lanes.scratch() + c.staged;
     pitch = streamed_pitch(c.k);
