@@ -7,8 +7,7 @@
 #include <functional>
 #include <set>
 
-#include "ccks/plan_eval.hpp"
-#include "scheduler/instance.hpp"
+#include "tests/unit/scheduler/product_plan.hpp"
 
 namespace ccks::scheduler {
 namespace {
@@ -23,32 +22,13 @@ enum Op : std::uint32_t { kFirst, kSecond, kThird, kSide, kLast, kOps };
 enum Tensor : std::uint32_t { kX, kH0, kH1, kH2, kZ, kY, kWeights, kTensors };
 
 // h0 = x w, h1 = h0 w, h2 = h1 w + h0, z = x w on its own, y = h2 w: 16-bit floats in rows of 512, weights in columns. The second product has four tiles, the others 32.
-struct Rows {
-  std::vector<plan::DimNode> dims;
-  std::vector<plan::TensorDesc> tensors;
-  std::vector<plan::OpDesc> ops;
-  std::vector<plan::OperandDesc> operands;
-  std::vector<plan::WaitDesc> waits;
-  std::vector<plan::SignalDesc> signals;
-  std::vector<std::int64_t> values, given;
-  plan::PlanView view;
-  PlanTables tables;
-  Instance instance;
-
-  std::vector<plan::SymbolDesc> symbols;
+struct Rows : test::ProductPlan {
+  std::vector<std::int64_t> given;
 
   explicit Rows(std::int64_t rows = 1) : rows_(rows) {
-    for (std::uint32_t t = 0; t < kTensors; ++t) {
-      const TensorKind kind = t == kWeights ? TensorKind::weight : t == kX ? TensorKind::input : t == kY ? TensorKind::output : TensorKind::intermediate;
-      plan::TensorDesc tensor{};
-      tensor.name = "t";
-      tensor.kind = kind;
-      tensor.space = t == kWeights ? wire::Space::weights : wire::Space::arena;
-      tensor.dtype = wire::Dtype::bf16;
-      tensor.offset = t == kWeights ? 0 : t * kTensorBytes;
-      tensor.max_bytes = t == kWeights ? kWidth * kWidth * 2 : kTensorBytes;
-      tensors.push_back(tensor);
-    }
+    for (std::uint32_t t = 0; t < kWeights; ++t)
+      add_tensor(t == kX ? TensorKind::input : t == kY ? TensorKind::output : TensorKind::intermediate, wire::Dtype::bf16, t * kTensorBytes, kTensorBytes);
+    add_tensor(TensorKind::weight, wire::Dtype::bf16, 0, kWidth * kWidth * 2);
     add_op(kX, kH0, plan::kNone, 16, {});
     add_op(kH0, kH1, plan::kNone, 128, {kFirst});
     add_op(kH1, kH2, kH0, 16, {kSecond});
@@ -56,79 +36,23 @@ struct Rows {
     add_op(kH2, kY, plan::kNone, 16, {kThird});
   }
 
-  DimId constant(std::int64_t value) {
-    dims.push_back({DimOp::constant, 0, 0, value});
-    return static_cast<DimId>(dims.size() - 1);
-  }
   /// Of 1 to 4, here 1.
   DimId symbol() {
     symbols.push_back({"n", 1, 4, 1, true});
     dims.push_back({DimOp::symbol, 0, 0, static_cast<std::int64_t>(symbols.size() - 1)});
     return static_cast<DimId>(dims.size() - 1);
   }
-  void add_operand(std::uint32_t tensor) {
-    const bool weights = tensor == kWeights;
-    plan::OperandDesc operand{};
-    operand.space = tensors[tensor].space;
-    operand.dtype = wire::Dtype::bf16;
-    operand.rank = 2;
-    operand.flags = weights ? wire::kOperandStreamed : wire::kOperandContiguous;
-    operand.tensor = tensor;
-    operand.offset = constant(static_cast<std::int64_t>(tensors[tensor].offset));
-    const DimId one = constant(1), none = constant(0), width = constant(kWidth);
-    std::copy_n(std::array{one, one, weights ? width : constant(rows_), width}.data(), 4, operand.dim);
-    std::copy_n(std::array{none, none, weights ? one : width, weights ? width : one}.data(), 4, operand.stride);
-    operands.push_back(operand);
-  }
-  void add_op(std::uint32_t in, std::uint32_t out, std::uint32_t beside, std::int64_t columns, std::vector<std::uint32_t> producers) {
-    const DimId one = constant(1);
-    const auto index = static_cast<std::uint32_t>(ops.size());
-    plan::OpDesc op{};
-    op.name = "product";
-    op.kind = wire::OpCode::matmul;
-    std::fill(std::begin(op.grid), std::end(op.grid), one);
-    std::fill(std::begin(op.tile), std::end(op.tile), one);
-    std::fill(std::begin(op.dims), std::end(op.dims), constant(0));
-    op.dims[wire::kEpilogueDim] = constant(2);
-    op.grid[3] = constant(kWidth / columns);
-    op.tile[2] = constant(rows_);
-    op.tile[3] = constant(columns);
-    op.output_count = 1;
-    op.report = op.dynamic_report = plan::kNone;
-    op.bytes_read = op.bytes_written = op.operations = one;
-    op.operand_first = static_cast<std::uint32_t>(operands.size());
-    add_operand(in);
-    add_operand(kWeights);
-    if (beside != plan::kNone) add_operand(beside);
-    add_operand(out);
-    op.input_count = static_cast<std::uint16_t>(operands.size() - op.operand_first - 1);
-    op.wait_first = static_cast<std::uint32_t>(waits.size());
-    ops.push_back(op);
-    for (const std::uint32_t producer : producers) add_wait(producer);
-    ops.back().signal_first = index;
-    ops.back().signal_count = 1;
-    signals.push_back({index, index, 1, one, op.grid[3], {-1, -1}, {constant(0), constant(0)}});
-  }
-  /// Of the op added last.
-  void add_wait(std::uint32_t producer) {
-    const DimId one = constant(1);
-    waits.push_back({producer, producer, {{-1, one, one, one, one, one, one}, {-1, one, one, one, one, one, one}}});
-    ++ops.back().wait_count;
+  void add_op(std::uint32_t in, std::uint32_t out, std::uint32_t beside, std::int64_t columns, const std::vector<std::uint32_t>& producers) {
+    begin_op(rows_, kWidth, columns).dims[wire::kEpilogueDim] = constant(2);
+    add_operand(in, rows_, kWidth, wire::kOperandContiguous);
+    add_operand(kWeights, kWidth, kWidth, wire::kOperandStreamed, true);
+    if (beside != plan::kNone) add_operand(beside, rows_, kWidth, wire::kOperandContiguous);
+    add_operand(out, rows_, kWidth, wire::kOperandContiguous);
+    finish_op(producers);
   }
 
   void load() {
-    view.name = "rows";
-    view.symbols = symbols;
-    view.dims = dims;
-    view.tensors = tensors;
-    view.ops = ops;
-    view.operands = operands;
-    view.waits = waits;
-    view.signals = signals;
-    view.event_count = kOps;
-    view.max_tasks = 256;
-    view.arena_bytes = kWeights * kTensorBytes;
-    view.weight_bytes = kWidth * kWidth * 2;
+    show("rows", kWeights * kTensorBytes, kWidth * kWidth * 2);
     tables = make_plan_tables(view, kWorkers, Spine::whole, true, false).value();
     find_row_edges(tables);
     instance.reserve(tables);

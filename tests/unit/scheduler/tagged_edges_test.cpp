@@ -6,8 +6,7 @@
 #include <array>
 #include <functional>
 
-#include "ccks/plan_eval.hpp"
-#include "scheduler/instance.hpp"
+#include "tests/unit/scheduler/product_plan.hpp"
 
 namespace ccks::scheduler {
 namespace {
@@ -20,93 +19,24 @@ constexpr std::uint32_t kWidth = 64, kLayers = 3;
 constexpr std::uint64_t kTensorBytes = 1024;
 
 // Three products, one behind the other: h0 = x w, h1 = h0 w, y = h1 w, each of [rows, 64].
-struct Chain {
-  std::vector<plan::DimNode> dims;
-  std::vector<plan::TensorDesc> tensors;  // x, h0, h1, y, then w
-  std::vector<plan::OpDesc> ops;
-  std::vector<plan::OperandDesc> operands;  // of op i: a 3 i, b, out
-  std::vector<plan::WaitDesc> waits;        // of op i > 0: i - 1
-  std::vector<plan::SignalDesc> signals;
-  std::vector<std::int64_t> values;
-  plan::PlanView view;
-  PlanTables tables;
-  Instance instance;
-
+struct Chain : test::ProductPlan {  // tensors x, h0, h1, y, then w; of op i operands a 3 i, b, out, and a wait for i - 1
   explicit Chain(std::int64_t rows = 1) {
     for (std::uint32_t i = 0; i <= kLayers; ++i) {
       const bool inner = i > 0 && i < kLayers;
-      add_tensor(inner ? TensorKind::intermediate : i == 0 ? TensorKind::input : TensorKind::output, wire::Space::arena, i * kTensorBytes);
+      add_tensor(inner ? TensorKind::intermediate : i == 0 ? TensorKind::input : TensorKind::output, wire::Dtype::f32, i * kTensorBytes, kTensorBytes);
     }
-    add_tensor(TensorKind::weight, wire::Space::weights, 0);
-    for (std::uint32_t i = 0; i < kLayers; ++i) add_op(i, rows);
-  }
-
-  DimId constant(std::int64_t value) {
-    dims.push_back({DimOp::constant, 0, 0, value});
-    return static_cast<DimId>(dims.size() - 1);
-  }
-  void add_tensor(TensorKind kind, wire::Space space, std::uint64_t offset) {
-    plan::TensorDesc tensor{};
-    tensor.name = "t";
-    tensor.kind = kind;
-    tensor.space = space;
-    tensor.dtype = wire::Dtype::f32;
-    tensor.offset = offset;
-    tensor.max_bytes = kTensorBytes;
-    tensors.push_back(tensor);
-  }
-  void add_operand(std::uint32_t tensor, std::int64_t rows, std::uint8_t flags) {
-    plan::OperandDesc operand{};
-    operand.space = tensors[tensor].space;
-    operand.dtype = wire::Dtype::f32;
-    operand.rank = 2;
-    operand.flags = flags;
-    operand.tensor = tensor;
-    operand.offset = constant(static_cast<std::int64_t>(tensors[tensor].offset));
-    const DimId one = constant(1), none = constant(0), width = constant(kWidth);
-    std::copy_n(std::array{one, one, constant(rows), width}.data(), 4, operand.dim);
-    std::copy_n(std::array{none, none, width, one}.data(), 4, operand.stride);
-    operands.push_back(operand);
-  }
-  void add_op(std::uint32_t index, std::int64_t rows) {
-    const DimId one = constant(1);
-    plan::OpDesc op{};
-    op.name = "product";
-    op.kind = wire::OpCode::matmul;
-    std::fill(std::begin(op.grid), std::end(op.grid), one);
-    std::fill(std::begin(op.tile), std::end(op.tile), one);
-    std::fill(std::begin(op.dims), std::end(op.dims), constant(0));
-    op.grid[3] = constant(kWidth / 8);
-    op.tile[2] = constant(rows);
-    op.tile[3] = constant(8);
-    op.input_count = 2;
-    op.output_count = 1;
-    op.report = op.dynamic_report = plan::kNone;
-    op.bytes_read = op.bytes_written = op.operations = one;
-    op.operand_first = static_cast<std::uint32_t>(operands.size());
-    add_operand(index, rows, wire::kOperandContiguous);
-    add_operand(kLayers + 1, kWidth, wire::kOperandContiguous | wire::kOperandStreamed);
-    add_operand(index + 1, rows, wire::kOperandContiguous);
-    op.wait_first = static_cast<std::uint32_t>(waits.size());
-    if (index > 0) waits.push_back({index - 1, index - 1, {{-1, one, one, one, one, one, one}, {-1, one, one, one, one, one, one}}});
-    op.wait_count = index > 0 ? 1 : 0;
-    op.signal_first = index;
-    op.signal_count = 1;
-    signals.push_back({index, index, 1, one, op.grid[3], {-1, -1}, {constant(0), constant(0)}});
-    ops.push_back(op);
+    add_tensor(TensorKind::weight, wire::Dtype::f32, 0, kTensorBytes);
+    for (std::uint32_t i = 0; i < kLayers; ++i) {
+      begin_op(rows, kWidth, 8);
+      add_operand(i, rows, kWidth, wire::kOperandContiguous);
+      add_operand(kLayers + 1, kWidth, kWidth, wire::kOperandContiguous | wire::kOperandStreamed);
+      add_operand(i + 1, rows, kWidth, wire::kOperandContiguous);
+      finish_op(i > 0 ? std::vector<std::uint32_t>{i - 1} : std::vector<std::uint32_t>{});
+    }
   }
 
   void load(bool records = true, bool finds_tags = false, bool chained = false) {
-    view.name = "chain";
-    view.dims = dims;
-    view.tensors = tensors;
-    view.ops = ops;
-    view.operands = operands;
-    view.waits = waits;
-    view.signals = signals;
-    view.event_count = kLayers;
-    view.max_tasks = 256;
-    view.arena_bytes = (kLayers + 1) * kTensorBytes;
+    show("chain", (kLayers + 1) * kTensorBytes, 0);
     view.state_bytes = chained ? 16 : 0;
     tables = make_plan_tables(view, 4, Spine::whole, records, chained).value();
     tables.finds_tags = finds_tags;
