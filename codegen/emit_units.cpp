@@ -64,7 +64,7 @@ namespace {
 
 /// Walks that bodies call (ccks/worker/linked_walks.hpp), for each dtype of those that may.
 Status add_walks(const Bodies& bodies, std::vector<GeneratedFile>& units) {
-  constexpr std::pair<const char*, const char*> kWalks[] = {{"products", "<OpCode::matmul,"}, {"attention", "<OpCode::attention,"}};
+  constexpr std::pair<const char*, const char*> kWalks[] = {{"products", "<OpCode::matmul,"}, {"experts", "<OpCode::expert_matmul,"}, {"attention", "<OpCode::attention,"}};
   for (const auto& [name, kind] : kWalks) {
     for (const std::string type : {"bf16", "f16"}) {
       const bool wanted = std::any_of(bodies.list.begin(), bodies.list.end(), [&](const Bodies::Body& body) {

@@ -389,7 +389,7 @@ std::uint32_t wanted_scratch(const Planner& planner) {
   std::uint32_t bytes = worker::kCudaScratchBytes;
   for (const spec::Op& op : planner.program.ops) {
     if (op.inputs.empty() || wire::dtype_bytes(planner.program.tensor(op.inputs[0].tensor).dtype) != 2) continue;
-    if (op.kind() == spec::OpKind::expert_matmul) bytes = std::max(bytes, worker::kCudaExpertScratchBytes);
+    if (op.kind() == spec::OpKind::expert_matmul) bytes = std::max(bytes, worker::kCudaGroupedScratchBytes);
     if (op.kind() == spec::OpKind::matmul && takes_groups(planner.program, op)) bytes = std::max(bytes, worker::kCudaGroupedScratchBytes);
   }
   return bytes;

@@ -11,7 +11,7 @@
 // NaN, gets from one sequence into another.
 #pragma once
 
-#include "ccks/worker/expert_warps.hpp"
+#include "ccks/worker/expert_window.hpp"
 #include "ccks/worker/vectors.hpp"
 
 namespace ccks::worker {

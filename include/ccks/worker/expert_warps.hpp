@@ -1,5 +1,5 @@
-// expert_matmul where lanes run in warps: which rows a tile has, and their product with an expert's weights in columns, 16-bit floats, on
-// matrix units. One body for one row and for 128: weights take the units' sixteen rows and rows of x their eight columns, so that an
+// expert_matmul where lanes run in warps: which rows a tile has, and, where warps do not multiply together (product_narrow.hpp, product_group.hpp), their product with an
+// expert's weights in columns, 16-bit floats, on matrix units. One body for one row and for 128: weights take the units' sixteen rows and rows of x their eight columns, so that an
 // expert of three rows costs what one of eight does.
 //
 // Rows of x, gathered, and 64 or 128 columns of weights come through stages of scratch, 64 elements along k at a time, by copies that go on in the
@@ -9,9 +9,7 @@
 // bytes along k holds what two products want of it, if k is taken in another order: the same for both, and sums do not mind.
 #pragma once
 
-#include "ccks/worker/finish_rows.hpp"
-#include "ccks/worker/tile_hints.hpp"
-#include "ccks/worker/vectors.hpp"
+#include "ccks/worker/expert_window.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -23,15 +21,6 @@ struct ExpertRows {
   u32 count = 0;  // 0: the tile does not exist
   bool sound = true;
 };
-
-/// Lanes that copy from global memory into what they share in the background, in groups: of a group that a lane has waited for its own copies
-/// are done, those of others behind a barrier.
-template <class Lanes>
-concept CopyLanes = MatrixLanes<Lanes> && requires(Lanes& lanes) { lanes.commit_copies(); };
-
-/// Lanes of which four warps multiply what lies in scratch together.
-template <class Lanes>
-concept GroupLanes = CopyLanes<Lanes> && requires(Lanes& lanes, float (&sum)[4][4], const u8* rows) { lanes.template multiply_group<Dtype::bf16>(sum, rows, rows); };
 
 /// Of the experts [begin, begin + each) what each has taken; those from `end` on nothing. One that takes less than nothing or more than all rows takes more
 /// than there are, which whoever adds sees.
@@ -96,25 +85,12 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
 inline constexpr u32 kExpertRows = 128;         // of a block
 inline constexpr u32 kExpertTableBytes = 1024;  // at the beginning of scratch: the block's rows of x
 inline constexpr u32 kExpertStagesBytes = kCudaExpertScratchBytes - kExpertTableBytes;
-inline constexpr u32 kExpertRowBytes = 128;  // of a stage
 static_assert(kExpertRows * sizeof(u32) <= kExpertTableBytes);
 
 /// Columns of a block of a tile of n columns.
 CCKS_INLINE constexpr u32 expert_columns(u32 n) { return n <= 64 ? 64 : 128; }
-inline constexpr u32 kTwinColumns = 64;  // of both, of a block with a twin's
 /// From one row of sums to the next, in floats: lanes of a warp store to different banks.
 CCKS_INLINE constexpr u32 expert_pitch(u32 columns) { return columns + 4; }
-
-/// What the walk over k goes by: `m` rows of x, `n` columns of b. Row i of a gathered tile is what `source` says of i, over `divisor`; where that is null
-/// it is row first + i. With a twin (wire::kTwinDim) the first half of a block's columns are b's, the second those of the twin's, `n` of each at most.
-struct ExpertWindow {
-  const u8 *rows, *columns, *source;
-  u32 row_bytes, column_bytes, m, n, k;
-  u32 first, source_bytes, divisor;  // bytes from one to the next
-  i64 limit;                         // of what `source` says
-  bool wide;                         // of eight bytes, not four
-  const u8* twin_columns = nullptr;
-};
 
 /// Blocks of kColumns. kM groups of sixteen columns and kN groups of eight rows a warp; warps share out columns, then rows (kWarpsN), then what is
 /// left of k.
@@ -123,9 +99,7 @@ class ExpertWalk {
  public:
   static constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpsM = kColumns / 16 / kM, kSplit = kWarps / (kWarpsM * kWarpsN);
   static constexpr u32 kRows = kN * 8 * kWarpsN, kStageBytes = (kRows + kColumns) * kExpertRowBytes, kPitch = expert_pitch(kColumns);
-  static constexpr bool kTogether = GroupLanes<Lanes> && kColumns == 128 && kM == 1 && kN >= 4 && kWarpsN == 1;
-  static constexpr u32 kAlign = kTogether ? 1024 : 128;  // of stages; that of scratch is 128
-  static constexpr u32 kStages = least((kExpertStagesBytes - (kAlign - 128)) / kStageBytes, 10u);
+  static constexpr u32 kStages = least(kExpertStagesBytes / kStageBytes, 10u);
   static constexpr u32 kDepth = kExpertRowBytes / 2, kRowsAtOnce = Lanes::kLanes / 8;
   static constexpr u32 kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce, kColumnCopies = kColumns / kRowsAtOnce;
   static_assert(kTwinColumns % kRowsAtOnce == 0);
@@ -136,9 +110,7 @@ class ExpertWalk {
   /// Columns that there are not are the last once more, rows that there are not whatever lies in the stage: nobody keeps their sums.
   CCKS_INLINE ExpertWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w) {
     const u32 line = lanes.lane() / 8, part = lanes.lane() % 8;
-    to_ = line * kExpertRowBytes + (kTogether ? (part ^ line % 8) * 16 : half(part / 4, line) + part % 4 * 16);  // kRowsAtOnce is a multiple of eight
-    const u32 over = static_cast<u32>(reinterpret_cast<u64>(lanes.scratch() + kExpertTableBytes)) % kAlign;
-    first_stage_ = kExpertTableBytes + (over == 0 ? 0 : kAlign - over);
+    to_ = line * kExpertRowBytes + half(part / 4, line) + part % 4 * 16;  // kRowsAtOnce is a multiple of eight
     CCKS_UNROLL
     for (u32 i = 0; i < kColumnCopies; ++i) {
       const bool twin = kColumns == 2 * kTwinColumns && i * kRowsAtOnce >= kTwinColumns && w.twin_columns != nullptr;
@@ -169,10 +141,6 @@ class ExpertWalk {
     CCKS_NO_UNROLL
     for (u32 step = 0; step < steps; ++step) {
       lanes_.template await_copies<kStages - 2>();
-      if constexpr (kTogether) {
-        lanes_.show_copies();
-        lanes_.await_group(acc_[0]);
-      }
       lanes_.sync();  // what others have copied is there, and all are done with the stage before
       fetch_columns(next, step + kStages - 1, steps);
       fetch_rows(next, step + kStages - 1, steps);
@@ -182,7 +150,6 @@ class ExpertWalk {
       next = next + 1 == kStages ? 0 : next + 1;
     }
     lanes_.template await_copies<0>();
-    if constexpr (kTogether) lanes_.await_group(acc_[0]);
     lanes_.sync();
     put();
     lanes_.sync();
@@ -190,7 +157,7 @@ class ExpertWalk {
   }
 
  private:
-  CCKS_INLINE u8* stages() const { return lanes_.scratch() + first_stage_; }
+  CCKS_INLINE u8* stages() const { return lanes_.scratch() + kExpertTableBytes; }
   /// Where a half of a stage's row lies in it.
   CCKS_INLINE static constexpr u32 half(u32 which, u32 row) { return (which ^ (row & 1)) * 64; }
 
@@ -235,30 +202,17 @@ class ExpertWalk {
     }
   }
   CCKS_INLINE bool is_within(u32 step) const { return step * kDepth + lanes_.lane() % 8 * 8 < w_.k; }
-  /// kOnce: nobody reads it again soon. Weights would drive code, routed rows and whatever else a tile waits for out of the L2.
   template <bool kOnce, u32 kTimes>
   CCKS_INLINE void copy(u8* to, const u8* (&from)[kTimes], u32 lines, bool within) {
     const u32 line = lanes_.lane() / 8;
     CCKS_UNROLL
     for (u32 i = 0; i < kTimes; ++i) {
-      if (line + i * kRowsAtOnce < lines) {
-        if constexpr (kOnce && requires { lanes_.copy_sixteen_once(to, to, within); })
-          lanes_.copy_sixteen_once(to + i * kRowsAtOnce * kExpertRowBytes, from[i], within);
-        else
-          lanes_.copy_sixteen(to + i * kRowsAtOnce * kExpertRowBytes, from[i], within);
-      }
+      if (line + i * kRowsAtOnce < lines) copy_packet<kOnce>(lanes_, to + i * kRowsAtOnce * kExpertRowBytes, from[i], within);
       from[i] += kExpertRowBytes;
     }
   }
 
   CCKS_INLINE void multiply(const u8* stage) {
-    if constexpr (kTogether) {  // begins them, for four warps 64 columns
-      lanes_.template multiply_group<kType>(acc_[0], stage + (kRows + warp() / 4 * 64) * kExpertRowBytes, stage);
-    } else {
-      multiply_alone(stage);
-    }
-  }
-  CCKS_INLINE void multiply_alone(const u8* stage) {
     const u32 lane = lanes_.lane() % Lanes::kWarp, group = lane / 4, part = lane % 4;
     const u8* rows = stage + (first_row() + group) * kExpertRowBytes + part * 16;
     const u8* columns = stage + (kRows + first_column() + group) * kExpertRowBytes + part * 16;
@@ -313,7 +267,7 @@ class ExpertWalk {
   Lanes& lanes_;
   const ExpertWindow& w_;
   const u8 *row_[kCopies], *column_[kColumnCopies];  // of what is fetched next
-  u32 to_, first_stage_;
+  u32 to_;
   float acc_[kM][kN][4];
 };
 
@@ -345,109 +299,8 @@ CCKS_INLINE u32 walk_expert_rows(Lanes& lanes, const ExpertWindow& w, u32 column
   if (w.m <= 8) return walk.template operator()<128, 1, 1, 1>();
   if (w.m <= 16) return walk.template operator()<128, 1, 2, 1>();
   if (w.m <= 32) return walk.template operator()<128, 1, 4, 1>();
-  if constexpr (GroupLanes<Lanes>) {
-    if (w.m <= 64) return walk.template operator()<128, 1, 8, 1>();
-    return walk.template operator()<128, 1, 16, 1>();
-  } else {
-    if (w.m <= 64) return walk.template operator()<128, 2, 4, 2>();
-    return walk.template operator()<128, 2, 8, 2>();
-  }
-}
-
-template <class A, class B>
-inline constexpr bool kExpertUnits = false;
-template <Dtype kType>
-inline constexpr bool kExpertUnits<Fixed<kType>, Fixed<kType>> = kType == Dtype::bf16 || kType == Dtype::f16;
-
-/// Whether packets of 16 bytes along k lie so that they can be copied, and scratch is large enough.
-template <class Lanes, class Problem>
-CCKS_INLINE bool expert_in_packets(Lanes& lanes, const Problem& p, u32 k) {
-  constexpr u32 kPacket = 8;
-  const u64 starts = reinterpret_cast<u64>(p.left.data) | reinterpret_cast<u64>(p.right.data);
-  return lanes.scratch_bytes() >= kCudaExpertScratchBytes && p.left.column_stride == 1 && p.right.row_stride == 1 && k % kPacket == 0 && k != 0 &&
-         p.left.row_stride % kPacket == 0 && p.right.column_stride % kPacket == 0 && starts % 16 == 0;
-}
-
-/// Four columns of the sums of a block, in one slice of k or (slice_rows != 0) in two.
-struct SlicedSums {
-  const float* at;
-  u32 pitch, slice_rows;
-
-  CCKS_INLINE void operator()(u32 i, float* to) const {
-    const Four<float> all = *reinterpret_cast<const Four<float>*>(at + i * pitch);
-    CCKS_UNROLL
-    for (u32 q = 0; q < kVector; ++q) to[q] = all.v[q];
-    if (slice_rows == 0) return;
-    const Four<float> more = *reinterpret_cast<const Four<float>*>(at + (slice_rows + i) * pitch);
-    CCKS_UNROLL
-    for (u32 q = 0; q < kVector; ++q) to[q] += more.v[q];
-  }
-};
-
-/// The same by rows of the problem, which count from the tile's first; sums count from the block's, `i0`.
-struct BlockSums {
-  SlicedSums sums;
-  u32 i0;
-
-  CCKS_INLINE void operator()(u32 i, float* to) const { sums(i - i0, to); }
-  CCKS_INLINE void twin(u32 i, float* to) const { SlicedSums{sums.at + kTwinColumns, sums.pitch, sums.slice_rows}(i - i0, to); }
-};
-
-/// What a walk over a block left in scratch, brought together and finished.
-template <class Lanes, class Problem>
-CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 columns, u32 slice_rows) {
-  constexpr bool kTwin = TwinnedCode<typename Problem::Epilogue>;
-  const u32 wide = (kTwin ? kTwinColumns : columns) / kVector, pitch = expert_pitch(columns);
-  const u32 first = lanes.lane() / wide, step = Lanes::kLanes / wide, j = lanes.lane() % wide * kVector;
-  if (j >= n) return;
-  const BlockSums sums{{reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes) + j, pitch, slice_rows}, i0};
-  if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, sums)) return;
-  CCKS_NO_UNROLL
-  for (u32 i = i0 + first; i < i0 + m; i += step) {
-    float all[kVector];
-    sums(i, all);
-    if constexpr (kTwin) {
-      float twin[kVector];
-      sums.twin(i, twin);
-      problem.finish_four_twins(i, j0 + j, least(kVector, n - j), all, twin);
-    } else {
-      problem.finish_four(i, j0 + j, least(kVector, n - j), all);
-    }
-  }
-}
-
-template <class Tile>
-concept TwinTile = requires(const Tile& tile) { tile.twin_columns(); };
-
-/// The product of a tile of m rows and n columns, or of a TwinTile both; rows of x are those that tile.problem().row names. Only where expert_in_packets. What the walk and what
-/// the end want of the op is found out apart: kept over the walk it would lie in memory, from which weights drive it. limit: of what names rows; false:
-/// one is named that there is not.
-template <class Lanes, class Tile>
-CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u32 k, i64 limit) {
-  CCKS_NO_UNROLL
-  for (u32 i0 = 0; i0 < m; i0 += kExpertRows) {
-    const u32 here = least(kExpertRows, m - i0), block = TwinTile<Tile> ? 2 * kTwinColumns : expert_columns(n), at_once = TwinTile<Tile> ? kTwinColumns : block;
-    CCKS_NO_UNROLL
-    for (u32 j0 = 0; j0 < n; j0 += at_once) {
-      const u32 columns = least(at_once, n - j0);
-      u32 slice_rows = 0;
-      {
-        const auto p = tile.problem();
-        const bool gathers = p.table.source != nullptr, wide = wire::dtype_bytes(p.source_type.get()) == 8;
-        const u32 column_bytes = static_cast<u32>(p.right.column_stride) * 2, source_bytes = gathers ? static_cast<u32>(p.table.stride) * (wide ? 8 : 4) : 0;
-        const u8* twin_columns = nullptr;
-        if constexpr (TwinTile<Tile>) twin_columns = tile.twin_columns() + u64{j0} * column_bytes;
-        const ExpertWindow window{p.left.data, p.right.data + u64{j0} * column_bytes, gathers ? p.table.source + u64{i0} * source_bytes : nullptr,
-                                  static_cast<u32>(p.left.row_stride) * 2, column_bytes, here, columns, k,
-                                  i0, source_bytes, p.table.divisor, limit, wide, twin_columns};
-        lanes.sync();  // what lies in scratch is read to the end
-        slice_rows = walk_expert_rows<decltype(p.left.type)::kDtype>(lanes, window, block);
-      }
-      if (slice_rows == kUnsound) return false;
-      finish_expert(lanes, tile.problem(), i0, j0, here, columns, block, slice_rows);
-    }
-  }
-  return true;
+  if (w.m <= 64) return walk.template operator()<128, 2, 4, 2>();
+  return walk.template operator()<128, 2, 8, 2>();
 }
 
 }  // namespace CCKS_ISA

@@ -5,7 +5,7 @@
 //   one unit          CCKS_CUDA_LINKED_PREFETCH()                   the same for all bodies, as large as many
 //   one for each body CCKS_CUDA_LINKED_BODY(name, TypedOp<...>)     extern "C" function `name`
 //   one unit          ccks_linked_body(...)                         the switch from body numbers to names
-//   a unit or none    CCKS_CUDA_LINKED_PRODUCTS(type), CCKS_CUDA_LINKED_ATTENTION(type)   walks that bodies call (linked_walks.hpp)
+//   a unit or none    CCKS_CUDA_LINKED_PRODUCTS(type), CCKS_CUDA_LINKED_EXPERTS(type), CCKS_CUDA_LINKED_ATTENTION(type)   walks that bodies call (linked_walks.hpp)
 //
 // Bodies obey the register limit of the kernel they are linked to: CCKS_WORKER_REGISTERS, which the JIT defines and gives to
 // the compiler, since the linker refuses any that does not.
@@ -71,15 +71,15 @@ struct LinkedOps {
 #define CCKS_CUDA_LINKED_PRODUCT(most, type)                                                                               \
   CCKS_WALK_GROUPED(most, type) {                                                                                          \
     ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
-    const ccks::worker::GroupedWindow window{rows, columns, row_bytes, column_bytes, m, n, k};                             \
-    ccks::worker::GroupedWalk<ccks::wire::Dtype::type, most, ccks::worker::CudaLanes>(lanes, window).run(); \
+    const ccks::worker::ExpertWindow window = ccks::worker::GroupedWindow{rows, columns, row_bytes, column_bytes, m, n, k}.evenly(); \
+    (void)ccks::worker::GroupedWalk<ccks::wire::Dtype::type, most, false, ccks::worker::CudaLanes>(lanes, window).run(); \
   }
 #define CCKS_CUDA_LINKED_NARROW(most, type)                                                                                \
   CCKS_WALK_NARROW(most, type) {                                                                                           \
     ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
     const ccks::worker::ExpertWindow window{rows,  columns,      source,  row_bytes, column_bytes, m, n, k,                \
                                             first, source_bytes, divisor, limit,     wide};                                \
-    return ccks::worker::NarrowWalk<ccks::wire::Dtype::type, most, ccks::worker::CudaLanes>(lanes, window).run();          \
+    return ccks::worker::NarrowWalk<ccks::wire::Dtype::type, most, ccks::worker::kNarrowRows, false, ccks::worker::CudaLanes>(lanes, window).run(); \
   }
 #define CCKS_CUDA_LINKED_PRODUCTS(type) \
   CCKS_CUDA_LINKED_PRODUCT(128, type)   \
@@ -96,6 +96,41 @@ struct LinkedOps {
       (void)ccks_walk_narrow_64_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);       \
     else                                \
       (void)ccks_walk_narrow_128_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);      \
+  }
+
+// Rows of the op, by 128 columns; beyond 64 rows columns of the block.
+#define CCKS_CUDA_LINKED_EXPERT(name, type, ...)                                                                           \
+  CCKS_WALK_EXPERTS(name, type) {                                                                                          \
+    using namespace ccks::worker;                                                                                          \
+    CudaLanes lanes(nullptr, 0);                                                                                           \
+    const ExpertWindow window{rows,  columns,      source,  row_bytes, column_bytes, m, n, k,                              \
+                              first, source_bytes, divisor, limit,     wide,         twin_columns};                        \
+    return __VA_ARGS__(lanes, window).run();                                                                               \
+  }
+#define CCKS_CUDA_LINKED_FEW_OF_EXPERT(rows_, type) \
+  CCKS_CUDA_LINKED_EXPERT(experts_##rows_, type, NarrowWalk<ccks::wire::Dtype::type, 128, rows_, true, CudaLanes>)
+#define CCKS_CUDA_LINKED_MANY_OF_EXPERT(columns_, type) \
+  CCKS_CUDA_LINKED_EXPERT(experts_##columns_, type, GroupedWalk<ccks::wire::Dtype::type, columns_, true, CudaLanes>)
+#define CCKS_CUDA_LINKED_EXPERTS(type)       \
+  CCKS_CUDA_LINKED_FEW_OF_EXPERT(8, type)    \
+  CCKS_CUDA_LINKED_FEW_OF_EXPERT(16, type)   \
+  CCKS_CUDA_LINKED_FEW_OF_EXPERT(32, type)   \
+  CCKS_CUDA_LINKED_FEW_OF_EXPERT(64, type)   \
+  CCKS_CUDA_LINKED_MANY_OF_EXPERT(128, type) \
+  CCKS_CUDA_LINKED_MANY_OF_EXPERT(256, type) \
+  CCKS_WALK_EXPERTS(experts, type) {         \
+    using namespace ccks::worker;            \
+    const auto with = [&](auto walk) {       \
+      return walk(rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide, twin_columns); \
+    };                                       \
+    if (m > kNarrowRows) {                   \
+      if (expert_block_columns<CudaLanes>(m, n, twin_columns != nullptr) == 128) return with([](auto... of) { return ccks_walk_experts_128_##type(of...); }); \
+      return with([](auto... of) { return ccks_walk_experts_256_##type(of...); });                                                                          \
+    }                                        \
+    if (m <= 8) return with([](auto... of) { return ccks_walk_experts_8_##type(of...); });                                                                  \
+    if (m <= 16) return with([](auto... of) { return ccks_walk_experts_16_##type(of...); });                                                                \
+    if (m <= 32) return with([](auto... of) { return ccks_walk_experts_32_##type(of...); });                                                                \
+    return with([](auto... of) { return ccks_walk_experts_64_##type(of...); });                                                                             \
   }
 
 #define CCKS_CUDA_LINKED_ATTENTION_OF(dims, type)                                                                          \

@@ -1,7 +1,7 @@
 // matmul and expert_matmul: problems for gemm.
 #pragma once
 
-#include "ccks/worker/expert_warps.hpp"
+#include "ccks/worker/expert_product.hpp"
 #include "ccks/worker/expr.hpp"
 #include "ccks/worker/gemm.hpp"
 #include "ccks/worker/normed_matrix.hpp"

@@ -6,6 +6,7 @@
 // waits for each product in a function that calls another.
 #pragma once
 
+#include "ccks/worker/finish_rows.hpp"
 #include "ccks/worker/product_narrow.hpp"
 #include "ccks/worker/product_split.hpp"
 
@@ -23,6 +24,9 @@ inline constexpr bool kHasGroups = true;
 struct GroupedWindow {
   const u8 *rows, *columns;
   u32 row_bytes, column_bytes, m, n, k;
+
+  /// Of rows that nothing names.
+  CCKS_INLINE ExpertWindow evenly() const { return {rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false}; }
 };
 
 /// From one row of sums to the next, in floats: lanes of half a warp store pairs to different banks.
@@ -36,35 +40,59 @@ struct alignas(8) TwoSums {
   float v[2];
 };
 
-/// Groups of four warps have 64 rows each.
-template <Dtype kType, u32 kColumns, class Lanes>
+/// Rows at the same distance from one to the next, as GatheredRows.
+template <u32 kStep>
+class EvenRows {
+ public:
+  CCKS_INLINE EvenRows(const ExpertWindow& w, u32 line) : at_(w.rows + u64{line} * w.row_bytes), step_(w.row_bytes * kStep) {}
+  CCKS_INLINE void find(const ExpertWindow&, u32 packet) { at_ += packet; }
+  CCKS_INLINE const u8* row(u32 i) const { return at_ + u64{i} * step_; }
+  CCKS_INLINE void step(u32 bytes) { at_ += bytes; }
+
+ private:
+  const u8* at_;
+  u32 step_;
+};
+template <bool kGathered, u32 kTimes, u32 kStep>
+struct LaneRows {
+  using Type = EvenRows<kStep>;
+};
+template <u32 kTimes, u32 kStep>
+struct LaneRows<true, kTimes, kStep> {
+  using Type = GatheredRows<kTimes, kStep>;
+};
+
+/// Groups of four warps have 64 rows each. kExperts: rows may be gathered, and with a twin the second half of a block's columns are its.
+template <Dtype kType, u32 kColumns, bool kExperts, class Lanes>
 class GroupedWalk {
  public:
   static constexpr u32 kRows = wire::kGroupedTile;
   static constexpr u32 kStages = kColumns == 128 ? 5 : 3;
   static constexpr bool kOverlap = kStages > 3;  // products of two stages are under way at a time
   static constexpr u32 kAhead = kStages - (kOverlap ? 2 : 1), kPitch = grouped_pitch(kColumns);
-  static constexpr u32 kLineBytes = 128, kDepth = kLineBytes / 2, kStageBytes = (kRows + kColumns) * kLineBytes;
+  static constexpr u32 kLineBytes = kExpertRowBytes, kDepth = kLineBytes / 2, kStageBytes = (kRows + kColumns) * kLineBytes;
   static constexpr u32 kLinesAtOnce = Lanes::kLanes / 8, kRowCopies = kRows / kLinesAtOnce, kColumnCopies = kColumns / kLinesAtOnce;
   static_assert(Lanes::kLanes / (4 * Lanes::kWarp) * 64 == kRows);
   static_assert(kStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes && kRows * kPitch * sizeof(float) <= kStages * kStageBytes);
 
   /// Rows and columns that there are not are zero.
-  CCKS_INLINE GroupedWalk(Lanes& lanes, const GroupedWindow& w) : lanes_(lanes), m_(w.m), n_(w.n), k_(w.k) {
-    const u32 line = lanes.lane() / 8, part = lanes.lane() % 8;
+  CCKS_INLINE GroupedWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / 8) {
+    const u32 line = lanes.lane() / 8, packet = lanes.lane() % 8 * 16;
     stages_ = grouped_scratch(lanes);
-    rows_ = w.rows + u64{line} * w.row_bytes + part * 16;
-    columns_ = w.columns + u64{line} * w.column_bytes + part * 16;
-    row_step_ = w.row_bytes * kLinesAtOnce;
-    column_step_ = w.column_bytes * kLinesAtOnce;
-    depth_ = 0;
+    columns_ = w.columns + u64{line} * w.column_bytes + packet;
+    if constexpr (kExperts) twins_ = w.twin_columns == nullptr ? nullptr : w.twin_columns + u64{line} * w.column_bytes + packet;
   }
 
-  /// Sums [row][kPitch] at grouped_scratch, there for all lanes.
-  CCKS_INLINE void run() {
-    const u32 steps = ceil_div(k_, kDepth);
+  /// Sums [row][kPitch] at grouped_scratch, there for all lanes. False: a row is named that there is not.
+  CCKS_INLINE bool run() {
+    const u32 steps = ceil_div(w_.k, kDepth);
+    fetch_columns(0);
+    rows_.find(w_, lanes_.lane() % 8 * 16);
     CCKS_NO_UNROLL
-    for (u32 s = 0; s < kAhead; ++s) fetch(s);
+    for (u32 s = 0; s < kAhead; ++s) {
+      if (s != 0) fetch_columns(s);
+      fetch_rows(s);
+    }
     CCKS_UNROLL
     for (u32 j = 0; j < kColumns / 8; ++j)
       for (u32 q = 0; q < 4; ++q) sum_[j][q] = 0;
@@ -78,7 +106,8 @@ class GroupedWalk {
       lanes_.sync();  // what others have copied is there, and all are done with the stage that is fetched next
       const u8* at = stages_ + stage * kStageBytes;
       lanes_.template multiply_group<kType>(sum_, at + row * kLineBytes, at + kRows * kLineBytes);
-      fetch(next);
+      fetch_columns(next);
+      fetch_rows(next);
       if constexpr (kOverlap) lanes_.template await_groups_before<1>();
       stage = stage + 1 == kStages ? 0 : stage + 1;
       next = next + 1 == kStages ? 0 : next + 1;
@@ -87,32 +116,53 @@ class GroupedWalk {
     lanes_.template await_copies<0>();
     lanes_.sync();
     put(row);
+    if constexpr (kExperts) {
+      if (w_.source != nullptr) return lanes_.max(rows_.missing()) == 0;  // a barrier, too
+    }
     lanes_.sync();
+    return true;
   }
 
  private:
-  /// The next step's rows and columns. Behind k there is zero.
-  CCKS_INLINE void fetch(u32 stage) {
-    if (depth_ < k_) {
-      const u32 line = lanes_.lane() / 8, part = lanes_.lane() % 8;
-      u8* to = stages_ + stage * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;  // kLinesAtOnce is a multiple of eight
-      const bool there = depth_ + part * 8 < k_;
-      copy<kRowCopies>(to, rows_, row_step_, there ? m_ : 0, line);
-      copy<kColumnCopies>(to + kRows * kLineBytes, columns_, column_step_, there ? n_ : 0, line);
-      rows_ += kLineBytes;
-      columns_ += kLineBytes;
-      depth_ += kDepth;
-    }
-    lanes_.commit_copies();
+  CCKS_INLINE u8* place(u32 stage) const {
+    const u32 line = lanes_.lane() / 8, part = lanes_.lane() % 8;
+    return stages_ + stage * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;  // kLinesAtOnce is a multiple of eight
   }
-  /// Of the lines from `line` on, those below `lines`.
-  template <u32 kTimes>
-  CCKS_INLINE void copy(u8* to, const u8* from, u32 step, u32 lines, u32 line) {
+  /// The next step's columns. Behind k there is zero.
+  CCKS_INLINE void fetch_columns(u32 stage) {
+    if (depth_ >= w_.k) return;
+    u8* to = place(stage) + kRows * kLineBytes;
+    const u32 lines = depth_ + lanes_.lane() % 8 * 8 < w_.k ? w_.n : 0, step = w_.column_bytes * kLinesAtOnce;
+    u32 line = lanes_.lane() / 8;
+    const u8* from = columns_;
     CCKS_UNROLL
-    for (u32 i = 0; i < kTimes; ++i) {
+    for (u32 i = 0; i < kColumnCopies; ++i) {
+      if constexpr (kExperts) {
+        if (i == kColumnCopies / 2 && twins_ != nullptr) {
+          from = twins_;
+          line -= kColumns / 2;
+        }
+      }
       lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, from, line + i * kLinesAtOnce < lines);
       from += step;
     }
+    columns_ += kLineBytes;
+    if constexpr (kExperts) {
+      if (twins_ != nullptr) twins_ += kLineBytes;
+    }
+  }
+  /// The rows of that step, behind its columns.
+  CCKS_INLINE void fetch_rows(u32 stage) {
+    if (depth_ < w_.k) {
+      u8* to = place(stage);
+      const u32 line = lanes_.lane() / 8, lines = depth_ + lanes_.lane() % 8 * 8 < w_.k ? w_.m : 0;
+      CCKS_UNROLL
+      for (u32 i = 0; i < kRowCopies; ++i)
+        lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), line + i * kLinesAtOnce < lines);
+      rows_.step(kLineBytes);
+      depth_ += kDepth;
+    }
+    lanes_.commit_copies();
   }
   CCKS_INLINE void put(u32 row) const {
     const u32 lane = lanes_.lane() % Lanes::kWarp, warp = lanes_.lane() / Lanes::kWarp % 4;
@@ -126,9 +176,11 @@ class GroupedWalk {
   }
 
   Lanes& lanes_;
-  const u8 *rows_, *columns_;  // of this lane, of the step that is fetched next
+  const ExpertWindow& w_;
+  typename LaneRows<kExperts, kRowCopies, kLinesAtOnce>::Type rows_;
+  const u8 *columns_, *twins_ = nullptr;  // of this lane, of the step that is fetched next
   u8* stages_;
-  u32 row_step_, column_step_, m_, n_, k_, depth_;
+  u32 depth_ = 0;
   float sum_[kColumns / 8][4];
 };
 
@@ -137,7 +189,8 @@ CCKS_INLINE constexpr bool is_narrow(u32 m, u32 n) { return m <= kNarrowRows && 
 
 template <Dtype kType, u32 kColumns, class Lanes>
 CCKS_OUTLINE void walk_grouped(Lanes& lanes, const u8* rows, const u8* columns, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k) {
-  GroupedWalk<kType, kColumns, Lanes>(lanes, {rows, columns, row_bytes, column_bytes, m, n, k}).run();
+  const ExpertWindow window = GroupedWindow{rows, columns, row_bytes, column_bytes, m, n, k}.evenly();
+  (void)GroupedWalk<kType, kColumns, false, Lanes>(lanes, window).run();  // which names no rows
 }
 /// Sums of a block, from grouped_scratch on: of grouped_columns(w.n), or as multiply_narrow leaves them.
 template <Dtype kType, class Lanes>
@@ -146,7 +199,7 @@ CCKS_INLINE void multiply_packets(Lanes& lanes, const GroupedWindow& w) {
   (kType == Dtype::bf16 ? ccks_walk_packets_bf16 : ccks_walk_packets_f16)(w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
 #else
   if (is_narrow(w.m, w.n)) {
-    (void)multiply_narrow<kType>(lanes, {w.rows, w.columns, nullptr, w.row_bytes, w.column_bytes, w.m, w.n, w.k, 0, 0, 1, 0, false});  // which names no rows
+    (void)multiply_narrow<kType>(lanes, w.evenly());  // which names no rows
   } else if (grouped_columns(w.n) == 128) {
     walk_grouped<kType, 128>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
   } else {

@@ -2,11 +2,11 @@
 // the units' 64 rows, rows of x their columns, so that 16 rows cost what memory needs for the weights, and not four times as much.
 //
 // Stages have 128 elements along k of all rows and of 64 or 128 columns, in two halves: each group of warps multiplies one of them, and their sums are added at the end. All
-// but one stage are on their way. Rows may be gathered: which they are is asked for behind the first weights. The walk calls nothing: ptxas waits for each product in a
-// function that calls another.
+// but one stage are on their way. Rows may be gathered, and an expert's few are multiplied likewise (expert_product.hpp): which rows they are is asked for in front of the
+// first weights and looked at behind those. The walk calls nothing: ptxas waits for each product in a function that calls another.
 #pragma once
 
-#include "ccks/worker/expert_warps.hpp"
+#include "ccks/worker/expert_window.hpp"
 #include "ccks/worker/linked_walks.hpp"
 
 namespace ccks::worker {
@@ -27,35 +27,34 @@ CCKS_INLINE constexpr u32 narrow_columns(u32 n) { return n <= 64 ? 64 : 128; }
 /// From one row of sums to the next, in floats: lanes of a warp store to different banks.
 CCKS_INLINE constexpr u32 narrow_pitch(u32 columns) { return columns + 4; }
 
-/// Groups of four warps have 64 elements along k of each stage.
-template <Dtype kType, u32 kColumns, class Lanes>
+/// Blocks of kRows, 8 to 64, by kColumns; groups of four warps have 64 elements along k of each stage. kExperts: with a twin the second half of its columns, and weights that
+/// nobody reads again soon.
+template <Dtype kType, u32 kColumns, u32 kRows, bool kExperts, class Lanes>
 class NarrowWalk {
  public:
-  static constexpr u32 kRows = kNarrowRows, kHalfBytes = (kRows + kColumns) * kExpertRowBytes, kStageBytes = 2 * kHalfBytes, kPitch = narrow_pitch(kColumns);
+  static constexpr u32 kHalfBytes = (kRows + kColumns) * kExpertRowBytes, kStageBytes = 2 * kHalfBytes, kPitch = narrow_pitch(kColumns);
   static constexpr u32 kStages = (kCudaGroupedScratchBytes - 1024 + 128) / kStageBytes, kAhead = kStages - 1;
   static constexpr u32 kBlocks = kColumns / 64, kDepth = 2 * (kExpertRowBytes / 2);
-  static constexpr u32 kLinesAtOnce = Lanes::kLanes / 16, kRowCopies = kRows / kLinesAtOnce, kColumnCopies = kColumns / kLinesAtOnce;
+  static constexpr u32 kLinesAtOnce = Lanes::kLanes / 16, kRowCopies = ceil_div(kRows, kLinesAtOnce), kColumnCopies = kColumns / kLinesAtOnce;
   static_assert(Lanes::kLanes == 2 * 4 * Lanes::kWarp && kStages >= 3 && kLinesAtOnce % 8 == 0 && 2 * kRows * kPitch * sizeof(float) <= kStages * kStageBytes);
+  static_assert(kRows % 8 == 0 && (!kExperts || kColumns == 2 * kTwinColumns));
 
   /// Rows and columns that there are not are whatever lies in the stage: nobody keeps their sums.
-  CCKS_INLINE NarrowWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w) {
-    const u32 line = lanes.lane() / 16;
+  CCKS_INLINE NarrowWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / 16) {
+    const u32 line = lanes.lane() / 16, packet = lanes.lane() % 16 * 16;
     stages_ = grouped_scratch(lanes);
-    columns_ = w.columns + u64{line} * w.column_bytes + lanes.lane() % 16 * 16;
+    columns_ = w.columns + u64{line} * w.column_bytes + packet;
+    if constexpr (kExperts) twins_ = w.twin_columns == nullptr ? nullptr : w.twin_columns + u64{line} * w.column_bytes + packet;
   }
 
   /// Sums [half of k][row][kPitch] at grouped_scratch, there for all lanes. False: a row is named that there is not.
   CCKS_INLINE bool run() {
     const u32 steps = ceil_div(w_.k, kDepth);
-    CCKS_NO_UNROLL
-    for (u32 s = 0; s < kAhead; ++s) fetch_columns(s);
-    const bool sound = find_rows();
-    if (!sound) {
-      lanes_.template await_copies<0>();
-      return false;
-    }
+    fetch_columns(0);
+    rows_.find(w_, lanes_.lane() % 16 * 16);
     CCKS_NO_UNROLL
     for (u32 s = 0; s < kAhead; ++s) {
+      if (s != 0) fetch_columns(s);
       fetch_rows(s);
       lanes_.commit_copies();
     }
@@ -83,38 +82,12 @@ class NarrowWalk {
     lanes_.template await_copies<0>();
     lanes_.sync();
     put(half);
+    if (w_.source != nullptr) return lanes_.max(rows_.missing()) == 0;  // a barrier, too
     lanes_.sync();
     return true;
   }
 
  private:
-  /// All lanes learn whether all are there.
-  CCKS_INLINE bool find_rows() {
-    const u32 line = lanes_.lane() / 16;
-    u32 at[kRowCopies];
-    bool sound = true;
-    CCKS_UNROLL
-    for (u32 i = 0; i < kRowCopies; ++i) at[i] = w_.first + least(line + i * kLinesAtOnce, w_.m - 1);
-    if (w_.source != nullptr) {
-      i64 from[kRowCopies];
-      CCKS_UNROLL
-      for (u32 i = 0; i < kRowCopies; ++i) {
-        const u8* named = w_.source + u64{at[i] - w_.first} * w_.source_bytes;
-        from[i] = w_.wide ? *reinterpret_cast<const i64*>(named) : *reinterpret_cast<const i32*>(named);
-      }
-      i32 wrong = 0;
-      CCKS_UNROLL
-      for (u32 i = 0; i < kRowCopies; ++i) {
-        if (from[i] < 0 || from[i] >= w_.limit) wrong = 1;
-        at[i] = static_cast<u32>(from[i]) / w_.divisor;
-      }
-      sound = lanes_.max(wrong) == 0;
-    }
-    CCKS_UNROLL
-    for (u32 i = 0; i < kRowCopies; ++i) rows_[i] = w_.rows + u64{at[i]} * w_.row_bytes + lanes_.lane() % 16 * 16;
-    return sound;
-  }
-
   /// Where this lane's packet of a line goes: in its half, of which eight lines are 1,024 bytes.
   CCKS_INLINE u8* place(u32 stage) const {
     const u32 line = lanes_.lane() / 16, part = lanes_.lane() % 16;
@@ -125,14 +98,24 @@ class NarrowWalk {
     if (column_depth_ < w_.k) {
       u8* to = place(stage) + kRows * kExpertRowBytes;
       const bool there = column_depth_ + lanes_.lane() % 16 * 8 < w_.k;
-      const u32 line = lanes_.lane() / 16, step = w_.column_bytes * kLinesAtOnce;
+      const u32 step = w_.column_bytes * kLinesAtOnce;
       const u8* from = columns_;
+      u32 line = lanes_.lane() / 16;
       CCKS_UNROLL
       for (u32 i = 0; i < kColumnCopies; ++i) {
-        if (line + i * kLinesAtOnce < w_.n) lanes_.copy_sixteen(to + i * kLinesAtOnce * kExpertRowBytes, from, there);
+        if constexpr (kExperts) {
+          if (i == kColumnCopies / 2 && twins_ != nullptr) {
+            from = twins_;
+            line -= kTwinColumns;
+          }
+        }
+        if (line + i * kLinesAtOnce < w_.n) copy_packet<kExperts>(lanes_, to + i * kLinesAtOnce * kExpertRowBytes, from, there);
         from += step;
       }
       columns_ += 2 * kExpertRowBytes;
+      if constexpr (kExperts) {
+        if (twins_ != nullptr) twins_ += 2 * kExpertRowBytes;
+      }
       column_depth_ += kDepth;
     }
   }
@@ -143,9 +126,9 @@ class NarrowWalk {
       const u32 line = lanes_.lane() / 16;
       CCKS_UNROLL
       for (u32 i = 0; i < kRowCopies; ++i) {
-        if (line + i * kLinesAtOnce < w_.m) lanes_.copy_sixteen(to + i * kLinesAtOnce * kExpertRowBytes, rows_[i], there);
-        rows_[i] += 2 * kExpertRowBytes;
+        if (line + i * kLinesAtOnce < w_.m) lanes_.copy_sixteen(to + i * kLinesAtOnce * kExpertRowBytes, rows_.row(i), there);
       }
+      rows_.step(2 * kExpertRowBytes);
       row_depth_ += kDepth;
     }
   }
@@ -170,7 +153,8 @@ class NarrowWalk {
 
   Lanes& lanes_;
   const ExpertWindow& w_;
-  const u8 *columns_, *rows_[kRowCopies];  // of this lane, of the step that is fetched next
+  GatheredRows<kRowCopies, kLinesAtOnce> rows_;
+  const u8 *columns_, *twins_ = nullptr;  // of this lane, of the step that is fetched next
   u8* stages_;
   u32 column_depth_ = 0, row_depth_ = 0;
   float sum_[kBlocks][kRows / 8][4];
@@ -180,7 +164,7 @@ template <Dtype kType, u32 kColumns, class Lanes>
 CCKS_OUTLINE bool walk_narrow(Lanes& lanes, const u8* rows, const u8* columns, const u8* source, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k, u32 first,
                               u32 source_bytes, u32 divisor, i64 limit, bool wide) {
   const ExpertWindow window{rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide};
-  return NarrowWalk<kType, kColumns, Lanes>(lanes, window).run();
+  return NarrowWalk<kType, kColumns, kNarrowRows, false, Lanes>(lanes, window).run();
 }
 /// Sums of a block of narrow_columns(w.n), two halves of k of kNarrowRows rows each, from grouped_scratch on. False: a row is named that there is not.
 template <Dtype kType, class Lanes>

@@ -7,11 +7,14 @@
 
 namespace ccks::worker::ptx {
 
-#define CCKS_SUMS_2(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3]), "+f"(d[j + 1][0]), "+f"(d[j + 1][1]), "+f"(d[j + 1][2]), "+f"(d[j + 1][3])
+#define CCKS_SUMS_1(j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+#define CCKS_SUMS_2(j) CCKS_SUMS_1(j), CCKS_SUMS_1(j + 1)
 #define CCKS_SUMS_4(j) CCKS_SUMS_2(j), CCKS_SUMS_2(j + 2)
 #define CCKS_SUMS_8(j) CCKS_SUMS_4(j), CCKS_SUMS_4(j + 4)
 #define CCKS_SUMS_16(j) CCKS_SUMS_8(j), CCKS_SUMS_8(j + 8)
 #define CCKS_SUMS_32(j) CCKS_SUMS_16(j), CCKS_SUMS_16(j + 16)
+#define CCKS_WORDS_1 "%0, %1, %2, %3"
+#define CCKS_WORDS_2 CCKS_WORDS_1 ", %4, %5, %6, %7"
 #define CCKS_WORDS_4 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define CCKS_WORDS_8 CCKS_WORDS_4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
 #define CCKS_WORDS_16 CCKS_WORDS_8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
@@ -37,7 +40,11 @@ __device__ __forceinline__ void group_commit() { asm volatile("wgmma.commit_grou
 /// d[64 x 8 kN] += a[64 x 16] times b[8 kN x 16] turned, of 16-bit floats: the operands as group_operand says, 16 elements along k from there on.
 template <bool kBf16, u32 kN>
 __device__ __forceinline__ void group_multiply(float (&d)[kN][4], u64 a, u64 b) {
-  static_assert(kN == 4 || kN == 8 || kN == 16 || kN == 32);
+  static_assert(kN == 1 || kN == 2 || kN == 4 || kN == 8 || kN == 16 || kN == 32);
+  if constexpr (kN == 1 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 8, 1, 4, 5);
+  if constexpr (kN == 1 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 8, 1, 4, 5);
+  if constexpr (kN == 2 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 16, 2, 8, 9);
+  if constexpr (kN == 2 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 16, 2, 8, 9);
   if constexpr (kN == 4 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 32, 4, 16, 17);
   if constexpr (kN == 4 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 32, 4, 16, 17);
   if constexpr (kN == 8 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 64, 8, 32, 33);
@@ -78,6 +85,8 @@ __device__ __forceinline__ void group_multiply_down(float (&d)[8][4], const u32 
 /// All products of these warps are done. With the sums, so that nobody looks at them earlier.
 template <u32 kN>
 __device__ __forceinline__ void group_wait(float (&d)[kN][4]) {
+  if constexpr (kN == 1) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_1(0)::"memory");
+  if constexpr (kN == 2) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_2(0)::"memory");
   if constexpr (kN == 4) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_4(0)::"memory");
   if constexpr (kN == 8) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_8(0)::"memory");
   if constexpr (kN == 16) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_16(0)::"memory");
@@ -96,11 +105,14 @@ __device__ __forceinline__ void group_wait_for_those_before() {
 #undef CCKS_WORDS_16
 #undef CCKS_WORDS_8
 #undef CCKS_WORDS_4
+#undef CCKS_WORDS_2
+#undef CCKS_WORDS_1
 #undef CCKS_SUMS_32
 #undef CCKS_SUMS_16
 #undef CCKS_SUMS_8
 #undef CCKS_SUMS_4
 #undef CCKS_SUMS_2
+#undef CCKS_SUMS_1
 
 }  // namespace ccks::worker::ptx
 

@@ -81,8 +81,9 @@ TEST(EmitUnits, FewBodiesOfFixedShapeAreOneUnitWithTheLoop) {
 TEST(EmitUnits, WalksStandApartWhereThereIsScratchForThem) {
   Bodies bodies;
   bodies.list = {typed("TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>"),
-                 typed("TypedOp<OpCode::attention, Code<>, Dtype::f16, Dtype::f16, Dtype::f16, Dtype::f16>")};
-  bodies.count = 2;
+                 typed("TypedOp<OpCode::attention, Code<>, Dtype::f16, Dtype::f16, Dtype::f16, Dtype::f16>"),
+                 typed("TypedOp<OpCode::expert_matmul, Code<>, Dtype::f16, Dtype::f16, Dtype::i32, Dtype::i32, Dtype::f16>")};
+  bodies.count = 3;
   const auto paths = [&](std::uint32_t scratch_bytes) {
     bodies.scratch_bytes = scratch_bytes;
     std::set<std::string> out;
@@ -97,7 +98,7 @@ TEST(EmitUnits, WalksStandApartWhereThereIsScratchForThem) {
     return out;
   };
   EXPECT_EQ(paths(worker::kCudaExpertScratchBytes), (std::set<std::string>{"worker.cu", "prefetch.cu", "switch.cu"}));
-  EXPECT_EQ(paths(worker::kCudaGroupedScratchBytes), (std::set<std::string>{"worker.cu", "prefetch.cu", "switch.cu", "products_bf16.cu", "attention_f16.cu"}));
+  EXPECT_EQ(paths(worker::kCudaGroupedScratchBytes), (std::set<std::string>{"worker.cu", "prefetch.cu", "switch.cu", "products_bf16.cu", "experts_f16.cu", "attention_f16.cu"}));
 }
 
 TEST(EmitUnits, TheLoopIsMadeWithOrWithoutReadyQueues) {

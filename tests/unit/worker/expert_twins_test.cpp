@@ -89,7 +89,7 @@ struct TwinExperts {
         if constexpr (CopyLanes<Lanes>) copies = lanes.copies();
         if constexpr (GroupLanes<Lanes>) {
           EXPECT_TRUE(lanes.awaited_all());
-          EXPECT_EQ(lanes.groups() > 0, *std::max_element(is.counts.begin(), is.counts.end()) > 16 && copies > 0) << "another walk";
+          EXPECT_EQ(lanes.groups() > 0, copies > 0) << "another walk";
         }
       });
     });
@@ -140,6 +140,7 @@ TEST(ExpertTwins, SixteenToOneHundredAndTwentyEight) {
 TEST(ExpertTwins, TilesOfManyBlocks) {
   check<Dtype::bf16>(940, {{2, 0, 8, 9}, 2, 200, 256, 128, 256, true});
   check<Dtype::bf16>(941, {{0, 150, 1}, 2, 40, 136, 256, 136, true});
+  check<Dtype::bf16>(942, {{90, 3}, 2, 200, 200, 128, 256, true});
 }
 
 TEST(ExpertTwins, NoOperandsButTheTwin) {

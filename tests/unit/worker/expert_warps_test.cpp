@@ -1,7 +1,5 @@
-// expert_matmul on emulated warps with copies in the background: every number of rows that an expert may have, ragged columns and k.
-#include "ccks/worker/expert_warps.hpp"
-
-#include <algorithm>
+// expert_matmul on emulated warps, alone and by four together, with copies in the background: every number of rows that an expert may have, ragged columns and k.
+#include "ccks/worker/expert_product.hpp"
 
 #include "ccks/worker/shaped_ops.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
@@ -95,8 +93,7 @@ void check_on(std::uint32_t seed, const Case& c) {
   u32 copies = 0, groups = 0;
   ASSERT_EQ((e.run<D, Lanes>(copies, &groups)), FaultCode::none);
   EXPECT_GT(copies, 0u) << "another body ran" << e.b.describe();
-  const bool together = GroupLanes<Lanes> && c.tile_columns > 64 && c.n > 64 && *std::max_element(c.counts.begin(), c.counts.end()) > 16;
-  EXPECT_EQ(groups > 0, together) << "another walk" << e.b.describe();
+  EXPECT_EQ(groups > 0, GroupLanes<Lanes>) << "another walk" << e.b.describe();
   int row = 0;
   for (std::size_t expert = 0; expert < c.counts.size(); ++expert)
     for (int i = 0; i < c.counts[expert]; ++i, ++row)
@@ -183,16 +180,32 @@ TEST(StagedMatmul, ManyRows) {
   right();
 }
 
-TEST(ExpertWarps, BadIndicesAreFaults) {
-  Experts e(10, Dtype::bf16, {{2, 3}, 1, 64, 16, 4, 16, true});
+// Blocks of 256 columns, of more than 64 rows: the last of a tile may have fewer.
+TEST(ExpertWarps, ManyRowsByManyColumns) {
+  check<Dtype::bf16>(29, {{65, 0, 128, 7}, 2, 264, 512, 128, 512, true});
+  check<Dtype::f16>(30, {{100}, 1, 200, 396, 128, 512, false});
+}
+
+template <class Lanes>
+void check_bad_indices(int rows) {
+  const int all = rows + 2;
+  Experts e(10, Dtype::bf16, {{2, rows}, 1, 64, 16, 128, 16, true});
   u32 copies = 0;
-  e.b.set(e.count, {0, 0, 0, 1}, 4);
-  EXPECT_EQ(e.run<Dtype::bf16>(copies), FaultCode::bad_index);
+  const auto run = [&] { return e.run<Dtype::bf16, Lanes>(copies); };
+  EXPECT_EQ(run(), FaultCode::none);
+  e.b.set(e.count, {0, 0, 0, 1}, rows + 1);
+  EXPECT_EQ(run(), FaultCode::bad_index);
   e.b.set(e.count, {0, 0, 0, 1}, -1);
-  EXPECT_EQ(e.run<Dtype::bf16>(copies), FaultCode::bad_index);
-  e.b.set(e.count, {0, 0, 0, 1}, 3);
-  e.b.set(e.source, {0, 0, 0, 4}, 5);
-  EXPECT_EQ(e.run<Dtype::bf16>(copies), FaultCode::bad_index);
+  EXPECT_EQ(run(), FaultCode::bad_index);
+  e.b.set(e.count, {0, 0, 0, 1}, rows);
+  for (const int bad : {all, -1}) {
+    e.b.set(e.source, {0, 0, 0, all - 1}, bad);
+    EXPECT_EQ(run(), FaultCode::bad_index);
+  }
+}
+TEST(ExpertWarps, BadIndicesAreFaults) {
+  check_bad_indices<RoomyWarps>(3);
+  for (const int rows : {3, 40, 70}) check_bad_indices<GroupWarps>(rows);
 }
 
 }  // namespace

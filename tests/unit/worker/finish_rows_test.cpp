@@ -1,6 +1,6 @@
 // Epilogues of products whose sums lie in scratch: operands with a row each, with one row for all, with one value for a row or for all, integers, and
 // those that do not lie in vectors.
-#include "ccks/worker/expert_warps.hpp"
+#include "ccks/worker/expert_product.hpp"
 #include "ccks/worker/typed_ops.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
 #include "tests/unit/worker/ops_fixture.hpp"
