@@ -20,13 +20,23 @@ struct RouteTask {
   bool over_all, renormalize;
 
   CCKS_INLINE u32 pairs() const { return tokens * k; }
-  CCKS_INLINE u32 chosen(u32 pair) const {
-    return static_cast<u32>(
-        load_int(expert.type, expert.at(0, 0, static_cast<i32>(pair / k), static_cast<i32>(pair % k)), 0));
-  }
+  CCKS_INLINE u32 chosen(u32 pair) const { return static_cast<u32>(load_int(expert.type, of_pair(expert, pair), 0)); }
   CCKS_INLINE void place(u32 pair, u32 at) const {
-    store_int(row.type, row.at(0, 0, static_cast<i32>(pair / k), static_cast<i32>(pair % k)), 0, at);
+    store_int(row.type, of_pair(row, pair), 0, at);
     store_int(source.type, source.at(0, 0, 0, static_cast<i32>(at)), 0, pair);
+  }
+  /// The pair's row, and which pair is at the row of that number.
+  CCKS_INLINE void place(u32 pair, u32 at, u32 its) const {
+    store_int(row.type, of_pair(row, pair), 0, at);
+    store_int(source.type, source.at(0, 0, 0, static_cast<i32>(pair)), 0, its);
+  }
+
+ private:
+  /// Pairs mostly lie one after the other, and need not be told apart.
+  template <class T>
+  CCKS_INLINE u8* of_pair(const View<T>& of, u32 pair) const {
+    if (of.stride[2] == k * of.stride[3]) return of.data + pair * of.stride[3] * bytes_of(of.type);
+    return of.at(0, 0, static_cast<i32>(pair / k), static_cast<i32>(pair % k));
   }
 };
 
@@ -107,7 +117,7 @@ CCKS_INLINE void sort_together(Lanes& lanes, const Task& t) {
 template <class Lanes, class Task>
 CCKS_INLINE void sort_pairs(Lanes& lanes, const Task& task) {
   if constexpr (MatchLanes<Lanes>) {
-    if (sort_in_warps(lanes, task)) return;
+    if (sort_by_lanes(lanes, task) || sort_in_warps(lanes, task)) return;
   }
   if (!Lanes::kSingleLane || !sort_alone(scratch_of(lanes), task)) sort_together(lanes, task);
 }
@@ -129,6 +139,19 @@ struct ChosenTask {
     store_int(expert.type, expert.at(0, 0, t, static_cast<i32>(j)), 0, chosen);
     return chosen >= 0 && chosen < experts;
   }
+
+  /// Whether pairs lie one after the other in all of them, so that a pair's place is its number.
+  CCKS_INLINE bool is_dense() const { return follow(values) && follow(found) && follow(weight) && follow(expert); }
+  CCKS_INLINE float value_of(u32 pair) const { return load_float(values.type, values.data, pair * values.stride[3]); }
+  CCKS_INLINE i64 index_of(u32 pair) const { return load_int(found.type, found.data, pair * found.stride[3]); }
+  CCKS_INLINE void put_of(u32 pair, float share, i64 chosen) const {
+    store_float(weight.type, weight.data, pair * weight.stride[3], share);
+    store_int(expert.type, expert.data, pair * expert.stride[3], chosen);
+  }
+
+ private:
+  template <class T>
+  CCKS_INLINE bool follow(const View<T>& of) const { return of.stride[2] == k * of.stride[3]; }
 };
 
 /// A lane a pair, each of which looks at all values of its token: what few tokens take least time by.
@@ -203,10 +226,14 @@ CCKS_INLINE FaultCode route_chosen(Lanes& lanes, const Call& call, const Types& 
   const auto source = view_of<6>(call, types);
   const u32 k = static_cast<u32>(call.op.dims[0]), tokens = static_cast<u32>(weight.dim[2]), experts = static_cast<u32>(count.dim[3]);
   const ChosenTask<decltype(values.type), decltype(found.type), decltype(weight.type), decltype(expert.type)> chosen{values, found, weight, expert, tokens, experts, k};
-  const bool sound = tokens < lanes.lanes() ? weigh_pairs(lanes, chosen) : weigh_tokens(lanes, chosen);
-  if (lanes.max(sound ? 0 : 1) != 0) return FaultCode::bad_index;  // a barrier, too: experts are there for all lanes
   const RouteTask<decltype(values.type), decltype(weight.type), decltype(expert.type), decltype(count.type), decltype(row.type), decltype(source.type)>
       task{values, weight, expert, count, row, source, tokens, experts, k, false, true};
+  bool sound = true;
+  if constexpr (MatchLanes<Lanes>) {
+    if (route_many(lanes, chosen, task, sound)) return sound ? FaultCode::none : FaultCode::bad_index;
+  }
+  sound = tokens < lanes.lanes() ? weigh_pairs(lanes, chosen) : weigh_tokens(lanes, chosen);
+  if (lanes.max(sound ? 0 : 1) != 0) return FaultCode::bad_index;  // a barrier, too: experts are there for all lanes
   sort_pairs(lanes, task);
   return FaultCode::none;
 }

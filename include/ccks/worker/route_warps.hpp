@@ -1,7 +1,7 @@
 // Mixture of experts where lanes run in warps: pairs of tokens and experts sorted by expert, then pair, and rows put together again.
 //
 // The sort counts with prefix sums: each warp has a part of the pairs, in order, and for every expert a place to go on from, so no result depends
-// on who is faster. Lanes of a warp whose pairs have the same expert find each other by what they show.
+// on who is faster. Lanes of a warp whose pairs have the same expert find each other by what they show. Of many pairs each lane has a part, and places of its own.
 #pragma once
 
 #include "ccks/worker/ops_rows.hpp"
@@ -40,6 +40,192 @@ CCKS_INLINE void walk_pairs(Lanes& lanes, const Task& t, Visit&& visit) {
   }
 }
 
+/// What experts have taken, behind a barrier, becomes where their pairs begin, there for all lanes.
+template <class Lanes>
+CCKS_INLINE void starts_from_counts(Lanes& lanes, u32* starts, u32 experts) {
+  constexpr u32 kWarp = Lanes::kWarp;
+  lanes.sync();
+  if (lanes.lane() < kWarp) {
+    const u32 each = ceil_div(experts, kWarp), begin = least(lanes.lane() * each, experts), end = least(begin + each, experts);
+    u32 all = 0, before = 0;
+    for (u32 e = begin; e < end; ++e) all += starts[e];
+    CCKS_UNROLL
+    for (u32 step = 1; step < kWarp; step *= 2) {
+      const u32 other = lanes.shuffle_xor(all, step);
+      if ((lanes.lane() & step) != 0) before += other;
+      all += other;
+    }
+    for (u32 e = begin; e < end; ++e) {
+      const u32 taken = starts[e];
+      starts[e] = before;
+      before += taken;
+    }
+  }
+  lanes.sync();
+}
+
+inline constexpr u32 kSortedByLanes = 8;  // pairs a lane from which each lane has its own
+inline constexpr u32 kSortedPairs = 0xffff;  // that 16 bits count
+
+/// Where a lane's pairs lie in scratch, words of two bytes: lanes that go through theirs side by side meet different banks.
+struct LanePairs {
+  u32 each, pitch;
+  CCKS_INLINE explicit LanePairs(u32 count) : each(count), pitch(count | 1) {}
+  CCKS_INLINE u32 of(u32 pair) const { return pair / each * pitch + pair % each; }
+};
+/// visit(pair, where it lies) for every so many pairs from `first` on.
+template <class Visit>
+CCKS_INLINE void visit_pairs(const LanePairs& own, u32 first, u32 step, u32 pairs, Visit&& visit) {
+  const u32 lanes_on = step / own.each, left = step - lanes_on * own.each;
+  u32 lane = first / own.each, at = first - lane * own.each;
+  CCKS_NO_UNROLL
+  for (u32 pair = first; pair < pairs; pair += step) {
+    visit(pair, lane * own.pitch + at);
+    lane += lanes_on;
+    at += left;
+    if (at >= own.each) at -= own.each, ++lane;
+  }
+}
+
+/// What sort_by_lanes has in scratch.
+template <class Lanes>
+struct LaneSort {
+  static constexpr u32 kWords = Lanes::kLanes / 2;
+  LanePairs lie;
+  u32 *counters, *starts;  // [expert][half of the lanes], a lane's and that of the one so many on; [expert]
+  u16 *chosen, *sources;   // as `lie` says, an expert, then where its pair goes; [place]
+
+  /// For so many pairs, few enough for it; counters null: there is no room.
+  CCKS_INLINE LaneSort(Lanes& lanes, u32 pairs, u32 experts) : lie(ceil_div(pairs, Lanes::kLanes)) {
+    Scratch scratch = scratch_of(lanes);
+    counters = scratch.take<u32>(experts * kWords);
+    starts = scratch.take<u32>(experts);
+    chosen = scratch.take<u16>(Lanes::kLanes * lie.pitch);
+    sources = scratch.take<u16>(pairs);
+    if (starts == nullptr || chosen == nullptr || sources == nullptr) counters = nullptr;
+  }
+};
+CCKS_INLINE constexpr bool suits_lanes(u32 pairs, u32 lanes) { return ceil_div(pairs, lanes) >= kSortedByLanes && pairs <= kSortedPairs; }
+
+/// As sort_in_warps, of many pairs, whose experts are in scratch: each lane counts its own by expert, and what it has counted becomes where its first goes. What goes to memory lies
+/// in scratch first, so that lanes side by side store side by side. Behind a barrier.
+template <class Lanes, class Task>
+CCKS_INLINE void sort_by_lanes(Lanes& lanes, const Task& t, const LaneSort<Lanes>& sort) {
+  constexpr u32 kWarp = Lanes::kWarp, kWarps = Lanes::kLanes / kWarp, kWords = LaneSort<Lanes>::kWords, kAtOnce = kWords / kWarp;
+  static_assert(kAtOnce == 4);
+  const u32 pairs = t.pairs(), lane = lanes.lane(), each = sort.lie.each;
+  for (u32 at = lane; at < t.experts * kWords; at += Lanes::kLanes) sort.counters[at] = 0;
+  lanes.sync();
+  u16* const chosen = sort.chosen + lane * sort.lie.pitch;
+  u16* const own = reinterpret_cast<u16*>(sort.counters + lane % kWords) + lane / kWords;
+  const u32 mine = lane * each < pairs ? least(each, pairs - lane * each) : 0;
+  CCKS_NO_UNROLL
+  for (u32 i = 0; i < mine; ++i) ++own[chosen[i] * 2 * kWords];
+  lanes.sync();
+  CCKS_NO_UNROLL
+  for (u32 e = lane / kWarp; e < t.experts; e += kWarps) {  // both halves of a word at once: no sum is more than it holds
+    u32* word = sort.counters + e * kWords + lane % kWarp * kAtOnce;
+    Sixteen held = *reinterpret_cast<const Sixteen*>(word);
+    u32 all = held.word[0] + held.word[1] + held.word[2] + held.word[3], before = 0;
+    CCKS_UNROLL
+    for (u32 step = 1; step < kWarp; step *= 2) {
+      const u32 other = lanes.shuffle_xor(all, step);
+      if ((lane & step) != 0) before += other;
+      all += other;
+    }
+    before += all << 16;  // behind all lanes of the first half
+    CCKS_UNROLL
+    for (u32 i = 0; i < kAtOnce; ++i) {
+      const u32 its = held.word[i];
+      held.word[i] = before;
+      before += its;
+    }
+    *reinterpret_cast<Sixteen*>(word) = held;
+    if (lane % kWarp == 0) {
+      const u32 taken = (all & 0xffff) + (all >> 16);
+      sort.starts[e] = taken;
+      store_int(t.count.type, t.count.at(0, 0, 0, static_cast<i32>(e)), 0, taken);
+    }
+  }
+  starts_from_counts(lanes, sort.starts, t.experts);
+  CCKS_NO_UNROLL
+  for (u32 i = 0; i < mine; ++i) {
+    const u32 expert = chosen[i];
+    u16* next = own + expert * 2 * kWords;
+    const u32 at = sort.starts[expert] + *next;
+    *next = static_cast<u16>(*next + 1);
+    chosen[i] = static_cast<u16>(at);
+    sort.sources[at] = static_cast<u16>(lane * each + i);
+  }
+  lanes.sync();
+  visit_pairs(sort.lie, lane, Lanes::kLanes, pairs, [&](u32 pair, u32 at) { t.place(pair, sort.chosen[at], sort.sources[pair]); });
+}
+
+/// The same where experts of pairs are in memory. False, and nothing is done, for few or too many pairs and where scratch is too small.
+template <class Lanes, class Task>
+CCKS_INLINE bool sort_by_lanes(Lanes& lanes, const Task& t) {
+  constexpr u32 kFlight = 8;
+  const u32 pairs = t.pairs();
+  if (!suits_lanes(pairs, Lanes::kLanes)) return false;
+  const LaneSort<Lanes> sort(lanes, pairs, t.experts);
+  if (sort.counters == nullptr) return false;
+  CCKS_NO_UNROLL
+  for (u32 first = lanes.lane(); first < pairs; first += kFlight * Lanes::kLanes) {
+    u32 expert[kFlight];
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) expert[f] = t.chosen(least(first + f * Lanes::kLanes, pairs - 1));
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) {
+      const u32 pair = first + f * Lanes::kLanes;
+      if (pair < pairs) sort.chosen[sort.lie.of(pair)] = static_cast<u16>(expert[f]);
+    }
+  }
+  sort_by_lanes(lanes, t, sort);
+  return true;
+}
+
+/// A route of what a topk has found, of many pairs: a lane a pair weighs them, as many side by side as a token has, and what they are sorted by stays in scratch. `weighed`: the
+/// values and indices of the pairs, and where their weights go (ChosenTask). False, and nothing is done, where that does not suit.
+template <class Lanes, class Chosen, class Task>
+CCKS_INLINE bool route_many(Lanes& lanes, const Chosen& weighed, const Task& t, bool& sound) {
+  constexpr u32 kFlight = 8;
+  const u32 pairs = t.pairs(), k = t.k;
+  if (!suits_lanes(pairs, Lanes::kLanes) || k > Lanes::kWarp || (k & (k - 1)) != 0 || !weighed.is_dense()) return false;
+  const LaneSort<Lanes> sort(lanes, pairs, t.experts);
+  if (sort.counters == nullptr) return false;
+  i32 wrong = 0;
+  CCKS_NO_UNROLL
+  for (u32 first = lanes.lane(); first < kFlight * Lanes::kLanes * ceil_div(pairs, kFlight * Lanes::kLanes); first += kFlight * Lanes::kLanes) {  // all lanes of a warp as often
+    float v[kFlight];
+    i64 found[kFlight];
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) {
+      const u32 pair = least(first + f * Lanes::kLanes, pairs - 1);
+      v[f] = weighed.value_of(pair);
+      found[f] = weighed.index_of(pair);
+    }
+    CCKS_UNROLL
+    for (u32 f = 0; f < kFlight; ++f) {
+      const u32 pair = first + f * Lanes::kLanes;
+      float top = v[f];
+      CCKS_NO_UNROLL
+      for (u32 step = 1; step < k; step *= 2) top = lanes.larger(top, lanes.shuffle_xor(top, step));
+      const float mine = f_exp(v[f] - top);
+      float sum = mine;
+      CCKS_NO_UNROLL
+      for (u32 step = 1; step < k; step *= 2) sum += lanes.shuffle_xor(sum, step);
+      if (pair >= pairs) continue;
+      const bool there = found[f] >= 0 && found[f] < t.experts;
+      if (!there) wrong = 1;
+      weighed.put_of(pair, mine / sum, found[f]);
+      sort.chosen[sort.lie.of(pair)] = there ? static_cast<u16>(found[f]) : u16{0};
+    }
+  }
+  sound = lanes.max(wrong) == 0;  // a barrier, too
+  if (sound) sort_by_lanes(lanes, t, sort);
+  return true;
+}
+
 /// Counts, and places for all pairs. False, and nothing is done, where scratch is too small.
 template <class Lanes, class Task>
 CCKS_INLINE bool sort_in_warps(Lanes& lanes, const Task& t) {
@@ -66,24 +252,7 @@ CCKS_INLINE bool sort_in_warps(Lanes& lanes, const Task& t) {
     starts[e] = taken;
     store_int(t.count.type, t.count.at(0, 0, 0, static_cast<i32>(e)), 0, taken);
   }
-  lanes.sync();
-  if (lanes.lane() < kWarp) {  // counts become places of the first pair
-    const u32 each = ceil_div(t.experts, kWarp), begin = least(lanes.lane() * each, t.experts), end = least(begin + each, t.experts);
-    u32 all = 0, before = 0;
-    for (u32 e = begin; e < end; ++e) all += starts[e];
-    CCKS_UNROLL
-    for (u32 step = 1; step < kWarp; step *= 2) {
-      const u32 other = lanes.shuffle_xor(all, step);
-      if ((lanes.lane() & step) != 0) before += other;
-      all += other;
-    }
-    for (u32 e = begin; e < end; ++e) {
-      const u32 taken = starts[e];
-      starts[e] = before;
-      before += taken;
-    }
-  }
-  lanes.sync();
+  starts_from_counts(lanes, starts, t.experts);
   walk_pairs(lanes, t, [&](u32 pair, u32 expert, u32 same, u32 before) {
     const bool here = expert != kNoExpert;
     if (here) t.place(pair, starts[expert] + own[expert] + before);
@@ -143,12 +312,12 @@ CCKS_INLINE bool route_few(Lanes& lanes, const Task& t) {
   return true;
 }
 
-/// combine in vectors of four columns: the rows and weights of the tile's tokens first, then all rows of a vector under way. False, and nothing is
+/// combine in vectors of four columns: the rows and weights of the tile's tokens first, then all rows of two vectors under way. False, and nothing is
 /// done, where vectors do not lie so.
 template <class Lanes, class X, class W, class R, class Out>
 CCKS_INLINE bool combine_in_vectors(Lanes& lanes, const View<X>& x, const View<W>& weight, const View<R>& row, const View<Out>& out, const Box& box, u32 k,
                                     bool& sound) {
-  constexpr u32 kFlight = 8;
+  constexpr u32 kFlight = 8, kUnits = 2;
   const auto fits = [&](const u8* data, const i64* stride, u32 bytes) {
     return stride[3] == 1 && stride[2] % kVector == 0 && vector_aligned(data, bytes);
   };
@@ -169,25 +338,43 @@ CCKS_INLINE bool combine_in_vectors(Lanes& lanes, const View<X>& x, const View<W
   }
   sound = lanes.max(wrong) == 0;  // a barrier, too
   if (!sound) return true;
-  const u32 wide = static_cast<u32>(box.size[3]) / kVector;
+  const u32 wide = static_cast<u32>(box.size[3]) / kVector, units = rows * wide;
   CCKS_NO_UNROLL
-  for (u32 unit = lanes.lane(); unit < rows * wide; unit += Lanes::kLanes) {
-    const u32 t = unit / wide;
-    const i32 column = box.lo[3] + static_cast<i32>((unit - t * wide) * kVector);
-    float sum[kVector] = {0, 0, 0, 0};
+  for (u32 first = lanes.lane(); first < units; first += kUnits * Lanes::kLanes) {
+    u32 t[kUnits];
+    i32 column[kUnits];
+    float sum[kUnits][kVector];
+    CCKS_UNROLL
+    for (u32 u = 0; u < kUnits; ++u) {
+      const u32 unit = least(first + u * Lanes::kLanes, units - 1);
+      t[u] = unit / wide;
+      column[u] = box.lo[3] + static_cast<i32>((unit - t[u] * wide) * kVector);
+      CCKS_UNROLL
+      for (u32 i = 0; i < kVector; ++i) sum[u][i] = 0;
+    }
     CCKS_NO_UNROLL
     for (u32 j0 = 0; j0 < k; j0 += kFlight) {
-      float v[kFlight][kVector];
+      RawFour<X> v[kUnits][kFlight];
       CCKS_UNROLL
-      for (u32 f = 0; f < kFlight; ++f) load_four(x.type, x.at(0, 0, from[t * k + least(j0 + f, k - 1)], column), v[f]);
-      CCKS_UNROLL
-      for (u32 f = 0; f < kFlight; ++f) {
-        const float w = j0 + f < k ? share[t * k + j0 + f] : 0.0f;
+      for (u32 u = 0; u < kUnits; ++u) {
         CCKS_UNROLL
-        for (u32 i = 0; i < kVector; ++i) sum[i] = j0 + f < k ? sum[i] + w * v[f][i] : sum[i];
+        for (u32 f = 0; f < kFlight; ++f) v[u][f].load(x.type, x.at(0, 0, from[t[u] * k + least(j0 + f, k - 1)], column[u]));
+      }
+      CCKS_UNROLL
+      for (u32 u = 0; u < kUnits; ++u) {
+        CCKS_UNROLL
+        for (u32 f = 0; f < kFlight; ++f) {
+          float four[kVector];
+          v[u][f].unpack(four);
+          const float w = j0 + f < k ? share[t[u] * k + j0 + f] : 0.0f;
+          CCKS_UNROLL
+          for (u32 i = 0; i < kVector; ++i) sum[u][i] = j0 + f < k ? sum[u][i] + w * four[i] : sum[u][i];
+        }
       }
     }
-    store_four(out.type, out.at(0, 0, box.lo[2] + static_cast<i32>(t), column), sum);
+    CCKS_UNROLL
+    for (u32 u = 0; u < kUnits; ++u)
+      if (first + u * Lanes::kLanes < units) store_four(out.type, out.at(0, 0, box.lo[2] + static_cast<i32>(t[u]), column[u]), sum[u]);
   }
   return true;
 }

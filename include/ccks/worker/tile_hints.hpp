@@ -85,12 +85,12 @@ CCKS_HD constexpr i64 tiles_of(const TileQuestion& q, const TileHint& t) {
 /// Elements per tile for ops that only pass over memory. On the host enough to hide the cost of a task (about 1 us), few enough
 /// that every worker gets two. A GPU's worker takes as long for 256 elements as for 2048, since a tile is mostly latency: one
 /// tile a worker, and small tensors are cut as finely as products of small heads are, so that chains stay on their worker.
-CCKS_HD constexpr i64 element_budget(const TileQuestion& q) {
+CCKS_HD constexpr i64 element_budget(const TileQuestion& q, i64 at_most = 16384) {
   const i64 total =
       most(q.extent[0], 1) * most(q.extent[1], 1) * most(q.extent[2], 1) * most(q.extent[3], 1) * most(q.depth, 1);
   const i64 workers = static_cast<i64>(q.workers);
   if (q.device == DeviceClass::host) return most(4096, least(32768, ceil_div(total, 2 * workers)));
-  return most(256, least(16384, ceil_pow2(ceil_div(total, workers))));
+  return most(256, least(at_most, ceil_pow2(ceil_div(total, workers))));
 }
 
 /// tile[3] is given; rows fill the rest of the budget, innermost dim first.
@@ -124,11 +124,13 @@ CCKS_HD constexpr TileHint whole_rows(const TileQuestion& q) {
   return rows(q, q.extent[3], most(q.extent[3], 1) * most(q.depth, 1));
 }
 
-/// Each element is a sum over q.depth rows.
+/// Each element is a sum over q.depth rows. Which rows and by what weight a tile finds out once, and then has them on their way side by side: up to four times as much as others take.
 CCKS_HD constexpr TileHint combine(const TileQuestion& q) {
   if (q.device == DeviceClass::host) return elementwise(q);
-  const i64 last = fit(q.extent[3], element_budget(q));
-  return rows(q, last, last * most(q.depth, 1));
+  const i64 last = fit(q.extent[3], element_budget(q)), depth = most(q.depth, 1);
+  TileHint t = rows(q, last, last * depth);
+  if (last == q.extent[3]) t.tile[2] = fit(q.extent[2], most(1, element_budget(q, 65536) / (last * depth)));
+  return t;
 }
 
 CCKS_HD constexpr TileHint rope(const TileQuestion& q) {

@@ -1,7 +1,8 @@
 // Routing and combining on emulated warps, at the sizes that have bodies of their own: a sort by warps, a route of what a topk has found, rows in vectors.
 #include <algorithm>
 
-#include "ccks/worker/route_warps.hpp"
+#include "ccks/worker/generic_ops.hpp"
+#include "tests/unit/worker/emulated_warps.hpp"
 #include "tests/unit/worker/ops_fixture.hpp"
 
 namespace ccks::worker::test {
@@ -49,6 +50,15 @@ void check_found(std::uint32_t seed, int tokens, int experts, int k) {
   });
   b.set(indices, {0, 0, tokens - 1, 0}, experts);
   for (const Machine m : {Machine::host, Machine::emulated_warps}) EXPECT_EQ(b.run(m, OpCode::route, 2), FaultCode::bad_index);
+  b.set(indices, {0, 0, tokens - 1, 0}, chosen[static_cast<std::size_t>(tokens - 1) * static_cast<std::size_t>(k)]);
+  for (std::size_t o = 2; o < b.operands.size(); ++o) b.fill(b.operands[o], 77, 77);
+  ASSERT_EQ(b.run_by(OpCode::route, 2, [](const auto& frame, const auto& op) { return run_on_warps<GenericOps, RoomyWarps>(frame, op, 1, [](const RoomyWarps&) {}); }),
+            FaultCode::none);
+  for (int pair = 0; pair < tokens * k; ++pair) {
+    ASSERT_EQ(b.get(b.operands[5], {0, 0, pair / k, pair % k}), want.row[static_cast<std::size_t>(pair)]) << "pair " << pair;
+    ASSERT_EQ(b.get(b.operands[6], {0, 0, 0, pair}), want.source[static_cast<std::size_t>(pair)]);
+  }
+  for (int e = 0; e < experts; ++e) ASSERT_EQ(b.get(b.operands[4], {0, 0, 0, e}), want.count[static_cast<std::size_t>(e)]) << "expert " << e;
 }
 
 TEST(RouteFound, SortsPairs) {
@@ -60,6 +70,13 @@ TEST(RouteFound, SortsPairs) {
   check_found(7, 40, 64, 11);   // more than a flight
   check_found(8, 300, 64, 11);  // a lane a token
 }
+TEST(RouteFound, SortsManyPairsByLanes) {
+  check_found(20, 256, 128, 8);
+  check_found(21, 2000, 100, 8);
+  check_found(22, 777, 31, 5);
+  check_found(23, 4200, 16, 4);
+}
+TEST(RouteFound, MorePairsThan16BitsCount) { check_found(24, 16400, 8, 4); }
 /// Of logits, by one tile: few tokens by a warp each, others as ever.
 void check_logits(std::uint32_t seed, int tokens, int experts, int k, bool over_all, bool renormalize) {
   Bench b(seed);
