@@ -92,7 +92,10 @@ struct Expect {
     e.dims.insert(e.dims.end(),
                   {{0, a.top_k}, {1, a.gather}, {2, op.inputs[1].dims[0].extent.evaluate(m.symbols).value_or(-1)}});
   }
-  void operator()(const spec::CombineAttrs& a) { e.dims = {{0, a.top_k}}; }
+  void operator()(const spec::CombineAttrs& a) {
+    epilogue(a.epilogue, 3);
+    e.dims.push_back({0, a.top_k});
+  }
   void operator()(const spec::GatherAttrs&) {}
   void operator()(const spec::ScatterAttrs&) {}
   void operator()(const spec::ArgmaxAttrs&) {

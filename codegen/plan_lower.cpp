@@ -382,8 +382,8 @@ Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   return {};
 }
 
-/// Of a worker. Products of 16-bit floats want more than a block has anyway; those of many rows only where the typical run has as many: a ring of
-/// weights is that much smaller for it.
+/// Of a worker. Products of 16-bit floats want more than a block has anyway, and then there is no room for a ring of weights: those of experts, which read more than all others of
+/// such a program, and those of many rows only where the typical run has as many.
 std::uint32_t wanted_scratch(const Planner& planner) {
   if (planner.options.device != "cuda") return worker::kHostScratchBytes;
   std::uint32_t bytes = worker::kCudaScratchBytes;

@@ -246,7 +246,7 @@ struct Describe {
   Status operator()(const spec::CombineAttrs& a) {
     l.out.dims[0] = Expr(static_cast<std::int64_t>(a.top_k));
     l.question.depth = a.top_k;
-    return {};
+    return compile_code(l, a.epilogue, spec::fixed_inputs(l.op));
   }
   Status operator()(const spec::ReportAttrs&) {
     l.whole_axis = {true, true, true, true};
@@ -418,7 +418,7 @@ struct Operations {
   Expr operator()(const spec::Conv2dAttrs&) const { return code(l.dim(1, 1) * l.dim(1, 2) * l.dim(1, 3) * 2); }
   Expr operator()(const spec::ExpertMatmulAttrs& a) const { return code(l.dim(1, 1) * (a.twin ? 4 : 2)); }
   Expr operator()(const spec::CombineAttrs& a) const {
-    return outputs() * Expr(static_cast<std::int64_t>(a.top_k) * 2);
+    return code(Expr(static_cast<std::int64_t>(a.top_k) * 2));
   }
   Expr operator()(const spec::ArgmaxAttrs&) const { return input(); }
   Expr operator()(const spec::TopkAttrs& a) const { return input() * Expr(static_cast<std::int64_t>(a.k)); }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "codegen/plan_image.hpp"
+#include "spec/view.hpp"
 
 namespace ccks::codegen {
 
@@ -21,7 +22,7 @@ inline const spec::ElementExpr* twin_of(const spec::Op& op) {
 inline bool has_twin(const spec::Op& op) { return twin_of(op) != nullptr; }
 
 /// The input that is argument 1 of the epilogue of a matmul or expert_matmul, and of one with a twin the second b.
-inline std::size_t epilogue_first(const spec::Op& op) { return op.kind() == spec::OpKind::expert_matmul ? 4 : 2; }
+inline std::size_t epilogue_first(const spec::Op& op) { return spec::fixed_inputs(op); }
 inline bool is_twin_operand(const spec::Op& op, std::size_t input) { return has_twin(op) && input == epilogue_first(op); }
 
 }  // namespace ccks::codegen

@@ -16,7 +16,7 @@ void ListDealer::reserve(const PlanTables& tables) {
 }
 
 void ListDealer::start(const PlanTables& tables) {
-  in_turn_ = in_turn_first_ = 0;
+  in_turn_ = {};
   std::fill(free_at_.begin(), free_at_.end(), 0);
   std::fill_n(finish_.begin(), tables.op_count(), 0);
 }
@@ -25,8 +25,9 @@ void ListDealer::start(const PlanTables& tables) {
 void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op,
                        std::uint32_t stretch) {
   dealt_.clear();
-  in_turn_first_ = (in_turn_first_ + in_turn_) % workers_;  // behind the last of the op before, which has what is left over
-  in_turn_ = 0;
+  const std::uint32_t behind = (in_turn_.first + in_turn_.tiles) % workers_;  // the last of the op before, which has what is left over
+  if (!in_turn_.counted) in_turn_.first = behind;
+  in_turn_.tiles = 0;
   if (ops[op].tiles == 0) return;
   ready_ = 0;
   producer_ = plan::kNone;
@@ -42,7 +43,7 @@ void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops
   if (ops[op].tiles < workers_) {
     place_narrow(ops, op, root);
   } else if (ops[op].in_turn && tables.record_capacity > 0) {  // lists of records: a tile alone takes no more room
-    place_in_turn(ops[op]);
+    place_in_turn(ops[op], (desc.flags & wire::kOpDynamic) != 0);
   } else {
     place_wide(ops[op], op, root);
   }
@@ -73,9 +74,13 @@ void ListDealer::place_wide(const OpInstance& info, std::uint32_t op, bool root)
   if (root && extra != 0) turn_ = turn_ + 1 == workers_ ? 0 : turn_ + 1;
 }
 
-void ListDealer::place_in_turn(const OpInstance& info) {
-  in_turn_ = info.tiles;
-  for (std::uint32_t tile = 0; tile < in_turn_; ++tile) run_on((in_turn_first_ + tile) % workers_, info.tile_cost);
+// Of counted tiles nobody knows yet which is the last, and so who has what is left over: the next op's go back from where they began, and whatever both have left over goes to
+// different workers, as far as that can be.
+void ListDealer::place_in_turn(const OpInstance& info, bool counted) {
+  in_turn_.tiles = info.tiles;
+  in_turn_.back = counted && in_turn_.counted && !in_turn_.back;
+  in_turn_.counted = counted;
+  for (std::uint32_t tile = 0; tile < info.tiles; ++tile) run_on(worker_in_turn(tile), info.tile_cost);
 }
 
 std::uint32_t ListDealer::preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile,

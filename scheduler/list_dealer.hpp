@@ -35,7 +35,7 @@ class ListDealer {
     for (const std::uint32_t op : tables.ops_of(tables.stretches[stretch])) {
       place(tables, ops, op, stretch);
       for (const DealtTiles& tiles : dealt_) sink(tiles);
-      for (std::uint32_t tile = 0; tile < in_turn_; ++tile) sink(DealtTiles{op, (in_turn_first_ + tile) % workers_, tile, 1});
+      for (std::uint32_t tile = 0; tile < in_turn_.tiles; ++tile) sink(DealtTiles{op, worker_in_turn(tile), tile, 1});
     }
   }
 
@@ -43,7 +43,11 @@ class ListDealer {
   void start(const PlanTables& tables);
   void place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t stretch);
   void place_wide(const OpInstance& info, std::uint32_t op, bool root);
-  void place_in_turn(const OpInstance& info);
+  void place_in_turn(const OpInstance& info, bool counted);
+  std::uint32_t worker_in_turn(std::uint32_t tile) const {
+    const std::uint32_t on = tile % workers_;
+    return (in_turn_.first + (in_turn_.back ? workers_ - 1 - on : on)) % workers_;
+  }
   void place_narrow(std::span<const OpInstance> ops, std::uint32_t op, bool root);
   std::uint32_t preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile, bool root) const;
   std::uint32_t soonest() const;
@@ -55,8 +59,12 @@ class ListDealer {
   std::vector<std::uint64_t> finish_;     // per op
   std::vector<std::uint16_t> home_;       // per op and tile: worker, for ops of fewer tiles than workers
   std::vector<DealtTiles> dealt_;
-  std::uint32_t in_turn_ = 0;             // instead: so many tiles, each to the next worker (Cut::in_turn)
-  std::uint32_t in_turn_first_ = 0;       // the first of them to this one
+  /// Instead: so many tiles, each to the next worker (Cut::in_turn), from `first` on, or back from the one before. counted: only the first so many of them will be there.
+  struct InTurn {
+    std::uint32_t tiles = 0, first = 0;
+    bool back = false, counted = false;
+  };
+  InTurn in_turn_;
   std::uint64_t ready_ = 0;               // of the op that is placed: when its producers are through
   std::uint64_t done_ = 0;                // when the last of its tiles is
   std::uint32_t producer_ = 0;            // the first of them, whose neighbourhood it keeps; kNone

@@ -51,6 +51,7 @@ std::size_t bytes_of(const Op& op) {
   if (const auto* conv = std::get_if<Conv2dAttrs>(&op.attrs)) n += conv->epilogue.nodes.size() * sizeof(ExprNode);
   if (const auto* experts = std::get_if<ExpertMatmulAttrs>(&op.attrs))
     n += (experts->epilogue.nodes.size() + (experts->twin ? experts->twin->nodes.size() : 0)) * sizeof(ExprNode);
+  if (const auto* combine = std::get_if<CombineAttrs>(&op.attrs)) n += combine->epilogue.nodes.size() * sizeof(ExprNode);
   if (const auto* custom = std::get_if<CustomAttrs>(&op.attrs)) n += custom->code.size();
   return n;
 }

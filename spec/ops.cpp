@@ -22,7 +22,7 @@ const std::vector<OpForm>& op_forms() {
       {"conv2d", build_conv2d, {"x", "weight", "stride", "padding", "dilation", "epilogue", "with", "dtype"}},
       {"route", build_route, {"logits", "k", "softmax", "renormalize"}},
       {"expert_matmul", build_expert_matmul, {"x", "route", "b", "transpose_b", "input", "epilogue", "with", "dtype"}},
-      {"combine", build_combine, {"x", "route", "dtype"}},
+      {"combine", build_combine, {"x", "route", "epilogue", "with", "dtype"}},
       {"report", build_report, {"x"}},
       {"custom", build_custom, {"inputs", "shape", "dtype", "tile", "code", "reference"}},
       {"slice", build_slice, {"x", "range"}},

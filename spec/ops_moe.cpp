@@ -110,7 +110,10 @@ void build_combine(OpReader& r) {
   if (!r.failed() && !wire::dtype_is_float(dtype))
     r.error(code::kDtypeMismatch, r.where("dtype"), "combine gives floats");
   if (r.failed()) return;
-  r.finish(CombineAttrs{route->k}, {x, route->weight, route->row}, {route->tokens, x.dims[1].extent}, dtype);
+  const Shape shape{route->tokens, x.dims[1].extent};
+  std::vector<View> inputs{x, route->weight, route->row};
+  CombineAttrs attrs{route->k, r.epilogue(shape, inputs)};
+  r.finish(std::move(attrs), std::move(inputs), shape, dtype);
 }
 
 }  // namespace ccks::spec

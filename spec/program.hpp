@@ -165,8 +165,11 @@ struct ExpertMatmulAttrs {
   ElementExpr epilogue;
   std::optional<ElementExpr> twin{};
 };
-/// inputs: x[t*k, d] routed rows, weight f32[t, k], row i32[t, k]; out[t, d] = sum_j weight[t, j] * x[row[t, j]].
-struct CombineAttrs { std::uint32_t top_k; };
+/// inputs: x[t*k, d] routed rows, weight f32[t, k], row i32[t, k], epilogue operands...; out[t, d] = epilogue(sum_j weight[t, j] * x[row[t, j]]).
+struct CombineAttrs {
+  std::uint32_t top_k;
+  ElementExpr epilogue{};
+};
 /// inputs: x (1 to 1024 elements, dtype i32, i64, bool or f32); output: a copy, 'report.<name>', of dtype i32 or f32, which
 /// guards read; the host receives the same values. i64 and bool are converted to i32.
 struct ReportAttrs { std::uint32_t report; };

@@ -131,8 +131,7 @@ Status run_combine(const Call& call, const CombineAttrs& attrs) {
     double* to = sum.data() + static_cast<std::int64_t>(pair / attrs.top_k) * width;
     for (std::int64_t d = 0; d < width; ++d) to[d] += weights[pair] * from[d];
   }
-  write(out, sum);
-  return {};
+  return store_epilogue(call, attrs.epilogue, sum, 3);
 }
 
 Status run_report(const Call& call) {

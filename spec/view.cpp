@@ -140,6 +140,8 @@ std::size_t fixed_inputs(const Op& op) {
     case OpKind::matmul:
     case OpKind::conv2d:
       return 2;
+    case OpKind::combine:
+      return 3;
     case OpKind::expert_matmul:
       return 4;
     default:

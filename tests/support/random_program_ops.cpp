@@ -362,7 +362,9 @@ void add_experts(Draft& d) {
                        {rows, fixed(hidden)}, x.dtype);
   const Value y = d.op("expert_matmul", field("x", d.use(h)) + ", route: " + r + ", b: " + down.text + ", input: rows",
                        {rows, x.last()}, x.dtype);
-  d.op("combine", field("x", d.use(y)) + ", route: " + r, {x.shape[0], x.last()}, x.dtype);
+  const std::vector<Extent> combined{x.shape[0], x.last()};
+  const std::string epilogue = maybe_epilogue(d, combined);
+  d.op("combine", field("x", d.use(y)) + ", route: " + r + epilogue, combined, x.dtype);
 }
 
 void add_concat(Draft& d) {

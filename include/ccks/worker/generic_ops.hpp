@@ -48,7 +48,7 @@ CCKS_INLINE FaultCode run_kind(Lanes& lanes, const Call& call, u32 tile, const T
   else if constexpr (kKind == OpCode::expert_matmul)
     return run_expert_matmul(lanes, call, tile, types, expr);
   else if constexpr (kKind == OpCode::combine)
-    return run_combine(lanes, call, tile, types);
+    return run_combine(lanes, call, tile, types, expr);
   else if constexpr (kKind == OpCode::report)
     return run_report(lanes, call, tile, types);
   else if constexpr (kKind == OpCode::select)

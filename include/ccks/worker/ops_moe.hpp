@@ -281,19 +281,20 @@ CCKS_INLINE FaultCode run_route(Lanes& lanes, const Call& call, u32, const Types
   }
 }
 
-/// combine: out[t] = sum over j of weight[t, j] * x[row[t, j]]. Every lane checks every row of the tile.
-template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_combine(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+/// combine: out[t] = expr(sum over j of weight[t, j] * x[row[t, j]]). Every lane checks every row of the tile.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE FaultCode run_combine(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   constexpr u32 W = kChunk<Lanes>;
   const auto x = view_of<0>(call, types);
   const auto weight = view_of<1>(call, types);
   const auto row = view_of<2>(call, types);
-  const auto out = view_of<3>(call, types);
+  const auto out = make_view(call, call.op.input_count, types.last(call.op.input_count));
   const Box box = tile_box(call.op, tile, out.dim);
   const i32 k = call.op.dims[0];
+  const auto finish_by = [&](const float* sums) { return Arguments<Types>{call, types, sums, static_cast<u32>(call.op.dims[wire::kEpilogueDim])}; };
   if constexpr (WarpLanes<Lanes>) {
     bool sound = true;
-    if (combine_in_vectors(lanes, x, weight, row, out, box, static_cast<u32>(k), sound)) return sound ? FaultCode::none : FaultCode::bad_index;
+    if (combine_in_vectors(lanes, x, weight, row, out, box, static_cast<u32>(k), finish_by, expr, sound)) return sound ? FaultCode::none : FaultCode::bad_index;
   }
   for (i32 t = box.lo[2]; t < box.lo[2] + box.size[2]; ++t)
     for (i32 j = 0; j < k; ++j) {
@@ -309,7 +310,7 @@ CCKS_INLINE FaultCode run_combine(Lanes& lanes, const Call& call, u32 tile, cons
       load_run(x.type, x.at(0, 0, r, p.c[3]), x.stride[3], p.n, v);
       for (u32 i = 0; i < p.n; ++i) acc[i] += w * v[i];
     }
-    store_run(out.type, out.at(p.c), out.stride[3], p.n, acc);
+    evaluate<W>(finish_by(acc), expr, p, out);
   });
   return FaultCode::none;
 }

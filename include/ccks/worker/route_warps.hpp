@@ -312,11 +312,11 @@ CCKS_INLINE bool route_few(Lanes& lanes, const Task& t) {
   return true;
 }
 
-/// combine in vectors of four columns: the rows and weights of the tile's tokens first, then all rows of two vectors under way. False, and nothing is
+/// combine in vectors of four columns, finished by `expr` and finish_by(sums), its arguments: the rows and weights of the tile's tokens first, then all rows of two vectors under way. False, and nothing is
 /// done, where vectors do not lie so.
-template <class Lanes, class X, class W, class R, class Out>
+template <class Lanes, class X, class W, class R, class Out, class FinishBy, class Expr>
 CCKS_INLINE bool combine_in_vectors(Lanes& lanes, const View<X>& x, const View<W>& weight, const View<R>& row, const View<Out>& out, const Box& box, u32 k,
-                                    bool& sound) {
+                                    const FinishBy& finish_by, const Expr& expr, bool& sound) {
   constexpr u32 kFlight = 8, kUnits = 2;
   const auto fits = [&](const u8* data, const i64* stride, u32 bytes) {
     return stride[3] == 1 && stride[2] % kVector == 0 && vector_aligned(data, bytes);
@@ -372,6 +372,9 @@ CCKS_INLINE bool combine_in_vectors(Lanes& lanes, const View<X>& x, const View<W
         }
       }
     }
+    CCKS_UNROLL
+    for (u32 u = 0; u < kUnits; ++u)  // before any store, so that operands of all come at once
+      finish_four_between(finish_by(sum[u]), expr, Place{{0, 0, box.lo[2] + static_cast<i32>(t[u]), column[u]}, kVector}, out.type, sum[u]);
     CCKS_UNROLL
     for (u32 u = 0; u < kUnits; ++u)
       if (first + u * Lanes::kLanes < units) store_four(out.type, out.at(0, 0, box.lo[2] + static_cast<i32>(t[u]), column[u]), sum[u]);

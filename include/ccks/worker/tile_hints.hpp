@@ -17,9 +17,9 @@ enum class DeviceClass : wire::u32 { host = 0, cuda = 1 };
 inline constexpr wire::u32 kHostScratchBytes = 512 * 1024;
 /// Scratch the portable bodies want on a GPU: what every block gets without opt-in.
 inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
-/// What expert_matmul of 16-bit floats wants there: stages of rows and weights on their way (expert_warps.hpp). With less other bodies run.
+/// What expert_matmul of 16-bit floats wants there, stages of rows and weights on their way, where warps multiply alone (expert_warps.hpp). With less other bodies run.
 inline constexpr wire::u32 kCudaExpertScratchBytes = 100 * 1024;
-/// The same of a matmul of many rows of them (product_group.hpp); with less it does as expert_matmul.
+/// The same where four warps multiply together (expert_product.hpp), and of a matmul of many rows (product_group.hpp).
 inline constexpr wire::u32 kCudaGroupedScratchBytes = 161 * 1024;
 
 /// One op as the hints see it. `extent` is its tile space (wire/op_layout.hpp), best at the sizes that matter most.

@@ -9,7 +9,7 @@ inline namespace CCKS_ISA {
 
 /// First epilogue operand of a kind, as OpParams::dims[kEpilogueDim] has it; 0 where there is no accumulator.
 CCKS_INLINE constexpr u32 epilogue_first(OpCode kind) {
-  return kind == OpCode::matmul || kind == OpCode::conv2d ? 2 : kind == OpCode::expert_matmul ? 4 : 0;
+  return kind == OpCode::matmul || kind == OpCode::conv2d ? 2 : kind == OpCode::combine ? 3 : kind == OpCode::expert_matmul ? 4 : 0;
 }
 
 /// Code of a matmul that norms its rows first (wire::kNormDim).

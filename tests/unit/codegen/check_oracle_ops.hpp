@@ -132,10 +132,8 @@ inline Range4 needs(const spec::Op& op, std::span<const Cells> in, std::size_t i
       if (input >= (std::get<spec::ExpertMatmulAttrs>(op.attrs).twin ? 5u : 4u) || (input == 0 && !std::get<spec::ExpertMatmulAttrs>(op.attrs).gather)) one.lo[2] = o[2], one.hi[2] = o[2] + 1;
       break;
     case K::combine:
-      if (input == 0)
-        full(2);
-      else
-        full(3);
+      if (input == 0) full(2);
+      if (input == 1 || input == 2) full(3);
       break;
     default:
       return whole(c);

@@ -1,6 +1,8 @@
 // Tiles that take unevenly long (Cut::in_turn): who gets them, by lists and one by one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "scheduler/list_dealer.hpp"
 #include "scheduler/policy_lookahead.hpp"
 
@@ -71,6 +73,23 @@ TEST(InTurn, TheNextOpBeginsBehindTheLastTile) {
   Cut cut = cut_tiles(kTiles, kWorkers, true);
   cut.begin = kTiles % kWorkers;
   for (std::uint32_t tile = 0; tile < kTiles; ++tile) EXPECT_EQ(tile_worker(run, cut, tile, kWorkers), (kTiles + tile) % kWorkers);
+}
+
+// Of all tiles that there may be only the first so many are there, of each op its own number, and nobody knows how many when they are dealt out.
+TEST(InTurn, WhatTwoCountedOpsHaveLeftOverGoesToDifferentWorkers) {
+  OneOp two(true, 1024, 2);
+  for (plan::OpDesc& desc : two.descs) desc.flags = wire::kOpDynamic;
+  two.tables.plan.ops = two.descs;
+  const auto dealt = two.dealt();
+  ASSERT_EQ(dealt.size(), 2 * kTiles);
+  for (std::uint32_t first = 0; first <= kTiles; ++first)
+    for (std::uint32_t second = 0; second <= kTiles; ++second) {
+      std::vector<std::uint32_t> tiles(kWorkers);
+      for (const DealtTiles& one : dealt)
+        if (one.first < (one.op == 0 ? first : second)) ++tiles[one.worker];
+      const auto [least, most] = std::minmax_element(tiles.begin(), tiles.end());
+      EXPECT_LE(*most - *least, 1u) << first << " and " << second;
+    }
 }
 
 TEST(InTurn, ListsOfTasksAndEvenTilesGoByNeighbourhoods) {

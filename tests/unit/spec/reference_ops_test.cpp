@@ -316,6 +316,14 @@ TEST(ReferenceOps, CombineSumsWeightedRows) {
       {{"x", {{4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}}}, {"w", {{2, 2}, {1, 10, 0.5, 2}}}, {"row", {{2, 2}, {1, 3, 0, 2}}}});
   EXPECT_THAT(got, ElementsAre(73, 84, 10.5, 13));
 }
+TEST(ReferenceOps, CombineHasAnEpilogue) {
+  ProgramBuilder b;
+  const TensorId x = b.input("x", {4, 2}), w = b.input("w", {2, 2}), row = b.input("row", {2, 2}, Dtype::i32), c = b.input("c", {2, 2});
+  const TensorId y = b.output("y", {2, 2});
+  b.op(CombineAttrs{2, twice_plus()}, {b.all(x), b.all(w), b.all(row), b.all(c)}, {b.all(y)});
+  const auto got = run(b, {{"x", {{4, 2}, {1, 2, 3, 4, 5, 6, 7, 8}}}, {"w", {{2, 2}, {1, 10, 0.5, 2}}}, {"row", {{2, 2}, {1, 3, 0, 2}}}, {"c", {{2, 2}, {1, 2, 3, 4}}}});
+  EXPECT_THAT(got, ElementsAre(147, 170, 24, 30));
+}
 
 TEST(ReferenceOps, CustomNeedsAReference) {
   ProgramBuilder b;

@@ -35,7 +35,8 @@ void check_found(std::uint32_t seed, int tokens, int experts, int k) {
       value -= 0.25 * b.pick(0, 4);
     }
   }
-  b.operands = {values, indices, b.tensor(Dtype::f32, shape), b.tensor(Dtype::i32, shape), b.tensor(Dtype::i32, {1, 1, 1, experts}),
+  const bool dense = seed % 2 == 0;
+  b.operands = {values, indices, b.tensor(Dtype::f32, shape, dense), b.tensor(Dtype::i32, shape, dense), b.tensor(Dtype::i32, {1, 1, 1, experts}),
                 b.tensor(Dtype::i32, shape), b.tensor(Dtype::i32, {1, 1, 1, tokens * k})};
   b.op.dims[0] = k;
   b.op.dims[2] = 1;
@@ -52,8 +53,21 @@ void check_found(std::uint32_t seed, int tokens, int experts, int k) {
   for (const Machine m : {Machine::host, Machine::emulated_warps}) EXPECT_EQ(b.run(m, OpCode::route, 2), FaultCode::bad_index);
   b.set(indices, {0, 0, tokens - 1, 0}, chosen[static_cast<std::size_t>(tokens - 1) * static_cast<std::size_t>(k)]);
   for (std::size_t o = 2; o < b.operands.size(); ++o) b.fill(b.operands[o], 77, 77);
-  ASSERT_EQ(b.run_by(OpCode::route, 2, [](const auto& frame, const auto& op) { return run_on_warps<GenericOps, RoomyWarps>(frame, op, 1, [](const RoomyWarps&) {}); }),
-            FaultCode::none);
+  const auto run_roomy = [&] {
+    return b.run_by(OpCode::route, 2, [](const auto& frame, const auto& op) { return run_on_warps<GenericOps, RoomyWarps>(frame, op, 1, [](const RoomyWarps&) {}); });
+  };
+  const double right = b.get(indices, {0, 0, tokens / 2, k - 1});
+  b.set(indices, {0, 0, tokens / 2, k - 1}, -1);
+  EXPECT_EQ(run_roomy(), FaultCode::bad_index);
+  b.set(indices, {0, 0, tokens / 2, k - 1}, right);
+  ASSERT_EQ(run_roomy(), FaultCode::none);
+  for (int t = 0; t < tokens; ++t)
+    for (int j = 0; j < k; ++j) {
+      double sum = 0;
+      for (int i = 0; i < k; ++i) sum += std::exp(b.get(values, {0, 0, t, i}));
+      ASSERT_NEAR(b.get(b.operands[2], {0, 0, t, j}), std::exp(b.get(values, {0, 0, t, j})) / sum, 1e-5);
+      ASSERT_EQ(b.get(b.operands[3], {0, 0, t, j}), want.expert[static_cast<std::size_t>(t * k + j)]);
+    }
   for (int pair = 0; pair < tokens * k; ++pair) {
     ASSERT_EQ(b.get(b.operands[5], {0, 0, pair / k, pair % k}), want.row[static_cast<std::size_t>(pair)]) << "pair " << pair;
     ASSERT_EQ(b.get(b.operands[6], {0, 0, 0, pair}), want.source[static_cast<std::size_t>(pair)]);
@@ -139,24 +153,34 @@ TEST(TopkWarps, RowsOfUpTo256) {
   }
 }
 
-void check_combine(std::uint32_t seed, Dtype d, int tokens, int k, int width, Index tile) {
+void check_combine(std::uint32_t seed, Dtype d, int tokens, int k, int width, Index tile, bool ends = false) {
   Bench b(seed);
   const Tensor x = b.tensor(d, {1, 1, tokens * k, width}, true), weight = b.tensor(Dtype::f32, {1, 1, tokens, k}), row = b.tensor(Dtype::i32, {1, 1, tokens, k});
   b.fill(x, -1, 1);
   b.fill(weight, 0, 1);
   b.fill(row, 0, tokens * k - 1);
   b.operands = {x, weight, row, b.tensor(d, {1, 1, tokens, width}, true)};
+  const Tensor added = b.tensor(d, {1, 1, tokens, width}, true);
+  b.fill(added, -1, 1);
+  if (ends) {
+    b.operands.insert(b.operands.begin() + 3, added);
+    b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
+    b.op.dims[wire::kEpilogueDim] = 3;
+  }
+  const std::size_t inputs = ends ? 4 : 3;
   b.op.dims[0] = k;
   b.tiles({1, 1, tokens, width}, tile);
-  b.check(OpCode::combine, 3, [&](std::size_t, const Index& c) {
-    double sum = 0;
+  b.check(OpCode::combine, inputs, [&](std::size_t, const Index& c) {
+    double sum = ends ? b.get(added, c) : 0;
     for (int j = 0; j < k; ++j) sum += b.get(weight, {0, 0, c[2], j}) * b.get(x, {0, 0, static_cast<int>(b.get(row, {0, 0, c[2], j})), c[3]});
     return sum;
   });
   b.set(row, {0, 0, tokens - 1, k - 1}, -1);
-  for (const Machine m : {Machine::host, Machine::emulated_warps}) EXPECT_EQ(b.run(m, OpCode::combine, 3), FaultCode::bad_index);
+  for (const Machine m : {Machine::host, Machine::emulated_warps}) EXPECT_EQ(b.run(m, OpCode::combine, inputs), FaultCode::bad_index);
 }
 TEST(CombineWarps, Vectors) {
+  check_combine(4, Dtype::bf16, 7, 8, 64, {1, 1, 4, 64}, true);
+  check_combine(5, Dtype::f32, 3, 5, 36, {1, 1, 2, 36}, true);
   check_combine(1, Dtype::bf16, 5, 8, 64, {1, 1, 3, 32});
   check_combine(2, Dtype::f32, 1, 1, 2048, {1, 1, 1, 256});
   check_combine(3, Dtype::f16, 9, 11, 20, {1, 1, 8, 20});
