@@ -32,10 +32,12 @@ struct ExpertSums {
   u32 pitch, slice_rows, twin;
 };
 
-/// Columns of a block of m rows, a twin's with them, where n are left of b's.
-template <class Lanes>
+/// Columns of a block of m rows, a twin's with them, where n are left of b's. kExperts: else of a matmul, which is nobody's rows.
+template <class Lanes, bool kExperts = true>
 CCKS_INLINE constexpr u32 expert_block_columns(u32 m, u32 n, bool twin) {
-  if constexpr (GroupLanes<Lanes>)
+  if constexpr (GroupLanes<Lanes> && !kExperts)
+    return is_narrow(m, n) ? narrow_columns(n) : grouped_columns(n);
+  else if constexpr (GroupLanes<Lanes>)
     return m <= kNarrowRows ? 128 : grouped_columns(twin ? 2 * n : n);
   else
     return twin ? 2 * kTwinColumns : expert_columns(n);
@@ -76,10 +78,15 @@ CCKS_INLINE bool walk_block_of_expert(Lanes& lanes, const ExpertWindow& w) {
 #endif
 }
 
-/// Sums of a block of at most kExpertRows rows and, as expert_block_columns says, `columns`. All lanes call it, done with scratch.
-template <Dtype kType, class Lanes>
+/// Sums of a block of at most kExpertRows rows and, as expert_block_columns says, `columns`. All lanes call it, done with scratch. Of a matmul by the walks that its program has anyway.
+template <Dtype kType, bool kExperts, class Lanes>
 CCKS_INLINE ExpertSums multiply_block_of_expert(Lanes& lanes, const ExpertWindow& w, u32 columns) {
-  if constexpr (GroupLanes<Lanes>) {
+  if constexpr (GroupLanes<Lanes> && !kExperts) {
+    multiply_packets<kType>(lanes, GroupedWindow{w.rows + u64{w.first} * w.row_bytes, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k});
+    const float* sums = reinterpret_cast<const float*>(grouped_scratch(lanes));
+    if (is_narrow(w.m, w.n)) return {sums, narrow_pitch(columns), kNarrowRows, 0};
+    return {sums, grouped_pitch(columns), 0, 0};
+  } else if constexpr (GroupLanes<Lanes>) {
     const float* sums = walk_block_of_expert<kType>(lanes, w) ? reinterpret_cast<const float*>(grouped_scratch(lanes)) : nullptr;
     if (w.m <= kNarrowRows) return {sums, narrow_pitch(columns), narrow_rows(w.m), columns / 2};
     return {sums, grouped_pitch(columns), 0, columns / 2};
@@ -134,7 +141,7 @@ CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
     const u32 here = least(kExpertRows, m - i0);
     CCKS_NO_UNROLL
     for (u32 j0 = 0; j0 < n;) {
-      const u32 block = expert_block_columns<Lanes>(here, n - j0, TwinTile<Tile>), at_once = TwinTile<Tile> ? block / 2 : block, columns = least(at_once, n - j0);
+      const u32 block = expert_block_columns<Lanes, Tile::kExperts>(here, n - j0, TwinTile<Tile>), at_once = TwinTile<Tile> ? block / 2 : block, columns = least(at_once, n - j0);
       ExpertSums sums;
       {
         const auto p = tile.problem();
@@ -146,7 +153,7 @@ CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
                                   static_cast<u32>(p.left.row_stride) * 2, column_bytes, here, columns, k,
                                   i0, source_bytes, p.table.divisor, limit, wide, twin_columns};
         lanes.sync();  // what lies in scratch is read to the end
-        sums = multiply_block_of_expert<decltype(p.left.type)::kDtype>(lanes, window, block);
+        sums = multiply_block_of_expert<decltype(p.left.type)::kDtype, Tile::kExperts>(lanes, window, block);
       }
       if (sums.at == nullptr) return false;
       finish_expert(lanes, tile.problem(), i0, j0, here, columns, at_once, sums);

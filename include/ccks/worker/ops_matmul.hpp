@@ -129,6 +129,7 @@ CCKS_OUTLINE FaultCode any_matmul(Lanes& lanes, const Call& call, u32 tile, cons
 /// Rows and columns of a matmul, from (row, column) on at batch index (c0, c1), as multiply_expert takes them.
 template <class Types, class Expr>
 struct RowsTile {
+  static constexpr bool kExperts = false;
   const Call& call;
   const Types& types;
   const Expr& expr;
@@ -274,6 +275,7 @@ CCKS_INLINE auto expert_problem(const Call& call, const Types& types, const Expr
 /// expert_problem, made where it is asked for.
 template <class Types, class Expr>
 struct ExpertTile {
+  static constexpr bool kExperts = true;
   const Call& call;
   const Types& types;
   const Expr& expr;

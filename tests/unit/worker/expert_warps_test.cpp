@@ -139,6 +139,39 @@ TEST(ExpertWarps, MoreExpertsThanLanes) {
   check<Dtype::bf16>(9, c);
 }
 
+// A matmul of many rows where four warps multiply together: narrow blocks, and those of 128 and 256 columns, of which the last of a tile has fewer.
+void check_matmul(std::uint32_t seed, int rows, int columns, int k, Index tile) {
+  Bench b(seed);
+  const auto filled = [&](Index dims) {
+    const Tensor t = b.tensor(Dtype::bf16, dims, true);
+    b.fill(t, -1, 1);
+    return t;
+  };
+  Tensor a = filled({1, 1, rows, k}), w = filled({1, 1, columns, k});
+  std::swap(w.dim[2], w.dim[3]);
+  std::swap(w.stride[2], w.stride[3]);
+  w.flags = 0;
+  const Tensor out = b.tensor(Dtype::f32, {1, 1, rows, columns}, true);
+  b.operands = {a, w, out};
+  b.op.dims[wire::kEpilogueDim] = 2;
+  b.tiles(out.dim, tile);
+  u32 copies = 0, groups = 0;
+  using Op = TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::f32>;
+  ASSERT_EQ(b.run_by(OpCode::matmul, 2, [&](const auto& frame, const auto& op) { return run_roomy<Op, GroupWarps>(frame, op, copies, &groups); }), FaultCode::none);
+  EXPECT_GT(groups, 0u) << "another body";
+  Bench::each(out.dim, [&](const Index& c) {
+    double want = 0;
+    for (int i = 0; i < k; ++i) want += b.get(a, {0, 0, c[2], i}) * b.get(w, {0, 0, i, c[3]});
+    ASSERT_NEAR(b.get(out, c), want, 1e-4 * k) << "row " << c[2] << ", column " << c[3];
+  });
+}
+TEST(StagedMatmul, ByFourWarpsTogether) {
+  check_matmul(40, 40, 24, 136, {1, 1, 32, 24});
+  check_matmul(41, 64, 128, 72, {1, 1, 64, 128});
+  check_matmul(42, 20, 200, 64, {1, 1, 20, 200});
+  check_matmul(43, 150, 332, 136, {1, 1, 150, 332});
+}
+
 // A matmul of many rows goes the same way; batches share nothing.
 TEST(StagedMatmul, ManyRows) {
   Bench b(20);
