@@ -72,7 +72,7 @@ def ours(args, checkpoint, prompt, work):
     """What came out, and logits [tokens, vocab], or [rows, tokens, vocab] for a prompt of several rows, like its tokens."""
     batch = len(prompt) if prompt.ndim == 2 else 1
     numpy.save(f"{work}/prompt.npy", prompt.astype(numpy.int32))
-    command = [args.ccks_run, *spec_of(batch), "--device", args.device, "--weights", folder, "--json",
+    command = [args.ccks_run, *spec_of(batch), "--device", args.device, "--weights", checkpoint, "--json",
                "--set", f"context={args.context}", "--generate", str(args.tokens), "--prompt-ids", f"{work}/prompt.npy",
                "--output", f"logits={work}/logits.npy", *args.options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
