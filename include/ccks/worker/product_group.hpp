@@ -86,13 +86,14 @@ class GroupedWalk {
   /// Sums [row][kPitch] at grouped_scratch, there for all lanes. False: a row is named that there is not.
   CCKS_INLINE bool run() {
     const u32 steps = ceil_div(w_.k, kDepth);
-    fetch_columns(0);
+    if constexpr (kExperts) fetch_columns(0);  // while it is found out which rows they are
     rows_.find(w_, lanes_.lane() % 8 * 16);
-    CCKS_NO_UNROLL
-    for (u32 s = 0; s < kAhead; ++s) {
-      if (s != 0) fetch_columns(s);
-      fetch_rows(s);
+    if constexpr (kExperts) {
+      fetch_rows(0);
+      end_step();
     }
+    CCKS_NO_UNROLL
+    for (u32 s = kExperts ? 1 : 0; s < kAhead; ++s) fetch(s);
     CCKS_UNROLL
     for (u32 j = 0; j < kColumns / 8; ++j)
       for (u32 q = 0; q < 4; ++q) sum_[j][q] = 0;
@@ -106,8 +107,7 @@ class GroupedWalk {
       lanes_.sync();  // what others have copied is there, and all are done with the stage that is fetched next
       const u8* at = stages_ + stage * kStageBytes;
       lanes_.template multiply_group<kType>(sum_, at + row * kLineBytes, at + kRows * kLineBytes);
-      fetch_columns(next);
-      fetch_rows(next);
+      fetch(next);
       if constexpr (kOverlap) lanes_.template await_groups_before<1>();
       stage = stage + 1 == kStages ? 0 : stage + 1;
       next = next + 1 == kStages ? 0 : next + 1;
@@ -128,9 +128,19 @@ class GroupedWalk {
     const u32 line = lanes_.lane() / 8, part = lanes_.lane() % 8;
     return stages_ + stage * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;  // kLinesAtOnce is a multiple of eight
   }
+  CCKS_INLINE void fetch(u32 stage) {
+    if (depth_ < w_.k) {
+      fetch_rows(stage);
+      fetch_columns(stage);
+    }
+    end_step();
+  }
+  CCKS_INLINE void end_step() {
+    depth_ += kDepth;
+    lanes_.commit_copies();
+  }
   /// The next step's columns. Behind k there is zero.
   CCKS_INLINE void fetch_columns(u32 stage) {
-    if (depth_ >= w_.k) return;
     u8* to = place(stage) + kRows * kLineBytes;
     const u32 lines = depth_ + lanes_.lane() % 8 * 8 < w_.k ? w_.n : 0, step = w_.column_bytes * kLinesAtOnce;
     u32 line = lanes_.lane() / 8;
@@ -151,18 +161,13 @@ class GroupedWalk {
       if (twins_ != nullptr) twins_ += kLineBytes;
     }
   }
-  /// The rows of that step, behind its columns.
   CCKS_INLINE void fetch_rows(u32 stage) {
-    if (depth_ < w_.k) {
-      u8* to = place(stage);
-      const u32 line = lanes_.lane() / 8, lines = depth_ + lanes_.lane() % 8 * 8 < w_.k ? w_.m : 0;
-      CCKS_UNROLL
-      for (u32 i = 0; i < kRowCopies; ++i)
-        lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), line + i * kLinesAtOnce < lines);
-      rows_.step(kLineBytes);
-      depth_ += kDepth;
-    }
-    lanes_.commit_copies();
+    u8* to = place(stage);
+    const u32 line = lanes_.lane() / 8, lines = depth_ + lanes_.lane() % 8 * 8 < w_.k ? w_.m : 0;
+    CCKS_UNROLL
+    for (u32 i = 0; i < kRowCopies; ++i)
+      lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), line + i * kLinesAtOnce < lines);
+    rows_.step(kLineBytes);
   }
   CCKS_INLINE void put(u32 row) const {
     const u32 lane = lanes_.lane() % Lanes::kWarp, warp = lanes_.lane() / Lanes::kWarp % 4;
