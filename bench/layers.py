@@ -43,7 +43,7 @@ def arm_options(arm):
 
 
 def run(arm, command, work, timeout):
-    """What ccks-run prints; of a replay the second run, which takes its decisions from the first. RuntimeError: it failed."""
+    """What ccks-run prints; of a replay the second run, which takes its decisions from the first. RuntimeError: it failed, or its code is not the program's own."""
     for more in [["--record", f"{work}/record"], ["--replay", f"{work}/record"]] if arm.startswith("replay") else [[]]:
         try:
             done = subprocess.run(command + more, capture_output=True, text=True, timeout=timeout)
@@ -52,7 +52,10 @@ def run(arm, command, work, timeout):
             raise RuntimeError(f"not done after {timeout:.0f} s (--timeout; code is compiled in it where no cache has it). {said.strip()[-200:]}") from late
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip()[-300:] or f"exit code {done.returncode}")
-    return json.loads(done.stdout)
+    result = json.loads(done.stdout)
+    if reason := micro.not_compiled(result):
+        raise RuntimeError(f"by generic workers: {reason}")
+    return result
 
 
 def our_line(args, arm, command, work, error_of, tolerance):

@@ -18,7 +18,7 @@ import time
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.dont_write_bytecode = True
-from micro import folder  # noqa: E402
+from micro import folder, not_compiled  # noqa: E402
 
 try:
     import numpy
@@ -79,6 +79,8 @@ def ours(args, checkpoint, prompt, work):
     if done.returncode != 0:
         sys.exit(f"llama_check: ccks-run failed ({done.returncode}): {done.stderr.strip()}")
     result = json.loads(done.stdout.splitlines()[-1])
+    if reason := not_compiled(result):
+        sys.exit(f"llama_check: by generic workers: {reason}")
     logits = numpy.load(f"{work}/logits.npy").reshape(args.tokens, batch, -1)
     if batch == 1:
         return result, logits[:, 0]

@@ -79,6 +79,12 @@ def folder(path):
     return path
 
 
+def not_compiled(result):
+    """Why ccks-run has run the program by generic workers, which take tens of times as long, since it could not compile its own; or nothing."""
+    notice = result.get("code", {}).get("notice", "")
+    return notice if notice.startswith("not compiled") else ""
+
+
 def percentile(values, p):
     ordered = sorted(values)
     return ordered[min(len(ordered), max(1, math.ceil(p * len(ordered)))) - 1]
