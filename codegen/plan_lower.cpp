@@ -67,7 +67,7 @@ worker::TileHint pairs_hint(worker::TileQuestion q) {
 }
 
 /// Tiles of two products: as many columns of both as a product of twice the columns would have. Of experts on a GPU no fewer than half a block of matrix units,
-/// which takes both (worker/expert_warps.hpp).
+/// which takes both (worker/expert_product.hpp).
 worker::TileHint twins_hint(worker::TileQuestion q) {
   const std::int64_t columns = q.extent[3];
   q.extent[3] *= 2;
