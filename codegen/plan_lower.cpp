@@ -98,7 +98,7 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   const bool cuda = l.planner.options.device == "cuda";
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
-  q.roomy = l.planner.scratch_bytes >= worker::kCudaExpertScratchBytes;
+  q.roomy = l.planner.scratch_bytes >= worker::kCudaGroupedScratchBytes;
   q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
   if (has_twin(l.op)) return twins_hint(q);
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);

@@ -35,7 +35,7 @@ struct TileQuestion {
   wire::i64 group = 1;    // attention: heads per kv head, best kept in one tile
   bool paged = false;     // attention: rows have pages of their own, and nothing in common
   wire::i64 experts = 1;  // expert_matmul
-  bool roomy = false;     // workers have kCudaExpertScratchBytes
+  bool roomy = false;     // workers have kCudaGroupedScratchBytes
   bool packets = false;   // matmul: 16-bit floats that lie along depth in a and b
   bool rows_vary = false; // extent[2] may be another one from run to run, so that tile[2] suits the largest
 };

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tests/unit/worker/ops_fixture.hpp"
+#include "tests/unit/worker/combine_case.hpp"
 
 namespace ccks::worker::test {
 namespace {
@@ -285,33 +285,11 @@ TEST(ExpertMatmul, TilesFollowTheCounts) {
 TEST(Combine, SumsChosenRows) {
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     Bench b(seed);
-    const int tokens = b.pick(1, 8), k = b.pick(1, 4), width = b.pick(1, 200), rows = tokens * k;
-    const Tensor x = b.tensor(any_float(b), {1, 1, rows, width}), weight = b.tensor(Dtype::f32, {1, 1, tokens, k}),
-                 row = b.tensor(Dtype::i32, {1, 1, tokens, k});
-    b.fill(x, -1, 1);
-    b.fill(weight, 0, 1);
-    b.fill(row, 0, rows - 1);
-    b.operands = {x, weight, row, b.tensor(any_float(b), {1, 1, tokens, width})};
-    const bool ends = seed % 2 == 1;
-    const Tensor added = b.tensor(any_float(b), {1, 1, tokens, width});
-    b.fill(added, -1, 1);
-    if (ends) {
-      b.operands.insert(b.operands.begin() + 3, added);
-      b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
-      b.op.dims[wire::kEpilogueDim] = 3;
-    }
-    const std::size_t inputs = ends ? 4 : 3;
-    b.op.dims[0] = k;
+    const int tokens = b.pick(1, 8), k = b.pick(1, 4), width = b.pick(1, 200);
+    const Dtype from = any_float(b), to = any_float(b);
+    CombineCase combine(b, from, to, tokens, k, width, false, seed % 2 == 1);
     b.grid({1, 1, tokens, width});
-    b.check(OpCode::combine, inputs, [&](std::size_t, const Index& c) {
-      double sum = ends ? b.get(added, c) : 0;
-      for (int j = 0; j < k; ++j)
-        sum += b.get(weight, {0, 0, c[2], j}) * b.get(x, {0, 0, static_cast<int>(b.get(row, {0, 0, c[2], j})), c[3]});
-      return sum;
-    });
-    b.set(row, {0, 0, tokens - 1, k - 1}, rows);
-    for (const Machine m : {Machine::host, Machine::emulated})
-      EXPECT_EQ(b.run(m, OpCode::combine, inputs), FaultCode::bad_index);
+    combine.check({Machine::host, Machine::emulated}, tokens * k);
     if (HasFailure()) return;
   }
 }

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "ccks/worker/generic_ops.hpp"
+#include "tests/unit/worker/combine_case.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
-#include "tests/unit/worker/ops_fixture.hpp"
 
 namespace ccks::worker::test {
 namespace {
@@ -155,28 +155,9 @@ TEST(TopkWarps, RowsOfUpTo256) {
 
 void check_combine(std::uint32_t seed, Dtype d, int tokens, int k, int width, Index tile, bool ends = false) {
   Bench b(seed);
-  const Tensor x = b.tensor(d, {1, 1, tokens * k, width}, true), weight = b.tensor(Dtype::f32, {1, 1, tokens, k}), row = b.tensor(Dtype::i32, {1, 1, tokens, k});
-  b.fill(x, -1, 1);
-  b.fill(weight, 0, 1);
-  b.fill(row, 0, tokens * k - 1);
-  b.operands = {x, weight, row, b.tensor(d, {1, 1, tokens, width}, true)};
-  const Tensor added = b.tensor(d, {1, 1, tokens, width}, true);
-  b.fill(added, -1, 1);
-  if (ends) {
-    b.operands.insert(b.operands.begin() + 3, added);
-    b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
-    b.op.dims[wire::kEpilogueDim] = 3;
-  }
-  const std::size_t inputs = ends ? 4 : 3;
-  b.op.dims[0] = k;
+  CombineCase combine(b, d, d, tokens, k, width, true, ends);
   b.tiles({1, 1, tokens, width}, tile);
-  b.check(OpCode::combine, inputs, [&](std::size_t, const Index& c) {
-    double sum = ends ? b.get(added, c) : 0;
-    for (int j = 0; j < k; ++j) sum += b.get(weight, {0, 0, c[2], j}) * b.get(x, {0, 0, static_cast<int>(b.get(row, {0, 0, c[2], j})), c[3]});
-    return sum;
-  });
-  b.set(row, {0, 0, tokens - 1, k - 1}, -1);
-  for (const Machine m : {Machine::host, Machine::emulated_warps}) EXPECT_EQ(b.run(m, OpCode::combine, inputs), FaultCode::bad_index);
+  combine.check({Machine::host, Machine::emulated_warps}, -1);
 }
 TEST(CombineWarps, Vectors) {
   check_combine(4, Dtype::bf16, 7, 8, 64, {1, 1, 4, 64}, true);
