@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "ccks/engine.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
@@ -51,7 +52,7 @@ class AttentionSplit : public testing::TestWithParam<Param> {};
 
 TEST_P(AttentionSplit, MatchesTheReference) {
   const auto& [device, code, dtype] = GetParam();
-  if (std::strcmp(device, "sim") == 0 && std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "fibers: not under sanitizers";
+  if (std::strcmp(device, "sim") == 0 && sanitized()) GTEST_SKIP() << "fibers: not under sanitizers";
   const TemporaryFolder folder;
   run::Options options = options_of(folder, spec_of(dtype), device, code);
   for (const auto& [n, pos] : std::vector<std::pair<std::int64_t, std::int64_t>>{{1, 700}, {1, 0}, {1, 128}, {8, 300}, {9, 400}, {40, 859}}) {

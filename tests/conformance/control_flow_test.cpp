@@ -13,6 +13,7 @@
 #include "spec/reference.hpp"
 #include "tests/support/engine_runs.hpp"
 #include "tests/support/examples.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/ways.hpp"
 
 namespace ccks::test {
@@ -20,7 +21,6 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 1000, kFewSeeds = 60;
 
-bool sanitized() { return std::getenv("CCKS_SANITIZED") != nullptr; }
 
 struct Net {
   const char* name;

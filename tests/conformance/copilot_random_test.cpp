@@ -13,6 +13,7 @@
 #include "scheduler/dims.hpp"
 #include "scheduler/memory_map.hpp"
 #include "tests/support/engine_graph.hpp"
+#include "tests/support/sanitized.hpp"
 
 namespace ccks::test {
 namespace {
@@ -425,11 +426,14 @@ struct Way {
   Spine spine;
 };
 
+/// One thread, in which ThreadSanitizer has nothing to find.
+std::uint32_t seeds() { return sanitized() ? 100 : 500; }
+
 class CopilotRandom : public testing::TestWithParam<Way> {};
 
 TEST_P(CopilotRandom, EveryEventGetsItsTotalAndNothingDeadlocks) {
   std::uint64_t skipped = 0, drafts_with_lists = 0;
-  for (std::uint32_t seed = 1; seed <= 500; ++seed) {
+  for (std::uint32_t seed = 1; seed <= seeds(); ++seed) {
     std::mt19937 random(seed);
     const GraphPlan plan(random_graph(random));
     // Now and then more workers than a run's turn has decisions, so that runs take turns in the middle of their ops.
@@ -449,7 +453,7 @@ TEST_P(CopilotRandom, EveryEventGetsItsTotalAndNothingDeadlocks) {
 // another be submitted behind it.
 TEST_P(CopilotRandom, PrimedRunsAreBookedWheneverTheyAreTaken) {
   std::uint64_t primed = 0;
-  for (std::uint32_t seed = 1; seed <= 500; ++seed) {
+  for (std::uint32_t seed = 1; seed <= seeds(); ++seed) {
     std::mt19937 random(seed);
     const GraphPlan plan(random_graph(random));
     World world(plan.view(), GetParam().policy, GetParam().spine, 1 + seed % 5, 1 + seed % 4, seed, true);

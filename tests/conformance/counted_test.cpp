@@ -8,6 +8,7 @@
 #include "ccks/engine.hpp"
 #include "spec/parse.hpp"
 #include "spec/reference.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/verified_run.hpp"
 #include "tests/support/ways.hpp"
 
@@ -100,7 +101,7 @@ class Counted : public testing::TestWithParam<Param> {};
 
 void expect_any_number(const char* spec, const Param& param) {
   const auto& [device, code, way] = param;
-  if (std::string(device) == "sim" && std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "fibers: not under sanitizers";
+  if (std::string(device) == "sim" && sanitized()) GTEST_SKIP() << "fibers: not under sanitizers";
   const TemporaryFolder folder;
   for (const std::int64_t there : {0, 1, 15, 16, 17, 63, 64, 65, 149, 150, 151, -7, 2'000'000'000}) {
     run::Options options = options_of(folder, spec, device, code);

@@ -10,6 +10,7 @@
 #include "tests/paths.hpp"
 #include "tests/support/examples.hpp"
 #include "tests/support/no_gpu.hpp"
+#include "tests/support/sanitized.hpp"
 
 namespace ccks::test {
 namespace {
@@ -35,7 +36,7 @@ class Jit : public testing::Test {
  protected:
   void SetUp() override {
     // Sanitizers take the compiler's inner life for the test's.
-    if (getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "not under sanitizers";
+    if (sanitized()) GTEST_SKIP() << "not under sanitizers";
     setenv("CCKS_CACHE_DIR", (std::string(CCKS_BINARY_DIR) + "/jit_cache").c_str(), 1);
     const auto compiler = gpu::JitCompiler::open();
     if (!compiler.ok()) GTEST_SKIP() << compiler.status().to_string();

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "ccks/engine.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
@@ -38,7 +39,7 @@ class ProductSplit : public testing::TestWithParam<Param> {};
 
 TEST_P(ProductSplit, MatchesTheReference) {
   const auto& [device, arm, code, dtype] = GetParam();
-  if (std::strcmp(device, "sim") == 0 && std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "fibers: not under sanitizers";
+  if (std::strcmp(device, "sim") == 0 && sanitized()) GTEST_SKIP() << "fibers: not under sanitizers";
   const TemporaryFolder folder;
   run::Options options = options_of(folder, spec_of(dtype), device, code);
   options.arm = arm;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ccks/tensor_file.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/shell.hpp"
 #include "tests/paths.hpp"
 
@@ -226,7 +227,7 @@ TEST_F(StoppedRun, GoesOnWhereItWas) {
   double rest_seconds = 0;
   ASSERT_EQ(shortest.wait(&rest_seconds), 0);
   // Sanitizers make every iteration ten times as long. Where a run was over too soon, a longer one is stopped.
-  int iterations = std::getenv("CCKS_SANITIZED") != nullptr ? 1500 : 30000;
+  int iterations = sanitized() ? 1500 : 30000;
   bool in_flight = false;
   for (int i = 0; i < 4 && !in_flight && !HasFailure(); ++i, iterations *= 4) {
     in_flight = in_flight_at_both_stops(iterations, rest_seconds);

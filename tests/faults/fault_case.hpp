@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "tests/support/engine_runs.hpp"
+#include "tests/support/sanitized.hpp"
 
 #if defined(CCKS_FAKE_CUDA_LIBRARY)
 #include "tests/support/fake_cuda/fake_cuda.hpp"
@@ -19,8 +20,6 @@ namespace ccks::test {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-inline bool sanitized() { return std::getenv("CCKS_SANITIZED") != nullptr; }
 
 /// A way to run (ways.hpp), with "cuda_" before it on a GPU, "played_" on one that is played on threads; skipped where there is none.
 class FaultCase : public testing::TestWithParam<std::string> {

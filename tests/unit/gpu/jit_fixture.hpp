@@ -10,6 +10,7 @@
 #include <string>
 
 #include "gpu/jit/jit.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace ccks::gpu {
@@ -30,7 +31,7 @@ inline JitInput small_input() {
 /// Skips visibly where there is no NVRTC, and under sanitizers, which take its inner life for the test's.
 #define CCKS_NEED_NVRTC()                                                                     \
   do {                                                                                        \
-    if (std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "not under sanitizers";     \
+    if (::ccks::test::sanitized()) GTEST_SKIP() << "not under sanitizers";                    \
     const auto ccks_compiler = ::ccks::gpu::JitCompiler::open();                              \
     if (!ccks_compiler.ok()) GTEST_SKIP() << ccks_compiler.status().to_string();              \
   } while (0)

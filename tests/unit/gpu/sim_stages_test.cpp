@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "gpu/sim/atoms.hpp"
+#include "tests/support/sanitized.hpp"
 
 namespace ccks::gpu::sim {
 namespace {
@@ -37,7 +38,7 @@ constexpr Nanos kThere = 100;  // a look on its way, or an exchange
 class Stages : public testing::Test {
  protected:
   void SetUp() override {
-    if (std::getenv("CCKS_SANITIZED") != nullptr) GTEST_SKIP() << "fibers: not under sanitizers";
+    if (ccks::test::sanitized()) GTEST_SKIP() << "fibers: not under sanitizers";
   }
   void play(const std::function<void()>& worker, bool side_by_side = true) {
     machine_ = std::make_unique<Machine>(options(side_by_side));

@@ -10,6 +10,7 @@
 
 #include "scheduler/instance.hpp"
 #include "scheduler/tuning.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/unit/scheduler/random_plan.hpp"
 
 namespace ccks::scheduler {
@@ -18,7 +19,7 @@ namespace {
 constexpr u32 kWorkers = 3;
 
 // ThreadSanitizer takes 10 s for 50 and more than a minute for 300, of code without threads.
-u32 seeds() { return std::getenv("CCKS_SANITIZED") != nullptr ? 50 : 300; }
+u32 seeds() { return ccks::test::sanitized() ? 50 : 300; }
 
 struct Rig {
   RandomPlan plan;

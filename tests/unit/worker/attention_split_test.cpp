@@ -4,6 +4,7 @@
 
 #include "ccks/worker/ops_attention.hpp"
 #include "ccks/worker/platform_host.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
 #include "tests/unit/worker/ops_fixture.hpp"
 
@@ -125,9 +126,9 @@ TEST(AttentionSplit, PartsTogetherAreTheWhole) {
   std::uint32_t seed = 1;
   for (Shape shape : kShapes) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
+      if (++seed % 3 != 0 && ccks::test::sanitized()) continue;  // each dtype with every third shape
       shape.dtype = dtype;
-      Case(shape, seed % 2 == 0 || shape.n > 1, seed).run();
-      ++seed;
+      Case(shape, seed % 2 != 0 || shape.n > 1, seed - 1).run();
       if (HasFailure()) return;
     }
   }
