@@ -1,4 +1,4 @@
-// Compiles a generated worker.cu through NVRTC, opened at run time; no GPU is needed.
+// Compiles a generated worker.cu through NVRTC, opened at run time, as far as PTX; no GPU is needed. What ptxas makes of it is compile_nvcc.sh's.
 // usage: nvrtc_compile WORKER_CU INCLUDE_DIR... ; 77 where there is no NVRTC.
 #include <dlfcn.h>
 
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   std::ifstream file(argc > 1 ? argv[1] : "");
   std::ostringstream source;
   if (!(source << file.rdbuf())) return std::puts("cannot read the source"), 1;
-  std::vector<std::string> options = {"--std=c++20", "--gpu-architecture=sm_90", "-default-device"};
+  std::vector<std::string> options = {"--std=c++20", "--gpu-architecture=compute_90", "-default-device"};
   for (int i = 2; i < argc; ++i) options.push_back(std::string("-I") + argv[i]);
   std::vector<const char*> texts;
   for (const std::string& option : options) texts.push_back(option.c_str());
@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
       program, static_cast<int>(texts.size()), texts.data());
   if (compiled != 0) std::puts(log_of(library, program).c_str());
   std::size_t bytes = 0;
-  symbol<int (*)(Program, std::size_t*)>(library, "nvrtcGetCUBINSize")(program, &bytes);
-  std::printf("%zu bytes of cubin\n", bytes);
+  symbol<int (*)(Program, std::size_t*)>(library, "nvrtcGetPTXSize")(program, &bytes);
+  std::printf("%zu bytes of PTX\n", bytes);
   return compiled == 0 && bytes > 0 ? 0 : 1;
 }
