@@ -21,7 +21,6 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 1000, kFewSeeds = 60;
 
-
 struct Net {
   const char* name;
   const char* steps;   // i32 output that tells what was computed

@@ -427,7 +427,7 @@ struct Way {
 };
 
 /// One thread, in which ThreadSanitizer has nothing to find.
-std::uint32_t seeds() { return sanitized() ? 100 : 500; }
+std::uint32_t seeds() { return short_sweeps() ? 100 : 500; }
 
 class CopilotRandom : public testing::TestWithParam<Way> {};
 

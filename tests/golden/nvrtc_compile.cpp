@@ -54,8 +54,11 @@ int main(int argc, char** argv) {
   const int compiled = symbol<int (*)(Program, int, const char* const*)>(library, "nvrtcCompileProgram")(
       program, static_cast<int>(texts.size()), texts.data());
   if (compiled != 0) std::puts(log_of(library, program).c_str());
+  if (compiled != 0) return 1;
   std::size_t bytes = 0;
   symbol<int (*)(Program, std::size_t*)>(library, "nvrtcGetPTXSize")(program, &bytes);
+  std::string ptx(bytes, '\0');
+  symbol<int (*)(Program, char*)>(library, "nvrtcGetPTX")(program, ptx.data());
   std::printf("%zu bytes of PTX\n", bytes);
-  return compiled == 0 && bytes > 0 ? 0 : 1;
+  return ptx.find(".entry ccks_worker") != std::string::npos ? 0 : (std::puts("no kernel ccks_worker in it"), 1);
 }

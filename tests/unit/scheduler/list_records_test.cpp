@@ -19,7 +19,7 @@ namespace {
 constexpr u32 kWorkers = 3;
 
 // ThreadSanitizer takes 10 s for 50 and more than a minute for 300, of code without threads.
-u32 seeds() { return ccks::test::sanitized() ? 50 : 300; }
+u32 seeds() { return ccks::test::short_sweeps() ? 50 : 300; }
 
 struct Rig {
   RandomPlan plan;
