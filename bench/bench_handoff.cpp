@@ -1,7 +1,8 @@
 // Question: how long do the workers stand still while they are given new code, and does a run under way notice?
 // A client keeps up a given part of the rate of runs that the engine can do; every few milliseconds the workers leave, load
 // another copy of their code and go on. Every run has inputs of its own and every value of its last layer is compared.
-// Beside it what the same loads take where nobody is at work: a host that loads slowly hands over slowly.
+// Two kinds of workers: those whose op bodies are an image of their own, of which a handoff loads nothing else, and those that are one image. Beside each what the same loads
+// take where nobody is at work: a host that loads slowly hands over slowly.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -99,21 +100,34 @@ struct Times {
   std::vector<double> total, park, load, relaunch;  // microseconds
 };
 
-/// Bytes of the workers' code.
-using Image = std::span<const unsigned char>;
+/// What a handoff loads, and the loop that it is for; null: none but its own.
+struct Code {
+  const char* name;
+  std::span<const unsigned char> image;
+  const void* loop;
+
+  Program program(const test::GraphPlan& plan, const void* bytes) const {
+    WorkerImage worker = plan.program().worker();
+    worker.cuda_image = bytes;
+    worker.cuda_image_bytes = image.size();
+    worker.cuda_loop = loop;
+    return plan.program().with_worker(worker);
+  }
+};
 
 /// Machine code alone, as the JIT makes it, where it is this GPU's; else what every GPU takes.
-Image image_for(const DeviceInfo& info) {
-  if (info.architecture == CCKS_CUDA_NATIVE) return {ccks_image_handoff_worker, ccks_image_handoff_worker_end};
-  return {ccks_image_graph_worker, ccks_image_graph_worker_end};
+std::vector<Code> codes_for(const DeviceInfo& info) {
+  if (info.architecture != CCKS_CUDA_NATIVE) return {{"", {ccks_image_graph_worker, ccks_image_graph_worker_end}, nullptr}};
+  return {{"", {ccks_image_handoff_bodies, ccks_image_handoff_bodies_end}, ccks_image_handoff_loop},
+          {", whole workers", {ccks_image_handoff_worker, ccks_image_handoff_worker_end}, nullptr}};
 }
 
-Status hand_off(Engine& engine, const test::GraphPlan& plan, Image image, const HandoffOptions& options, Times& times) {
+Status hand_off(Engine& engine, const test::GraphPlan& plan, const Code& code, const HandoffOptions& options, Times& times) {
   // Two copies, so that each handoff loads code that is not there.
-  const std::vector<unsigned char> copy(image.begin(), image.end());
+  const std::vector<unsigned char> copy(code.image.begin(), code.image.end());
   for (std::uint32_t i = 0; i < options.handoffs; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(options.every_ms));
-    const auto done = engine.handoff(plan.program(i % 2 == 0 ? copy.data() : image.data()), kPatience);
+    const auto done = engine.handoff(code.program(plan, i % 2 == 0 ? copy.data() : code.image.data()), kPatience);
     if (!done.ok()) return done.status();
     const auto us = [](std::chrono::nanoseconds t) { return static_cast<double>(t.count()) / 1e3; };
     times.total.push_back(us(done->total()));
@@ -122,38 +136,32 @@ Status hand_off(Engine& engine, const test::GraphPlan& plan, Image image, const 
     times.relaunch.push_back(us(done->relaunch));
   }
   // The workers go back to code that outlives them.
-  return engine.handoff(plan.program(image.data()), kPatience).status();
+  return engine.handoff(code.program(plan, code.image.data()), kPatience).status();
 }
 
 /// Microseconds that the same loads take with no worker there and nobody at work, the old code's going included: how much of a handoff is the host's. Without the
 /// millisecond for which a handoff keeps its core awake in front.
-Result<std::vector<double>> loads_alone(Device& device, const test::GraphPlan& plan, Image image, const HandoffOptions& options) {
-  const std::vector<unsigned char> copy(image.begin(), image.end());
+Result<std::vector<double>> loads_alone(Device& device, const test::GraphPlan& plan, const Code& code, const HandoffOptions& options) {
+  const std::vector<unsigned char> copy(code.image.begin(), code.image.end());
   std::vector<double> out;
   for (std::uint32_t i = 0; i <= options.handoffs; ++i) {
-    const Program program = plan.program(i % 2 == 0 ? copy.data() : image.data());
+    const Program program = code.program(plan, i % 2 == 0 ? copy.data() : code.image.data());
     std::this_thread::sleep_for(std::chrono::milliseconds(options.every_ms));
     CCKS_RETURN_IF_ERROR(device.prepare(program.worker()));
     const std::uint64_t start = now_ns();
     CCKS_RETURN_IF_ERROR(device.load(program.worker()));
     if (i > 0) out.push_back(static_cast<double>(now_ns() - start) / 1e3);  // the first finds no old code
   }
-  CCKS_RETURN_IF_ERROR(device.load(plan.program(image.data()).worker()));  // the copy goes
+  CCKS_RETURN_IF_ERROR(device.load(code.program(plan, code.image.data()).worker()));  // the copy goes
   return out;
 }
 
-Status measure(const HandoffOptions& options) {
-  // As CUDA has it unless told otherwise, and as a process may have it that launches no kernels of others beside the workers: the device then opens
-  // code ahead of the handoff (gpu/README.md). CUDA_MODULE_LOADING=EAGER in the environment measures the other way.
-  ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
-  auto device = open_device({.kind = "cuda"});
-  if (!device.ok()) return device.status();
-  const DeviceInfo info = (*device)->info();
+Status measure(const HandoffOptions& options, std::unique_ptr<Device> device, const Code& code) {
+  const DeviceInfo info = device->info();
   const test::GraphPlan plan = layers(info.workers);
-  const Image image = image_for(info);
-  const auto alone = loads_alone(**device, plan, image, options);
+  const auto alone = loads_alone(*device, plan, code, options);
   if (!alone.ok()) return alone.status();
-  auto engine = Engine::create(std::move(*device), plan.program(image.data()), {});
+  auto engine = Engine::create(std::move(device), code.program(plan, code.image.data()), {});
   if (!engine.ok()) return engine.status();
   CCKS_RETURN_IF_ERROR(engine->start());
   Client client(*engine, plan);
@@ -170,15 +178,15 @@ Status measure(const HandoffOptions& options) {
     loaded = client.go_on(static_cast<std::uint64_t>(run_ns / options.load), [&] { return over.load(std::memory_order_relaxed); });
   });
   Times times;
-  const Status handed = hand_off(*engine, plan, image, options, times);
+  const Status handed = hand_off(*engine, plan, code, options, times);
   over.store(true, std::memory_order_relaxed);
   load.join();
   CCKS_RETURN_IF_ERROR(handed);
   CCKS_RETURN_IF_ERROR(loaded);
   CCKS_RETURN_IF_ERROR(engine->drain(std::chrono::seconds(10)));
   const std::uint64_t lost = client.submitted() - client.right();
-  Line line("handoff", fmt::format("{:.0f} % load", options.load * 100));
-  line.text("device", info.name).number("workers", info.workers).number("image_bytes", static_cast<double>(image.size())).text("loading", std::getenv("CUDA_MODULE_LOADING"));
+  Line line("handoff", fmt::format("{:.0f} % load{}", options.load * 100, code.name));
+  line.text("device", info.name).number("workers", info.workers).number("image_bytes", static_cast<double>(code.image.size())).text("loading", std::getenv("CUDA_MODULE_LOADING"));
   line.number("runs_under_load", static_cast<double>(client.submitted())).number("lost", static_cast<double>(lost));
   const std::pair<const char*, const std::vector<double>*> parts[] = {
       {"park", &times.park}, {"load", &times.load}, {"relaunch", &times.relaunch}};
@@ -186,15 +194,29 @@ Status measure(const HandoffOptions& options) {
     line.number(fmt::format("{}_us_p50", part), quantile(*samples, 0.5)).number(fmt::format("{}_us_p99", part), quantile(*samples, 0.99));
   }
   line.samples("us", times.total).print();
-  Line("handoff", "load alone").text("device", info.name).number("image_bytes", static_cast<double>(image.size())).samples("us", *alone).print();
+  Line("handoff", fmt::format("load alone{}", code.name)).text("device", info.name).number("image_bytes", static_cast<double>(code.image.size())).samples("us", *alone).print();
   if (lost != 0) return {ErrorCode::invalid_data, fmt::format("{} runs gave wrong values", lost)};
+  return {};
+}
+
+Status measure_all(const HandoffOptions& options) {
+  // As CUDA has it unless told otherwise, and as a process may have it that launches no kernels of others beside the workers: the device then opens
+  // code ahead of the handoff (gpu/README.md). CUDA_MODULE_LOADING=EAGER in the environment measures the other way.
+  ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
+  std::vector<Code> codes;
+  for (std::size_t i = 0; i == 0 || i < codes.size(); ++i) {
+    auto device = open_device({.kind = "cuda"});
+    if (!device.ok()) return device.status();
+    if (i == 0) codes = codes_for((*device)->info());
+    CCKS_RETURN_IF_ERROR(measure(options, std::move(*device), codes[i]));
+  }
   return {};
 }
 
 }  // namespace
 
 int bench_handoff(const HandoffOptions& options) {
-  const Status status = measure(options);
+  const Status status = measure_all(options);
   if (status.ok()) return 0;
   fmt::print(stderr, "handoff: {}\n", status.to_string());
   return status.code() == ErrorCode::unavailable ? kNoGpu : status.code() == ErrorCode::invalid_data ? 3 : 4;

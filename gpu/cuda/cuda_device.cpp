@@ -39,7 +39,7 @@ Status CudaDevice::open(const DeviceOptions& options) {
   auto box = transport_->allocate(4 * sizeof(wire::u32));
   if (!box.ok()) return box.status();
   clock_box_ = box.value();
-  return load_kernel(ccks_image_clock, "ccks_clock", clock_);
+  return load_kernel(driver_, ccks_image_clock, "ccks_clock", clock_);
 }
 
 Status CudaDevice::open_context(const DeviceOptions& options) {
@@ -130,7 +130,8 @@ CudaDevice::~CudaDevice() {
   const ScopedContext current(driver_, context_);
   // Failures here have nobody to go to; after a fault of the GPU every call fails and the driver cleans up at exit.
   for (const CUdeviceptr block : device_blocks_) (void)driver_.cuMemFree(block);
-  for (Kernel* kernel : {&worker_, &prepared_, &clock_}) unload(*kernel);
+  code_.unload();
+  unload_kernel(driver_, clock_);
   if (worker_stream_ != nullptr) (void)driver_.cuStreamDestroy(worker_stream_);
   (void)driver_.cuDevicePrimaryCtxRelease(device_);
 }

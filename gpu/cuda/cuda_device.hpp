@@ -16,12 +16,14 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "ccks/device.hpp"
 #include "gpu/bell.hpp"
 #include "gpu/cuda/cuda_memory.hpp"
 #include "gpu/cuda/cuda_sequence.hpp"
+#include "gpu/cuda/worker_code.hpp"
 
 namespace ccks::gpu {
 
@@ -30,7 +32,7 @@ Result<std::unique_ptr<Device>> open_cuda_device(const DeviceOptions& options);
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(const Driver& driver) : driver_(driver), bells_{0} {}
+  explicit CudaDevice(const Driver& driver) : driver_(driver), bells_{0}, code_(driver) {}
   ~CudaDevice() override;
   Status open(const DeviceOptions& options);
 
@@ -50,24 +52,11 @@ class CudaDevice final : public Device {
   void wake_scheduler() override { bells_.ring_scheduler(); }
 
  private:
-  struct Kernel {
-    const void* image = nullptr;
-    CUmodule module = nullptr;    // this or the other
-    CUlibrary library = nullptr;
-    CUfunction function = nullptr;
-    unsigned threads = 0;
-    unsigned static_shared_bytes = 0;
-  };
-
   Status open_context(const DeviceOptions& options);
   Status choose_transport(const std::string& wanted);
   Status describe(const DeviceOptions& options);
   Result<int> attribute(CUdevice_attribute which) const;
 
-  bool prepares() const;  // whether a library is opened without waiting for workers
-  Status load_kernel(const void* image, const char* name, Kernel& kernel);
-  Status load_worker(const WorkerImage& image);
-  void unload(Kernel& kernel);
   Status fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes, std::uint32_t& stream_stages);
   Status load_and_start(const WorkerImage& image);
   Status start_grid(unsigned shared_bytes, std::uint32_t stream_stages);
@@ -107,8 +96,9 @@ class CudaDevice final : public Device {
   std::atomic<bool> ops_lost_{false};  // relaxed: an op never ended; its memory stays when the device goes
 
   std::mutex launch_mutex_;  // guards launch, join and what follows against each other
-  Kernel worker_, clock_;
-  Kernel prepared_;  // a library alone
+  WorkerCode code_;
+  std::tuple<std::uint64_t, unsigned, std::uint32_t> fitted_{};  // WorkerCode::kernels(), shared memory and workers that were found to fit
+  Kernel clock_;
   Block clock_box_;
   wire::WorkerParams params_{};
   bool resident_ = false;

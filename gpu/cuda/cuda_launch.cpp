@@ -10,7 +10,6 @@
 #include "ccks/worker/tile_hints.hpp"
 #include "ccks/worker/weight_stream.hpp"
 #include "gpu/cuda/cuda_device.hpp"
-#include "gpu/cuda/kernels.hpp"
 #include "gpu/line_status.hpp"
 
 namespace ccks::gpu {
@@ -30,66 +29,11 @@ std::uint64_t steady_ns() {
 
 }  // namespace
 
-bool CudaDevice::prepares() const {
-  CUmoduleLoadingMode mode = CU_MODULE_EAGER_LOADING;
-  const bool knows = driver_.cuModuleGetLoadingMode != nullptr && driver_.cuLibraryLoadData != nullptr && driver_.cuLibraryUnload != nullptr &&
-                     driver_.cuLibraryGetKernel != nullptr && driver_.cuKernelGetFunction != nullptr;
-  return knows && driver_.cuModuleGetLoadingMode(&mode) == CUDA_SUCCESS && mode == CU_MODULE_LAZY_LOADING;
-}
-
-/// Takes up a library that is there already.
-Status CudaDevice::load_kernel(const void* image, const char* name, Kernel& kernel) {
-  if (kernel.library != nullptr) {
-    CUkernel found = nullptr;
-    CCKS_CU(driver_, cuLibraryGetKernel(&found, kernel.library, name));
-    CCKS_CU(driver_, cuKernelGetFunction(&kernel.function, found));
-  } else {
-    CCKS_CU(driver_, cuModuleLoadData(&kernel.module, image));
-    CCKS_CU(driver_, cuModuleGetFunction(&kernel.function, kernel.module, name));
-  }
-  int threads = 0, shared = 0;
-  CCKS_CU(driver_, cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, kernel.function));
-  CCKS_CU(driver_, cuFuncGetAttribute(&shared, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel.function));
-  kernel.image = image;
-  kernel.threads = static_cast<unsigned>(threads) / 32 * 32;  // whole warps
-  kernel.static_shared_bytes = static_cast<unsigned>(shared);
-  return {};
-}
-
-/// What is there goes only once the new code has come: the driver gives memory for code back with the last of it, and a load that has to get it anew waits
-/// for the kernel of the operating system. It goes then, though: kept modules fill that memory, and the load that needs the next piece of it waits 200 us
-/// longer. If the image cannot be loaded everything stays as it was.
-Status CudaDevice::load_worker(const WorkerImage& image) {
-  const void* bytes = image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker;
-  if (worker_.function != nullptr && worker_.image == bytes) return {};
-  Kernel next;
-  if (prepared_.image == bytes) next = std::exchange(prepared_, Kernel());
-  if (const Status loaded = load_kernel(bytes, "ccks_worker", next); !loaded.ok()) {
-    unload(next);
-    return loaded;
-  }
-  std::swap(worker_, next);
-  unload(next);
-  return {};
-}
-
-void CudaDevice::unload(Kernel& kernel) {
-  // Nothing to be done if one fails.
-  if (kernel.module != nullptr) (void)driver_.cuModuleUnload(kernel.module);
-  if (kernel.library != nullptr) (void)driver_.cuLibraryUnload(kernel.library);
-  kernel = {};
-}
-
 Status CudaDevice::prepare(const WorkerImage& image) {
   const std::lock_guard lock(launch_mutex_);
   CCKS_RETURN_IF_ERROR(failure());
-  const void* bytes = image.cuda_image != nullptr ? image.cuda_image : ccks_image_generic_worker;
-  if (!prepares() || worker_.image == bytes) return {};
   const ScopedContext current(driver_, context_);
-  unload(prepared_);
-  CCKS_CU(driver_, cuLibraryLoadData(&prepared_.library, bytes, nullptr, nullptr, 0, nullptr, nullptr, 0));
-  prepared_.image = bytes;
-  return {};
+  return code_.prepare(image);
 }
 
 Status CudaDevice::load(const WorkerImage& image) {
@@ -98,7 +42,7 @@ Status CudaDevice::load(const WorkerImage& image) {
   if (resident()) return {ErrorCode::invalid_argument, "load while workers are resident: join them first"};
   const ScopedContext current(driver_, context_);
   const auto paused = copies_.pause();
-  return load_worker(image);
+  return code_.load(image);
 }
 
 /// What workers of this device can have is theirs alone if there is no more than one on a processor; then what shared memory is
@@ -106,8 +50,8 @@ Status CudaDevice::load(const WorkerImage& image) {
 Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes, std::uint32_t& stream_stages) {
   // Scratch is a wish: ops run in what Lanes offers, kMinScratchBytes at least. A plan made for the host wishes for more
   // than a block can have, and runs here too.
-  const unsigned room =
-      static_cast<unsigned>(std::max(0, max_shared_bytes_ - static_cast<int>(worker_.static_shared_bytes)));
+  const unsigned taken = code_.kernel().takes.static_shared_bytes + (code_.bodies_entry() != 0 ? worker::kCudaApartBytes : 0);
+  const unsigned room = static_cast<unsigned>(std::max(0, max_shared_bytes_ - static_cast<int>(taken)));
   const unsigned wanted = std::max(scratch_bytes, worker::kCudaScratchBytes);
   shared_bytes = wanted <= room ? wanted : worker::kCudaScratchBytes;
   if (shared_bytes > room) {
@@ -116,17 +60,20 @@ Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_byte
   }
   const bool alone = params_.workers <= static_cast<std::uint32_t>(processors_);
   stream_stages = copies_in_bulk_ && alone && params_.stream_stages != 0 ? worker::stages_in(room - shared_bytes) : 0;
-  shared_bytes += worker::ring_bytes(stream_stages);
-  CCKS_CU(driver_, cuFuncSetAttribute(worker_.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+  shared_bytes += worker::ring_bytes(stream_stages) + (code_.bodies_entry() != 0 ? worker::kCudaApartBytes : 0);
+  const std::tuple fit_for(code_.kernels(), shared_bytes, params_.workers);
+  if (fitted_ == fit_for) return {};
+  CCKS_CU(driver_, cuFuncSetAttribute(code_.kernel().function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                       static_cast<int>(shared_bytes)));
   int blocks = 0;
-  CCKS_CU(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, worker_.function,
-                                                               static_cast<int>(worker_.threads), shared_bytes));
+  CCKS_CU(driver_, cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, code_.kernel().function,
+                                                               static_cast<int>(code_.kernel().threads), shared_bytes));
   const std::uint32_t fit = static_cast<std::uint32_t>(blocks) * static_cast<std::uint32_t>(processors_);
   if (fit < params_.workers) {
     return {ErrorCode::invalid_argument, fmt::format("{} workers asked for, but only {} of {} threads fit on {}",
-                                                     params_.workers, fit, worker_.threads, info_.name)};
+                                                     params_.workers, fit, code_.kernel().threads, info_.name)};
   }
+  fitted_ = fit_for;
   return {};
 }
 
@@ -150,7 +97,7 @@ Status CudaDevice::launch(const WorkerImage& image, const wire::WorkerParams& pa
 
 Status CudaDevice::load_and_start(const WorkerImage& image) {
   const auto paused = copies_.pause();
-  CCKS_RETURN_IF_ERROR(load_worker(image));
+  CCKS_RETURN_IF_ERROR(code_.load(image));
   unsigned shared_bytes = 0;
   std::uint32_t stream_stages = 0;
   CCKS_RETURN_IF_ERROR(fit_worker(params_.scratch_bytes, shared_bytes, stream_stages));
@@ -158,7 +105,7 @@ Status CudaDevice::load_and_start(const WorkerImage& image) {
   if (clock_host_ns_ == 0) CCKS_RETURN_IF_ERROR(sample_clock());
   set_park(params_, wire::kParkNo);
   clear_states(params_);
-  lanes_.store(worker_.threads, std::memory_order_relaxed);  // relaxed: a number for people, alone
+  lanes_.store(code_.kernel().threads, std::memory_order_relaxed);  // relaxed: a number for people, alone
   return start_grid(shared_bytes, stream_stages);
 }
 
@@ -166,8 +113,9 @@ Status CudaDevice::start_grid(unsigned shared_bytes, std::uint32_t stream_stages
   wire::WorkerParams params = params_;
   params.stream_stages = stream_stages;
   params.verdict_rest_ns = transport_->verdict_rest_ns();
+  params.bodies = code_.bodies_entry();
   void* arguments[] = {&params};
-  CCKS_CU(driver_, cuLaunchCooperativeKernel(worker_.function, params_.workers, 1, 1, worker_.threads, 1, 1, shared_bytes,
+  CCKS_CU(driver_, cuLaunchCooperativeKernel(code_.kernel().function, params_.workers, 1, 1, code_.kernel().threads, 1, 1, shared_bytes,
                                              worker_stream_, arguments));
   resident_ = true;
   launched_.store(true, std::memory_order_release);  // [C3] pairs with [C4]: params_ is set

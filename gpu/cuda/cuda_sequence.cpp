@@ -198,6 +198,7 @@ Status CudaOpSequence::instantiate(CUgraph graph) {
 
 Result<std::unique_ptr<OpSequence>> CudaDevice::make_op_sequence(const WorkerImage& image, const OpSequencePlan& plan) {
   CCKS_RETURN_IF_ERROR(graphs_supported(driver_, plan.mode));
+  if (image.cuda_loop != nullptr) return {ErrorCode::unsupported, "the program's op bodies are an image of their own, without a kernel for single ops: compile them with their worker"};
   if (plan.mode == SequenceMode::graph_overlapped) {
     const auto major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
     CCKS_RETURN_IF_ERROR(major.status());

@@ -14,6 +14,7 @@ namespace ccks::gpu {
   X(cuInit) X(cuDriverGetVersion) X(cuGetErrorName) X(cuGetErrorString)                            \
   X(cuDeviceGet) X(cuDeviceGetCount) X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem)\
   X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease) X(cuCtxPushCurrent) X(cuCtxPopCurrent)  \
+  X(cuCtxGetLimit) X(cuCtxSetLimit)                                                                \
   X(cuStreamCreate) X(cuStreamDestroy) X(cuStreamSynchronize) X(cuStreamQuery)                     \
   X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostGetDevicePointer)       \
   X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)                                                        \
@@ -26,7 +27,8 @@ namespace ccks::gpu {
   X(cuLaunchKernelEx) X(cuStreamBeginCapture) X(cuStreamEndCapture)                                \
   X(cuGraphCreate) X(cuGraphAddKernelNode) X(cuGraphInstantiate) X(cuGraphLaunch)                  \
   X(cuGraphExecDestroy) X(cuGraphDestroy)                                                          \
-  X(cuModuleGetLoadingMode) X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetKernel) X(cuKernelGetFunction)
+  X(cuModuleGetLoadingMode) X(cuLibraryLoadData) X(cuLibraryUnload) X(cuLibraryGetKernel) X(cuKernelGetFunction)   \
+  X(cuLibraryGetGlobal) X(cuModuleGetGlobal)
 
 /// One pointer a function; every one but the optional ones is set once load_driver() has succeeded.
 struct Driver {

@@ -138,6 +138,86 @@ TEST_F(PlayedGpu, WhereCodeIsLoadedLazilyAHandoffOpensItBeforeWorkersLeave) {
   expect_runs(engine, plan, 2);
 }
 
+Program apart(const GraphPlan& plan, const FakeImage& loop, const FakeImage& bodies) {
+  return plan.program().with_worker({.cuda_image = &bodies, .cuda_image_bytes = sizeof(bodies), .cuda_loop = &loop});
+}
+
+/// What only runs if bodies are not found.
+void no_bodies(const wire::WorkerParams*, wire::u32, void*) { std::abort(); }
+
+/// Of workers in two images a handoff loads bodies; the loop stays, whether code is opened ahead or not.
+TEST_F(PlayedGpu, WhereBodiesAreAnImageOfTheirOwnAHandoffLoadsNothingElse) {
+  const GraphPlan plan(layered_graph(1));
+  static FakeImage loop = graph_image(), other_loop = graph_image(), bodies[2] = {graph_image(), graph_image()};
+  loop.entry = other_loop.entry = no_bodies;
+  for (const long lazy : {0, 1}) {
+    set("lazy", lazy);
+    Result<Engine> engine = create(apart(plan, loop, bodies[0]));
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    ASSERT_TRUE(engine->start().ok());
+    for (int i = 1; i < 20; ++i) {
+      expect_runs(*engine, plan, 2);
+      const std::uint64_t before = fake_cuda().loads();
+      const auto times = engine->handoff(apart(plan, loop, bodies[i % 2]));
+      ASSERT_TRUE(times.ok()) << times.status().to_string();
+      EXPECT_EQ(fake_cuda().loads(), before + 1);
+      EXPECT_LE(fake_cuda().modules_loaded(), 3u) << "the loop's, the bodies' and the clock's";
+    }
+    // Another loop is loaded too, and a worker in one image takes the place of both.
+    std::uint64_t before = fake_cuda().loads();
+    ASSERT_TRUE(engine->handoff(apart(plan, other_loop, bodies[0])).ok());
+    EXPECT_EQ(fake_cuda().loads(), before + 2);
+    expect_runs(*engine, plan, 2);
+    static const FakeImage whole = graph_image();
+    ASSERT_TRUE(engine->handoff(played(plan, whole)).ok());
+    EXPECT_EQ(fake_cuda().modules_loaded(), 2u) << "the worker's and the clock's";
+    expect_runs(*engine, plan, 2);
+    ASSERT_TRUE(engine->handoff(apart(plan, loop, bodies[1])).ok());
+    expect_runs(*engine, plan, 2);
+  }
+  EXPECT_EQ(fake_cuda().modules_loaded(), 0u);
+  EXPECT_EQ(fake_cuda().calls_that_blocked(), 0u);
+}
+
+TEST_F(PlayedGpu, BodiesThatWantMoreThanTheirLoopHasAreRefused) {
+  const GraphPlan plan(layered_graph(1));
+  static FakeImage loop = graph_image(), bodies = graph_image(), greedy = graph_image();
+  loop.entry = no_bodies;
+  greedy.registers = loop.registers + 1;
+  Result<Engine> engine = create(apart(plan, loop, bodies));
+  ASSERT_TRUE(engine.ok() && engine->start().ok());
+  const Status refused = engine->handoff(apart(plan, loop, greedy)).status();
+  EXPECT_EQ(refused.code(), ErrorCode::invalid_data) << refused.to_string();
+  expect_runs(*engine, plan, 2);
+  EXPECT_EQ(fake_cuda().modules_loaded(), 3u) << "what is refused goes";
+}
+
+/// The stack of a loop that calls by address is the context's limit, which covers both before anyone is called.
+TEST_F(PlayedGpu, BodiesOfADeepStackHaveItBeforeTheyRun) {
+  const GraphPlan plan(layered_graph(1));
+  static FakeImage loop = graph_image(), bodies = graph_image(), deep = graph_image();
+  loop.entry = no_bodies;
+  loop.stack_bytes = 300;
+  deep.stack_bytes = 900;
+  Result<Engine> engine = create(apart(plan, loop, bodies));
+  ASSERT_TRUE(engine.ok() && engine->start().ok());
+  EXPECT_EQ(fake_cuda().stack_limit(), 1024u) << "that is enough";
+  ASSERT_TRUE(engine->handoff(apart(plan, loop, deep)).ok());
+  EXPECT_EQ(fake_cuda().stack_limit(), 1200u);
+  expect_runs(*engine, plan, 2);
+  EXPECT_EQ(fake_cuda().calls_that_blocked(), 0u);
+}
+
+TEST_F(PlayedGpu, BodiesOfTheirOwnAreNotForArmsOfSingleOps) {
+  const GraphPlan plan(layered_graph(1));
+  static const FakeImage loop = graph_image(), bodies = graph_image();
+  EngineOptions options;
+  options.arm = "stream";
+  Result<Engine> engine = create(apart(plan, loop, bodies), options);
+  const Status refused = engine.ok() ? engine->start() : engine.status();
+  EXPECT_EQ(refused.code(), ErrorCode::unsupported) << refused.to_string();
+}
+
 /// A handoff to `image`, with the load of every module failing if `load_error` says so, fails in `call`: the run under way and those behind it
 /// have the old code.
 void PlayedGpu::expect_old_code_goes_on(const FakeImage& image, long load_error, const char* call) {

@@ -91,6 +91,7 @@ struct WorkerParams {
   u64 spin_deadline_ns;     // an event wait longer than this is a fault
   u64 heartbeat_limit_ns;   // 0: no limit
   u64 idle_limit_ns;        // 0: stay for ever
+  u64 bodies;               // where workers whose bodies are an image of their own (worker/apart_ops.cuh) read which function runs them; a device that has loaded them sets it
 };
 
 inline namespace CCKS_ISA {

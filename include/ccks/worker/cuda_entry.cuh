@@ -14,9 +14,8 @@ inline namespace CCKS_ISA {
 
 template <class Ops>
 __device__ void cuda_worker_main(const wire::WorkerParams& params) {
-  extern __shared__ __align__(128) u8 ccks_scratch[];
   CudaPipeline<Ops> pipeline(pipeline_memory(), params, blockIdx.x);
-  pipeline.run(ccks_scratch, ptx::dynamic_shared_bytes());
+  pipeline.run(dynamic_shared() + kSharedInFront, ptx::dynamic_shared_bytes() - kSharedInFront);
 }
 
 }  // namespace CCKS_ISA

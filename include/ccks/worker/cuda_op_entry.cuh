@@ -16,8 +16,7 @@ inline constexpr u32 kCudaOpThreads = kCudaLanes;
 /// on it for all launches before.
 template <class Ops>
 __device__ void cuda_op_main(const wire::OpLaunch& launch) {
-  extern __shared__ __align__(128) u8 ccks_scratch[];
-  CudaLanes lanes(ccks_scratch, ptx::dynamic_shared_bytes());
+  CudaLanes lanes(dynamic_shared(), ptx::dynamic_shared_bytes());
   const u32 tile = launch.first_tile + blockIdx.x;
   if ((launch.flags & wire::kOpLaunchOverlapped) != 0) {
     ptx::allow_launches();

@@ -28,6 +28,10 @@
 #if !defined(CCKS_WORKER_ROW_TAGS)
 #define CCKS_WORKER_ROW_TAGS 0
 #endif
+// 1: bodies are an image of their own, which the loop calls by address (apart_ops.cuh).
+#if !defined(CCKS_WORKER_APART)
+#define CCKS_WORKER_APART 0
+#endif
 // How many registers a linked function leaves as they were for its caller, in front of it and of its declarations (not of templates: CUDA 13.0 forgets it where
 // such a function is used before it is defined). By the usual convention it is more than eighty: a function of many registers then begins and ends with storing
 // and loading 250 to 700 bytes a lane. Functions that call each other have different numbers, since that is where return addresses go; who has 128 sums in

@@ -7,6 +7,7 @@
 
 #if defined(__CUDACC__)
 
+#include "ccks/worker/tile_hints.hpp"
 #include "ccks/worker/weight_stream.hpp"
 
 #include "ccks/worker/ptx.hpp"
@@ -17,6 +18,24 @@ inline namespace CCKS_ISA {
 
 /// Threads that run op bodies: enough warps to keep loads in flight, few enough for the registers that bodies want.
 inline constexpr u32 kCudaLanes = 256;
+
+/// A block's dynamic shared memory. By its name, so that bodies that are linked know it to be shared memory, and where.
+__device__ __forceinline__ u8* dynamic_shared() {
+  extern __shared__ __align__(128) u8 ccks_scratch[];
+  return ccks_scratch;
+}
+
+// Where loop and bodies are images of their own neither may have static shared memory: each would lay it out alone. What both know of lies in front of scratch.
+#if CCKS_WORKER_APART
+struct alignas(128) ApartBlock {
+  u64 slots[32];  // of folds
+  u64 bodies;     // address of the function that runs them
+};
+__device__ __forceinline__ ApartBlock& apart_block() { return *reinterpret_cast<ApartBlock*>(dynamic_shared()); }
+inline constexpr u32 kSharedInFront = kCudaApartBytes;
+#else
+inline constexpr u32 kSharedInFront = 0;
+#endif
 
 #if defined(__CUDA_ARCH__)
 
@@ -201,11 +220,7 @@ class CudaLanes {
   CCKS_INLINE T shuffle_xor(T v, u32 mask) {
     return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask));
   }
-  /// By its name, so that bodies that are linked know it to be shared memory, and where.
-  CCKS_INLINE u8* scratch() const {
-    extern __shared__ __align__(128) u8 ccks_scratch[];
-    return ccks_scratch;
-  }
+  CCKS_INLINE u8* scratch() const { return dynamic_shared() + kSharedInFront; }
   CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
 
   template <class T>
@@ -228,8 +243,7 @@ class CudaLanes {
   template <class T, class F>
   CCKS_INLINE T fold(T v, F f) {
     static_assert(sizeof(T) <= 8);
-    __shared__ u64 slots[kWarp];
-    T* shared = reinterpret_cast<T*>(slots);
+    T* shared = reinterpret_cast<T*>(fold_slots());
     for (u32 step = kWarp / 2; step > 0; step /= 2) v = f(v, __shfl_xor_sync(0xffffffffu, v, step));
     constexpr u32 warps = kLanes / kWarp;
     sync();
@@ -238,6 +252,15 @@ class CudaLanes {
     T all = shared[0];
     for (u32 i = 1; i < warps; ++i) all = f(all, shared[i]);
     return all;
+  }
+
+  static CCKS_INLINE u64* fold_slots() {
+#if CCKS_WORKER_APART
+    return apart_block().slots;
+#else
+    __shared__ u64 slots[kWarp];
+    return slots;
+#endif
   }
 
   u32 bytes_;

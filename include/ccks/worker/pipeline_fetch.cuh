@@ -31,7 +31,7 @@ class CudaFetch : CudaStage {
     source_.start(platform_.uniform(CudaAtoms::link_load_relaxed(&line->inbox_position)),
                   platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_list_task)));
     finished_tiles_ = platform_.uniform(CudaAtoms::link_load_relaxed(&line->resume_tile));
-    start_looks();
+    start_looks(index_);
     u32 misses = 0;
     while (!gate_closed()) {
       if (advance()) {
@@ -41,7 +41,7 @@ class CudaFetch : CudaStage {
         await_queue();
       } else if (is_ahead() || is_busy_with_last()) {
         prefetch_tiles<Ops>(published_);
-        if (++unlooked_ % kRefreshesPerClock == 0) look_while_busy(index_, published_ - done_);
+        if (++unlooked_ % kRefreshesPerClock == 0) look_while_busy(index_);
         if (may_foresee()) foresee();
         rest(kHotSpins + 1);
       } else {
@@ -50,7 +50,10 @@ class CudaFetch : CudaStage {
         prefetch_tiles<Ops>(published_);
         if (may_foresee()) foresee();
         platform_.idle(misses++);
-        if (looks) look_at_host(index_, 0, misses == kPollsPerLook ? Idle::begins : Idle::still, polls);
+        if (looks) {
+          look_at_host(index_, true, misses == kPollsPerLook ? Idle::begins : Idle::still, polls);
+          look_at_others();
+        }
         if (is_still()) misses = poll_on(misses);
       }
     }
@@ -137,7 +140,7 @@ class CudaFetch : CudaStage {
     for (u32 spins = 0; !source_.has_task() && !source_.poll() && !gate_closed(); ++spins) {
       platform_.relax(spins);
       if (spins % 64 != 63) continue;
-      look_at_host(index_, kLookNs, Idle::no, false);
+      look_at_host(index_, false, Idle::no, false);
       if (word(memory_.abandon) != 0) return source_.fail(wire::FaultCode::abandoned);
       if (patience.over(platform_.now_ns(), params_.spin_deadline_ns)) return source_.fail(wire::FaultCode::wait_deadline);
     }
@@ -156,7 +159,7 @@ class CudaFetch : CudaStage {
   __device__ __forceinline__ bool has_room(u32 tiles = 1) {
     if (opened_ + tiles - done_ <= Memory::kOpened) return true;
     done_ = tiles_done();
-    if (++unlooked_ % kRefreshesPerClock == 0) look_while_busy(index_, opened_ - done_);
+    if (++unlooked_ % kRefreshesPerClock == 0) look_while_busy(index_);
     return opened_ + tiles - done_ <= Memory::kOpened;
   }
   __device__ __forceinline__ void await_list_room(u32 tiles) {

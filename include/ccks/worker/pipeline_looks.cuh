@@ -21,16 +21,21 @@ struct CudaOneLane : OneControlLane {
 /// Whether the fetching warp has nothing to do.
 enum class Idle : u32 { no, begins, still };
 
-/// Looks at the host's line, if the last look was more than `least_ns` ago; what it asks for is raised for all warps. By the
+// A busy worker looks at the host's line once in 2^kLookShift ns, since that takes its fetching warp 1 us. Workers do so in turn, spread evenly over that time: the first that
+// the host asks to leave tells the others (look_at_others), so of many one is asked at any moment, and a handoff waits for none.
+inline constexpr u32 kLookShift = 16;
+
+/// Looks at the host's line, at once or if this worker's turn has come; what it asks for is raised for all warps. By the
 /// fetching warp; others see what comes of it. `seen`: a poll has looked just now.
-__device__ __noinline__ inline void look_at_host(u32 index, u32 least_ns, Idle idle, bool seen) {
+__device__ __noinline__ inline void look_at_host(u32 index, bool at_once, Idle idle, bool seen) {
   CudaPipelineMemory& memory = pipeline_memory();
   if (threadIdx.x % kWarpLanes == 0) {
     CudaPipelineMemory::Looks& looks = memory.looks;
     const u64 now = ptx::globaltimer();
     if (idle == Idle::begins) looks.idle_since = now;
-    if (now - looks.at > least_ns) {
-      looks.at = now;
+    const u32 turn = static_cast<u32>((now + looks.phase_ns) >> kLookShift);
+    if (at_once || turn != looks.turn) {
+      looks.turn = turn;
       const void* line = reinterpret_cast<const wire::HostLine*>(memory.params.host_lines) + index;
       const HostWords host = seen ? memory.shared.host : CudaPlatform::host_words(CudaAtoms::load_slot_relaxed(line));
       CudaOneLane lane;
@@ -140,23 +145,38 @@ __device__ __noinline__ inline u32 tiles_without_bodies(u32 at, u32 end, u32 fla
   return tiles == 0 ? kWarpLanes : tiles - 1;
 }
 
-// A busy worker looks at the host's line so often: reading it takes the fetching warp 1 us, and a handoff waits for it.
-inline constexpr u32 kLookNs = 25'000;
-inline constexpr u32 kUrgentLookNs = 40'000;  // also where the gate is about to have nothing, that is few tiles
-inline constexpr u32 kFewTiles = 8;           // one group of records
+inline constexpr u32 kOthersLookNs = 5'000;  // so often at what others have been asked: it takes a third of a microsecond
 inline constexpr u32 kRefreshesPerClock = 4;
 
-__device__ __forceinline__ void start_looks() {
+__device__ __forceinline__ void start_looks(u32 index) {
   if (threadIdx.x % kWarpLanes == 0) {
     CudaPipelineMemory::Looks& looks = pipeline_memory().looks;
-    looks.at = ptx::globaltimer();
-    looks.beat = {0, looks.at};
+    const u64 now = ptx::globaltimer();
+    looks.beat = {0, now};
+    looks.others_at = now;
+    looks.phase_ns = (index << kLookShift) / pipeline_memory().params.workers;
+    looks.turn = static_cast<u32>((now + looks.phase_ns) >> kLookShift);
     pipeline_memory().shared.queue_takes = {};
   }
   __syncwarp();
 }
-__device__ __forceinline__ void look_while_busy(u32 index, u32 under_way) {
-  look_at_host(index, under_way < kFewTiles ? kUrgentLookNs : kLookNs, Idle::no, false);
+/// Tells busy workers that this one has been asked to leave; lets it be its turn to look at the host's line where another has just told. By the fetching warp.
+__device__ __noinline__ inline void look_at_others() {
+  if (threadIdx.x % kWarpLanes == 0) {
+    CudaPipelineMemory::Looks& looks = pipeline_memory().looks;
+    const u64 now = ptx::globaltimer();
+    if (ptx::ld_relaxed_cta_shared(&pipeline_memory().leave) == static_cast<u32>(wire::ParkReason::requested) + 1) {
+      CudaPlatform::tell_asked(now);
+    } else if (now - looks.others_at > kOthersLookNs) {
+      looks.others_at = now;
+      if (CudaPlatform::was_asked(now)) --looks.turn;
+    }
+  }
+  __syncwarp();
+}
+__device__ __forceinline__ void look_while_busy(u32 index) {
+  look_at_host(index, false, Idle::no, false);
+  look_at_others();
 }
 
 // Tiles whose operands are asked for before they run. All workers share the L2 cache: more would drive out what is to come first.
@@ -198,7 +218,7 @@ __device__ __noinline__ u32 await_done(u32 index, u32 opened, u32 published) {
   for (u32 spins = 0;; ++spins) {
     const u32 done = tiles_done();
     if (opened - done <= CudaPipelineMemory::kOpened || gate_closed()) return done;
-    if (spins % kRefreshesPerClock == kRefreshesPerClock - 1) look_while_busy(index, opened - done);
+    if (spins % kRefreshesPerClock == kRefreshesPerClock - 1) look_while_busy(index);
     prefetch_tiles<Ops>(published);
     rest(spins);
   }

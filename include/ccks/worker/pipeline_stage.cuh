@@ -68,7 +68,8 @@ struct CudaPipelineMemory {
   /// What the fetching warp remembers of its looks at the host and at the clock (pipeline_looks.cuh).
   struct Looks {
     Heartbeat beat;
-    u64 at, idle_since;
+    u64 others_at, idle_since;
+    u32 turn, phase_ns;
   };
   /// What a warp that waits remembers of its looks at the clock, and what the last was worth: WaitEnd::Code.
   struct Waiting {
@@ -136,8 +137,13 @@ struct CudaPipelineMemory {
 
 /// Of this block. By a function, so that those that are not inlined know where it lies. As bytes: nothing in it is initialized.
 __device__ inline CudaPipelineMemory& pipeline_memory() {
+#if CCKS_WORKER_APART
+  static_assert(sizeof(ApartBlock) + sizeof(CudaPipelineMemory) <= kCudaApartBytes && alignof(CudaPipelineMemory) <= 128);
+  return *reinterpret_cast<CudaPipelineMemory*>(dynamic_shared() + sizeof(ApartBlock));
+#else
   __shared__ alignas(CudaPipelineMemory) u8 memory[sizeof(CudaPipelineMemory)];
   return reinterpret_cast<CudaPipelineMemory&>(memory);
+#endif
 }
 
 /// Those of a body that has begun early and is the `number`-th of its worker (tagged_rows.hpp).

@@ -116,6 +116,9 @@ class CudaPlatform {
   __device__ static bool is_resting(u32 misses) { return misses >= kHotPolls; }
   /// By a worker that has found a task and was resting: the others look as often as they can for a while.
   __device__ void stir() const { ptx::st_relaxed_gpu(stirred_at(), ptx::globaltimer()); }
+  /// By a worker that the host has asked to leave, and whether one has been a moment ago: a busy worker looks at its own line of host memory rarely, at a word of the L2 often.
+  __device__ static void tell_asked(u64 now) { ptx::st_relaxed_gpu(asked_at(), now); }
+  __device__ static bool was_asked(u64 now) { return now - ptx::ld_relaxed_gpu(asked_at()) < kAskedNs; }
   __device__ static void posted() {}
 
   /// By the leader, for all control lanes. Not inlined: to ptxas a branch for one lane parts the warp.
@@ -135,6 +138,11 @@ class CudaPlatform {
     static u64 at;
     return &at;
   }
+  /// When a worker last found that the host wants it to leave. Relaxed on both sides, for the same reason.
+  __device__ static u64* asked_at() {
+    static u64 at;
+    return &at;
+  }
   __device__ static bool is_stirred() { return ptx::globaltimer() - ptx::ld_relaxed_gpu(stirred_at()) < kStirredNs; }
 
   static constexpr u32 kHotSpins = 16;
@@ -143,6 +151,7 @@ class CudaPlatform {
   static constexpr u32 kIdleNaps = 4;
   static constexpr u32 kIdleNapNs = 500;
   static constexpr u64 kStirredNs = 500'000;
+  static constexpr u64 kAskedNs = 50'000;  // the host writes a line a worker; workers come back later than that
   static constexpr u32 kIdleLanes = 4;
   static constexpr u32 kLookLane = kWarpLanes - 1;
 

@@ -21,6 +21,8 @@ inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
 inline constexpr wire::u32 kCudaExpertScratchBytes = 100 * 1024;
 /// The same where four warps multiply together (expert_product.hpp), and of a matmul of many rows (product_group.hpp).
 inline constexpr wire::u32 kCudaGroupedScratchBytes = 161 * 1024;
+/// What workers whose bodies are an image of their own (worker/apart_ops.cuh) keep in front of scratch.
+inline constexpr wire::u32 kCudaApartBytes = 43 * 1024;
 
 /// One op as the hints see it. `extent` is its tile space (wire/op_layout.hpp), best at the sizes that matter most.
 struct TileQuestion {

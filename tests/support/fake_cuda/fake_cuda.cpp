@@ -156,6 +156,8 @@ EXPORT(cuDeviceTotalMem, (size_t* bytes, CUdevice device), (bytes, device), fake
 EXPORT(cuDevicePrimaryCtxRetain, (CUcontext* context, CUdevice device), (context, device),
        (*context = reinterpret_cast<CUcontext>(&fake_gpu()), CUDA_SUCCESS))
 EXPORT(cuDevicePrimaryCtxRelease, (CUdevice device), (device), CUDA_SUCCESS)
+EXPORT(cuCtxGetLimit, (size_t* value, CUlimit limit), (value, limit), fake_gpu().get_limit(value, limit))
+EXPORT(cuCtxSetLimit, (CUlimit limit, size_t value), (limit, value), fake_gpu().set_limit(limit, value))
 EXPORT(cuCtxPushCurrent, (CUcontext context), (context), CUDA_SUCCESS)
 EXPORT(cuCtxPopCurrent, (CUcontext* context), (context), CUDA_SUCCESS)
 EXPORT(cuStreamCreate, (CUstream* stream, unsigned flags), (stream, flags), fake_gpu().stream_create(stream))
@@ -180,6 +182,10 @@ EXPORT(cuModuleLoadData, (CUmodule* module, const void* image), (module, image),
 EXPORT(cuModuleUnload, (CUmodule module), (module), fake_gpu().module_unload(module))
 EXPORT(cuModuleGetFunction, (CUfunction* function, CUmodule module, const char* name), (function, module, name),
        fake_gpu().module_function(function, module, name))
+EXPORT(cuModuleGetGlobal, (CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name), (address, bytes, module, name),
+       fake_gpu().module_global(address, bytes, module, name))
+EXPORT(cuLibraryGetGlobal, (CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name), (address, bytes, library, name),
+       fake_gpu().module_global(address, bytes, reinterpret_cast<CUmodule>(library), name))
 EXPORT(cuModuleGetLoadingMode, (CUmoduleLoadingMode* mode), (mode), fake_gpu().loading_mode(mode))
 EXPORT(cuLibraryLoadData,
        (CUlibrary* library, const void* code, CUjit_option* jit, void** jit_values, unsigned jit_count, CUlibraryOption* options,
@@ -190,7 +196,7 @@ EXPORT(cuLibraryGetKernel, (CUkernel* kernel, CUlibrary library, const char* nam
        fake_gpu().module_function(reinterpret_cast<CUfunction*>(kernel), reinterpret_cast<CUmodule>(library), name))
 EXPORT(cuKernelGetFunction, (CUfunction* function, CUkernel kernel), (function, kernel), fake_gpu().kernel_function(function, kernel))
 EXPORT(cuFuncGetAttribute, (int* value, CUfunction_attribute which, CUfunction function), (value, which, function),
-       fake_gpu().function_attribute(value, which))
+       fake_gpu().function_attribute(value, which, function))
 EXPORT(cuFuncSetAttribute, (CUfunction function, CUfunction_attribute which, int value), (function, which, value),
        CUDA_SUCCESS)
 EXPORT(cuOccupancyMaxActiveBlocksPerMultiprocessor, (int* blocks, CUfunction function, int threads, size_t shared),
@@ -212,6 +218,8 @@ extern "C" const ccks::test::FakeCuda* ccks_fake_cuda() {
       [](const char* name, long value) { return fake_gpu().set(name, value); },
       [](const char* name) { return driver().calls(name); },
       [] { return fake_gpu().modules_loaded(); },
+      [] { return fake_gpu().loads(); },
+      [] { return fake_gpu().stack_limit(); },
       [] { return fake_gpu().launches(); },
       [] { return fake_gpu().calls_that_blocked(); }};
   return &kControl;

@@ -35,7 +35,8 @@ struct FakeSettings {
 /// An image that the played GPU can load: WorkerImage::cuda_image points at one. Anything else is the generic worker.
 struct FakeImage {
   char magic[16] = "ccks-fake-image";
-  HostWorkerEntry entry = nullptr;
+  HostWorkerEntry entry = nullptr;  // of bodies that are an image of their own: of a worker that has them
+  unsigned registers = 168, stack_bytes = 0;
 };
 
 /// What `ccks_fake_cuda`, exported by the library, returns. One in a process.
@@ -46,6 +47,8 @@ struct FakeCuda {
   bool (*set)(const char* name, long value);
   std::uint64_t (*calls)(const char* thread_name);
   std::uint64_t (*modules_loaded)();      // alive now
+  std::uint64_t (*loads)();               // of modules, until now
+  std::size_t (*stack_limit)();           // of a thread, in bytes
   std::uint64_t (*launches)();            // cooperative
   std::uint64_t (*calls_that_blocked)();  // loads, unloads and frees behind a resident grid
 };

@@ -21,7 +21,8 @@ std::int64_t steady_ns() {
 }
 
 struct FakeModule {
-  HostWorkerEntry entry;
+  HostWorkerEntry entry;  // of a worker, or of what the bodies of an image of their own make of one
+  unsigned registers, stack_bytes;
 };
 
 /// What a grid's threads use; the last of them lets it go.
@@ -73,6 +74,8 @@ FakeGpu& fake_gpu() {
 
 void FakeGpu::reset() {
   settings_ = {};
+  loads_.store(0, std::memory_order_relaxed);
+  stack_limit_.store(kStackLimit, std::memory_order_relaxed);
   launches_.store(0, std::memory_order_relaxed);
   blocked_.store(0, std::memory_order_relaxed);
   launched_at_ns_.store(0, std::memory_order_relaxed);  // relaxed: tests reset while nothing runs
@@ -223,8 +226,9 @@ CUresult FakeGpu::make_module(CUmodule* module, const void* image) {
   if (settings_.load_error != 0) return static_cast<CUresult>(settings_.load_error);
   const auto* fake = static_cast<const FakeImage*>(image);
   const bool known = std::memcmp(image, FakeImage{}.magic, sizeof(fake->magic)) == 0;
-  auto* made = new FakeModule{known ? fake->entry : gpu::best_host_isa().entry};
+  auto* made = new FakeModule{known ? fake->entry : gpu::best_host_isa().entry, known ? fake->registers : FakeImage{}.registers, known ? fake->stack_bytes : 0};
   *module = reinterpret_cast<CUmodule>(made);
+  loads_.fetch_add(1, std::memory_order_relaxed);  // relaxed: a counter
   const std::lock_guard lock(mutex_);
   modules_.insert(*module);
   return CUDA_SUCCESS;
@@ -245,8 +249,35 @@ CUresult FakeGpu::module_function(CUfunction* function, CUmodule module, const c
   return CUDA_SUCCESS;
 }
 
-CUresult FakeGpu::function_attribute(int* value, CUfunction_attribute which) const {
-  *value = which == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 256 : 1024;
+/// The one variable that is asked for: the entry of bodies, as a word of memory.
+CUresult FakeGpu::module_global(CUdeviceptr* address, std::size_t* bytes, CUmodule module, const char* name) const {
+  if (std::strcmp(name, "ccks_bodies_entry") != 0) return CUDA_ERROR_NOT_FOUND;
+  *address = reinterpret_cast<CUdeviceptr>(&reinterpret_cast<const FakeModule*>(module)->entry);
+  *bytes = sizeof(HostWorkerEntry);
+  return CUDA_SUCCESS;
+}
+
+CUresult FakeGpu::get_limit(std::size_t* value, CUlimit limit) const {
+  if (limit != CU_LIMIT_STACK_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  *value = stack_limit();
+  return CUDA_SUCCESS;
+}
+
+/// Local memory is laid out anew, for which nobody may use it.
+CUresult FakeGpu::set_limit(CUlimit limit, std::size_t value) {
+  if (limit != CU_LIMIT_STACK_SIZE) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+  wait_for_grid();
+  stack_limit_.store(value, std::memory_order_relaxed);  // relaxed: a lone word
+  return CUDA_SUCCESS;
+}
+
+CUresult FakeGpu::function_attribute(int* value, CUfunction_attribute which, CUfunction function) const {
+  switch (which) {
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 256; break;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = static_cast<int>(reinterpret_cast<const FakeModule*>(function)->stack_bytes); break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = static_cast<int>(reinterpret_cast<const FakeModule*>(function)->registers); break;
+    default: *value = 1024; break;
+  }
   return CUDA_SUCCESS;
 }
 
@@ -273,8 +304,10 @@ CUresult FakeGpu::launch_grid(CUfunction function, unsigned blocks, void** argum
   while (grid_alive()) std::this_thread::yield();  // one stream: what was launched before ends first
   launches_.fetch_add(1, std::memory_order_relaxed);
   launched_at_ns_.store(steady_ns(), std::memory_order_relaxed);
-  const HostWorkerEntry entry = reinterpret_cast<const FakeModule*>(function)->entry;
   const auto grid = make_grid(*static_cast<const wire::WorkerParams*>(arguments[0]), blocks);
+  // Workers whose bodies are apart are played by what stands where they would look for these.
+  const HostWorkerEntry entry =
+      grid->params.bodies != 0 ? *reinterpret_cast<const HostWorkerEntry*>(grid->params.bodies) : reinterpret_cast<const FakeModule*>(function)->entry;
   const auto delay = std::chrono::milliseconds(settings_.start_delay_ms);
   alive_.fetch_add(blocks, std::memory_order_relaxed);  // relaxed: starting the threads orders it
   for (unsigned i = 0; i < blocks; ++i) {

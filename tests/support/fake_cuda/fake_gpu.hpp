@@ -20,6 +20,7 @@ class FakeGpu {
   void reset();
   bool set(const std::string& name, long value);
   std::uint64_t modules_loaded();
+  std::uint64_t loads() const { return loads_.load(std::memory_order_relaxed); }  // relaxed: a counter
   std::uint64_t launches() const { return launches_.load(std::memory_order_relaxed); }  // relaxed, both: counters
   std::uint64_t calls_that_blocked() const { return blocked_.load(std::memory_order_relaxed); }
 
@@ -39,15 +40,20 @@ class FakeGpu {
   CUresult module_load(CUmodule* module, const void* image);
   CUresult module_unload(CUmodule module);
   CUresult module_function(CUfunction* function, CUmodule module, const char* name) const;
+  CUresult module_global(CUdeviceptr* address, std::size_t* bytes, CUmodule module, const char* name) const;
   CUresult loading_mode(CUmoduleLoadingMode* mode) const;
   CUresult library_load(CUlibrary* library, const void* image);
   CUresult kernel_function(CUfunction* function, CUkernel kernel);
-  CUresult function_attribute(int* value, CUfunction_attribute which) const;
+  CUresult get_limit(std::size_t* value, CUlimit limit) const;
+  CUresult set_limit(CUlimit limit, std::size_t value);
+  std::size_t stack_limit() const { return stack_limit_.load(std::memory_order_relaxed); }  // relaxed: a lone word
+  CUresult function_attribute(int* value, CUfunction_attribute which, CUfunction function) const;
   CUresult occupancy(int* blocks, std::size_t dynamic_shared) const;
   CUresult launch_clock(void** arguments);
   CUresult launch_grid(CUfunction function, unsigned blocks, void** arguments);
 
  private:
+  static constexpr std::size_t kStackLimit = 1024;  // as a driver has it unless told otherwise
   CUresult sticky() const;
   void wait_for_grid();
   CUresult make_module(CUmodule* module, const void* image);
@@ -58,7 +64,8 @@ class FakeGpu {
   std::map<void*, std::size_t> host_blocks_, device_blocks_;
   std::set<CUmodule> modules_;
   std::atomic<std::uint32_t> alive_{0};  // threads of grids; [F1] released by each as its last act
-  std::atomic<std::uint64_t> launches_{0}, blocked_{0};
+  std::atomic<std::size_t> stack_limit_{kStackLimit};
+  std::atomic<std::uint64_t> loads_{0}, launches_{0}, blocked_{0};
   std::atomic<std::int64_t> launched_at_ns_{0};
 };
 
