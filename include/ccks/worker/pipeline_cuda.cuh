@@ -108,6 +108,7 @@ class CudaPipeline : CudaStage {
     memory_.params = params_;
     memory_.prefetched = 0;
     memory_.failed = {};
+    memory_.looks.beat.value = 0;
   }
 
   /// A stage that has never been filled is empty: of its barrier the phase before the first counts as ended.

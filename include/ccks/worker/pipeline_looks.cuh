@@ -152,10 +152,10 @@ __device__ __forceinline__ void start_looks(u32 index) {
   if (threadIdx.x % kWarpLanes == 0) {
     CudaPipelineMemory::Looks& looks = pipeline_memory().looks;
     const u64 now = ptx::globaltimer();
-    looks.beat = {0, now};
+    looks.beat.seen_at = now;
     looks.others_at = now;
+    looks.turn = 0;  // a first look is due
     looks.phase_ns = (index << kLookShift) / pipeline_memory().params.workers;
-    looks.turn = static_cast<u32>((now + looks.phase_ns) >> kLookShift);
     pipeline_memory().shared.queue_takes = {};
   }
   __syncwarp();
