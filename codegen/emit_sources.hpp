@@ -51,8 +51,6 @@ Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, co
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool queues = true);
 /// Whether weights of one of them may come through a ring (wire::kOpStreams): those of a product, in 16 bits, where scratch leaves room for one.
 bool may_stream(const Bodies& bodies);
-/// Whether those of experts may (wire::kOpRouted).
-bool stream_experts(const Bodies& bodies);
 /// Whether all bodies that may be handed values with tags take them (WorkerImage::cuda_tags).
 bool find_tags(const Bodies& bodies);
 /// Whether workers take rows by their tags (WorkerImage::cuda_row_tags): where a program, at its typical sizes, has products of one row for that.

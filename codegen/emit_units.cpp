@@ -20,17 +20,13 @@ Result<std::string> filled(const char* name, const std::map<std::string, std::st
 /// Named by what it is, so that equal bodies of different programs are equal to the byte.
 std::string body_name(const Bodies::Body& body) { return "ccks_body_" + content_hash(body.type + "\n" + body.custom); }
 
-bool is_expert(const Bodies::Body& body) { return body.type.find("<OpCode::expert_matmul,") != std::string::npos; }
-
 Result<GeneratedFile> body_unit(const Bodies::Body& body, const std::map<std::string, std::string>& loop) {
   const std::string name = body_name(body);
   std::string custom;
   if (!body.custom.empty()) custom = std::string(template_text("custom_support.in")) + body.custom + "\n";
   const bool is_product = body.type.find("<OpCode::matmul,") != std::string::npos;
-  const bool of_experts = is_expert(body);
   auto text = filled("unit_body.cu.in", {{"CUSTOM", custom}, {"TYPE", body.type}, {"NAME", name}, {"STREAMS", loop.at("STREAMS")},
-                                         {"ROW_TAGS", is_product ? loop.at("ROW_TAGS") : "0"}, {"EXPERTS", of_experts ? loop.at("EXPERTS") : "0"},
-                                         {"EXPERT", of_experts && loop.at("EXPERTS") == "1" ? "EXPERT_" : ""}});
+                                         {"ROW_TAGS", is_product ? loop.at("ROW_TAGS") : "0"}});
   if (!text) return text.status();
   return GeneratedFile{name + ".cu", std::move(*text)};
 }
@@ -50,12 +46,8 @@ bool may_stream(const Bodies& bodies) {
   if (bodies.scratch_bytes >= worker::kCudaGroupedScratchBytes) return false;
   return std::any_of(bodies.list.begin(), bodies.list.end(), [](const Bodies::Body& body) {
     const bool halves = body.type.find("Dtype::bf16") != std::string::npos || body.type.find("Dtype::f16") != std::string::npos;
-    return halves && (body.type.find("<OpCode::matmul,") != std::string::npos || body.type.find("<OpCode::expert_matmul,") != std::string::npos);
+    return halves && body.type.find("<OpCode::matmul,") != std::string::npos;
   });
-}
-
-bool stream_experts(const Bodies& bodies) {
-  return may_stream(bodies) && std::any_of(bodies.list.begin(), bodies.list.end(), is_expert);
 }
 
 bool take_rows(const Bodies& bodies) { return bodies.hands_rows_on && may_stream(bodies); }
@@ -88,11 +80,11 @@ Status add_walks(const Bodies& bodies, std::vector<GeneratedFile>& units) {
 }
 
 /// Branches to the calls of bodies [first, last): by halves, since a table of addresses lies in constant memory, which has nothing else that is wanted then.
-std::string branches(const std::vector<std::string>& calls, std::size_t first, std::size_t last, const std::string& indent) {
-  if (last - first == 1) return indent + calls[first];
+std::string branches(const std::vector<std::string>& names, std::size_t first, std::size_t last, const std::string& indent) {
+  if (last - first == 1) return fmt::format("{}return {}(lanes, frame, op, tile);\n", indent, names[first]);
   const std::size_t middle = first + (last - first) / 2;
-  return fmt::format("{}if (body < {}) {{\n", indent, middle) + branches(calls, first, middle, indent + "  ") + fmt::format("{}}} else {{\n", indent) +
-         branches(calls, middle, last, indent + "  ") + fmt::format("{}}}\n", indent);
+  return fmt::format("{}if (body < {}) {{\n", indent, middle) + branches(names, first, middle, indent + "  ") + fmt::format("{}}} else {{\n", indent) +
+         branches(names, middle, last, indent + "  ") + fmt::format("{}}}\n", indent);
 }
 
 Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const std::map<std::string, std::string>& loop) {
@@ -113,7 +105,6 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
   const std::map<std::string, std::string> loop = {{"QUEUES", flag(with_queues)},
                                                    {"STREAMS", flag(may_stream(bodies))},
                                                    {"ROW_TAGS", flag(take_rows(bodies))},
-                                                   {"EXPERTS", flag(stream_experts(bodies))},
                                                    {"DECIDES", flag(bodies.decides)},
                                                    {"TAGS", flag(find_tags(bodies))}};
   if (inlines(bodies)) return inlined_unit(bodies, loop);
@@ -124,24 +115,19 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
   std::vector<GeneratedFile> units = {{"worker.cu", std::move(*worker)}, {"prefetch.cu", std::move(*prefetch)}};
   if (!may_stream(bodies)) CCKS_RETURN_IF_ERROR(add_walks(bodies, units));
   std::string declarations;
-  std::vector<std::string> calls;
+  std::vector<std::string> names;
   for (std::size_t i = 0; i < bodies.list.size(); ++i) {
     const std::string name = body_name(bodies.list[i]);
-    const bool in_two = stream_experts(bodies) && is_expert(bodies.list[i]);  // linked_ops.cuh, CCKS_CUDA_LINKED_EXPERT_BODY
-    const auto declare = [&](const std::string& function) {
-      declarations += fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", function);
-    };
-    declare(name);
-    if (in_two) declare(name + "_apart");
-    calls.push_back(in_two ? fmt::format("return tile >> 31 != 0 ? {}(lanes, frame, op, tile & 0x7fffffffu) : {}_apart(lanes, frame, op, tile);\n", name, name)
-                           : fmt::format("return {}(lanes, frame, op, tile);\n", name));
+    declarations +=
+        fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", name);
+    names.push_back(name);
     auto unit = body_unit(bodies.list[i], loop);
     if (!unit) return unit.status();
     units.push_back(std::move(*unit));
   }
-  const std::string text_of_calls = calls.empty() ? "" : fmt::format("  if (body < {}) {{\n", calls.size()) + branches(calls, 0, calls.size(), "    ") + "  }\n";
+  const std::string calls = names.empty() ? "" : fmt::format("  if (body < {}) {{\n", names.size()) + branches(names, 0, names.size(), "    ") + "  }\n";
   auto text = filled("unit_switch.cu.in", {{"DECLARATIONS", declarations},
-                                           {"CALLS", text_of_calls}, {"STREAMS", loop.at("STREAMS")},
+                                           {"CALLS", calls}, {"STREAMS", loop.at("STREAMS")},
                                            {"BAD_OP", fmt::format("{}u", static_cast<unsigned>(wire::FaultCode::bad_op))}});
   if (!text) return text.status();
   units.push_back({"switch.cu", std::move(*text)});

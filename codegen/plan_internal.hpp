@@ -109,7 +109,6 @@ struct Planner {
   PlanOptions options;
   std::vector<std::int64_t> typical = {};  // per symbol: its preset, else its upper bound
   std::uint32_t scratch_bytes = 0;  // of a worker
-  bool streams_experts = false;     // weights of all products of experts (plan_lower.hpp)
   std::vector<LoweredOp> ops = {};
   MemoryPlan memory = {};
   std::vector<Edge> edges = {};  // ascending by consumer

@@ -70,7 +70,6 @@ worker::TileHint pairs_hint(worker::TileQuestion q) {
 /// which takes both (worker/expert_product.hpp).
 worker::TileHint twins_hint(worker::TileQuestion q) {
   const std::int64_t columns = q.extent[3];
-  if (q.routed && q.kind == wire::OpCode::expert_matmul) return worker::hints::routed_matmul(q, true);
   q.extent[3] *= 2;
   worker::TileHint hint = worker::tile_hint(q);
   const int least = q.kind == wire::OpCode::expert_matmul && q.device == worker::DeviceClass::cuda ? 64 : 1;
@@ -100,7 +99,6 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
   q.roomy = l.planner.scratch_bytes >= worker::kCudaGroupedScratchBytes;
-  q.routed = cuda && l.planner.streams_experts;
   q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
   if (has_twin(l.op)) return twins_hint(q);
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
@@ -384,28 +382,10 @@ Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   return {};
 }
 
-/// Tiles of an expert_matmul whose weights stream (wire::kOpRouted), at sizes as `value` gives them.
-template <class Value>
-std::int64_t routed_tiles(const spec::Op& op, const Value& value) {
-  const auto& b = op.inputs[1].dims;
-  const auto& out = op.outputs[0].dims;
-  return worker::hints::routed_tiles(value(out[out.size() - 2].extent), value(b[b.size() - 3].extent), value(b.back().extent), value(b[b.size() - 2].extent), has_twin(op));
-}
-/// Whether they are best streamed, by typical sizes.
-bool may_be_routed(const spec::Program& program, const spec::Op& op) {
-  const auto& b = op.inputs[1].dims;
-  const auto& out = op.outputs[0].dims;
-  const auto typical = [&](const Expr& e) { return typical_value(program, e); };
-  return program.tensor(op.inputs[1].tensor).kind == spec::TensorKind::weight && op.condition == spec::kNone && typical(b.back().extent) % wire::kRoutedColumns == 0 && lies_in_packets(program, op) &&
-         worker::hints::streams_experts(typical(out[out.size() - 2].extent), typical(b[b.size() - 3].extent), typical(b[b.size() - 2].extent)) &&
-         routed_tiles(op, typical) <= worker::hints::kMostRoutedTiles;
-}
-
 /// Of a worker. Products of 16-bit floats want more than a block has anyway, and then there is no room for a ring of weights: those of experts, which read more than all others of
-/// such a program, unless all of these have few rows each, and those of many rows only where the typical run has as many.
+/// such a program, and those of many rows only where the typical run has as many.
 std::uint32_t wanted_scratch(const Planner& planner) {
   if (planner.options.device != "cuda") return worker::kHostScratchBytes;
-  if (streams_experts(planner.program)) return worker::kCudaScratchBytes;
   std::uint32_t bytes = worker::kCudaScratchBytes;
   for (const spec::Op& op : planner.program.ops) {
     if (op.inputs.empty() || wire::dtype_bytes(planner.program.tensor(op.inputs[0].tensor).dtype) != 2) continue;
@@ -426,19 +406,7 @@ bool lies_in_packets(const spec::Program& program, const spec::Op& matmul) {
   return lies_along(matmul.inputs[0], 1) && lies_along(matmul.inputs[1], 2);
 }
 
-bool streams_experts(const spec::Program& program) {
-  std::int64_t tiles = 0;
-  for (const spec::Op& op : program.ops) {
-    if (op.kind() != spec::OpKind::expert_matmul) continue;
-    if (!may_be_routed(program, op)) return false;
-    tiles += routed_tiles(op, [&](const Expr& e) { return e.bounds(program.symbols).hi; });
-    if (tiles > worker::hints::kMostListedTiles) return false;
-  }
-  return tiles > 0;
-}
-
 bool takes_groups(const spec::Program& program, const spec::Op& matmul) {
-  if (streams_experts(program)) return false;  // there is no scratch for it
   const auto& a = matmul.inputs[0].dims;
   worker::TileQuestion q;
   q.roomy = true;
@@ -452,7 +420,6 @@ bool takes_groups(const spec::Program& program, const spec::Op& matmul) {
 
 Status lower_ops(Planner& planner) {
   planner.scratch_bytes = wanted_scratch(planner);
-  planner.streams_experts = streams_experts(planner.program);
   if (planner.program.ops.size() >= wire::kMaxOps)
     return {ErrorCode::unsupported, fmt::format("the program has {} ops; at most {} are possible",
                                                 planner.program.ops.size(), wire::kMaxOps - 1)};

@@ -53,9 +53,6 @@ struct OpLowering {
 bool lies_in_packets(const spec::Program& program, const spec::Op& matmul);
 /// Whether a matmul of typical size is one for matrix units, warps together (worker/product_group.hpp).
 bool takes_groups(const spec::Program& program, const spec::Op& matmul);
-
-/// Whether, for a GPU, weights of all products of experts come through a ring, by their typical numbers of rows.
-bool streams_experts(const spec::Program& program);
 /// Sets tile space, dims, scalars, code and shapes; called before tiles are chosen.
 Status describe_op(OpLowering& lowering);
 /// Sets the windows that differ from "operands move with the output"; called once tiles are chosen.

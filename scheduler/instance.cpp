@@ -316,10 +316,6 @@ Status Instance::fill_op(const PlanTables& tables, std::uint32_t index) {
   to.code_count = static_cast<std::uint16_t>(from.code_count);
   CCKS_RETURN_IF_ERROR(fill_report(tables.plan, from, to));
   wire::mark_shape(to, table<wire::OperandParams>(head().operands) + to.operand_first);
-  if ((to.flags & wire::kOpRouted) != 0) {
-    to.dims[wire::kRouteDim] = from.dynamic_report == plan::kNone ? 0 : static_cast<std::int32_t>(from.dynamic_report) + 1;
-    if (to.dims[wire::kRouteDim] == 0) to.flags &= static_cast<std::uint8_t>(~wire::kOpRouted);  // nobody says which ops have the same counts
-  }
   const bool typical = from.groups_body == from.body || (to.flags & wire::kOpGroups) == 0;
   to.body = !typical ? from.groups_body : has_typical_shape(tables, from) ? from.typical_body : from.body;
   table<wire::OpParams>(head().ops)[index] = to;

@@ -67,7 +67,7 @@ std::uint64_t limit_ns(std::chrono::nanoseconds limit, std::uint64_t otherwise) 
 
 bool may_stream(const plan::PlanView& plan) {
   return std::any_of(plan.ops.begin(), plan.ops.end(), [&](const plan::OpDesc& op) {
-    if ((op.kind != wire::OpCode::matmul && op.kind != wire::OpCode::expert_matmul) || op.guard_count != 0) return false;
+    if (op.kind != wire::OpCode::matmul || op.guard_count != 0) return false;
     const plan::OperandDesc& b = plan.operands[op.operand_first + 1];
     return b.space == wire::Space::weights && (b.dtype == wire::Dtype::bf16 || b.dtype == wire::Dtype::f16);
   });

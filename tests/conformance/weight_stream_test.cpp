@@ -40,37 +40,6 @@ ops:
   - {op: matmul, a: z, b: wide.T, epilogue: acc * 0.03 + h2, out: y}
 )yaml";
 
-// Experts of few rows: two layers, each with a route of its own, the second of fewer columns than a tile has. Depths that are no multiple of a stage's, and more tokens than the plan was made for,
-// so that experts have several tiles.
-constexpr const char* kExperts = R"yaml(
-ccks: 1
-program: expert_stream
-dtype: @DTYPE@
-dims: {t: {range: [1, 40], default: 3}, experts: 16, top: 2, d: 528, ffn: 560, few: 512}
-tensors:
-  x: {shape: [t, d], kind: input}
-  router: {shape: [experts, d], kind: weight}
-  other_router: {shape: [experts, d], kind: weight}
-  w_gate: {shape: [experts, ffn, d], kind: weight}
-  w_up: {shape: [experts, ffn, d], kind: weight}
-  w_down: {shape: [experts, d, ffn], kind: weight}
-  v_up: {shape: [experts, few, d], kind: weight}
-  v_down: {shape: [experts, d, few], kind: weight}
-  y: {shape: [t, d], kind: output}
-ops:
-  - {op: matmul, a: x, b: router.T, dtype: f32, out: logits}
-  - {op: route, logits: logits, k: top, softmax: all, renormalize: true, out: rt}
-  - {op: expert_matmul, x: x, route: rt, b: w_gate, transpose_b: true, input: tokens, epilogue: silu(acc * 0.05), out: gate}
-  - {op: expert_matmul, x: x, route: rt, b: w_up, transpose_b: true, input: tokens, epilogue: acc * gate * 0.05, out: u}
-  - {op: expert_matmul, x: u, route: rt, b: w_down, transpose_b: true, input: rows, epilogue: acc * 0.05, out: z}
-  - {op: combine, x: z, route: rt, epilogue: x + acc, out: x1}
-  - {op: matmul, a: x1, b: other_router.T, dtype: f32, out: other_logits}
-  - {op: route, logits: other_logits, k: top, softmax: all, renormalize: true, out: st}
-  - {op: expert_matmul, x: x1, route: st, b: v_up, transpose_b: true, input: tokens, epilogue: relu(acc * 0.05), out: h}
-  - {op: expert_matmul, x: h, route: st, b: v_down, transpose_b: true, input: rows, epilogue: acc * 0.05, out: w}
-  - {op: combine, x: w, route: st, epilogue: x1 + acc, out: y}
-)yaml";
-
 std::string spec_of(const char* dtype) { return with_dtype(kSpec, dtype); }
 
 using Param = std::tuple<std::string, std::string, std::string, std::string>;  // device, code, dtype, way
@@ -86,18 +55,6 @@ TEST_P(WeightStream, MatchesTheReference) {
     if (n != 3 && n != 9 && short_sweeps()) continue;
     options.dims = {{"n", n}};
     if (!expect_verified(options, "n = " + std::to_string(n))) return;
-  }
-}
-
-TEST_P(WeightStream, ExpertsMatchTheReference) {
-  const auto& [device, code, dtype, way] = GetParam();
-  const TemporaryFolder folder;
-  run::Options options = options_of(folder, with_dtype(kExperts, dtype.c_str()), device, code);
-  set_way(options, way);
-  for (const std::int64_t t : {1, 3, 40}) {
-    if (t != 3 && short_sweeps()) continue;
-    options.dims = {{"t", t}};
-    if (!expect_verified(options, "t = " + std::to_string(t))) return;
   }
 }
 

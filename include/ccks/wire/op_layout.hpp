@@ -61,14 +61,10 @@ inline constexpr u32 kNormDim = 5;
 /// rounded to the output's dtype and then turned, as a rope op that reads them would.
 inline constexpr u32 kRopeDim = 4;
 
-/// dims[4]: of an expert_matmul in a frame, 1 + the report of its route's counts: ops of a run for which it is the same have the same counts. 0: not known.
-inline constexpr u32 kRouteDim = 4;
-
 /// dims[3]: for matmul and expert_matmul, 0, or 1 + how many instructions at the front of its code are those of a twin: a second b, input dims[kEpilogueDim],
 /// of the same shape and dtype, whose product they finish, rounded to the output's dtype, which is b's. That is argument 1 of the rest of the code, and
 /// nobody else sees it. Argument 1 + i of both is input dims[kEpilogueDim] + i, from i = 1 on; the output overlaps no input. Never with kRopeDim.
 inline constexpr u32 kTwinDim = 3;
-inline constexpr u32 kExpertTwin = 4;         // which input that second b is of an expert_matmul
 inline constexpr u32 kMostTwinOperands = 12;  // bodies that know neither types nor shape copy them
 
 }  // namespace ccks::wire

@@ -1,7 +1,7 @@
 // What can be said of an op once, where its frame is made, so that no worker has to find it out tile by tile: a body on a GPU
 // takes some five cycles for each instruction before its first load.
 //
-// mark_shape   sets kOpFlat, kOpVectors, kOpStreams, kOpGroups and kOpRouted, and the dims that go with them
+// mark_shape   sets kOpFlat, kOpVectors, kOpStreams and kOpGroups, and the dims that go with them
 #pragma once
 
 #include "ccks/wire/frame.hpp"
@@ -13,10 +13,6 @@ inline constexpr i32 kMarkedLanes = 256;  // of the workers that look at marks
 inline constexpr u32 kCoordinateDim = 6;  // of a kOpVectors op: where a tile's coordinates stand in its number
 inline constexpr i32 kStreamedDepth = 512;     // k of a kOpStreams op, at least: a copy is a run along k, and short runs cost as much
 inline constexpr i32 kStreamedResults = 1024;  // of a tile of one, at most: eight warps keep sums of each in 32 KiB
-
-// Of a kOpRouted op: rows of a tile, experts and depth at most; columns of a tile, which are a multiple of the first, of all its weights at most: eight warps keep sums of
-// each in 32 KiB.
-inline constexpr i32 kRoutedRows = 8, kRoutedExperts = 256, kRoutedDepth = 2048, kRoutedColumns = 16, kRoutedMostColumns = 128;
 
 // Of a tile of a kOpGroups matmul: rows and columns at most, and at least.
 inline constexpr i32 kGroupedTile = 128, kGroupedColumns = 256, kGroupedLeastRows = 9, kGroupedLeastColumns = 33;
@@ -470,23 +466,6 @@ CCKS_HD constexpr void mark_argmax(OpParams& op, const OperandParams* operands) 
   op.dims[kRowDim] = is_row(x) && in_vectors(x, 3) && x.dim[3] % 4 == 0 && op.dims[0] % 4 == 0 && is_row(operands[2]) ? 1 : 0;
 }
 
-/// kOpRouted: weights of experts in columns, tiles of few rows that fit into scratch beside their sums. dims[kCoordinateDim]: inverse_of the tiles along axis 3.
-CCKS_HD constexpr void mark_routed(OpParams& op, const OperandParams* operands) {
-  const OperandParams &x = operands[0], &b = operands[1], &source = operands[2], &count = operands[3], &out = operands[op.input_count];
-  const bool weights = b.space == static_cast<u8>(Space::weights) || b.space == static_cast<u8>(Space::absolute);
-  const bool twins = op.dims[kTwinDim] != 0;
-  if (!weights || (b.flags & kOperandStreamed) == 0 || op.guard_count != 0 || op.output_count != 1) return;
-  if (!dtype_is_half(static_cast<Dtype>(b.dtype)) || x.dtype != b.dtype || (twins && !is_twin(b, operands[4]))) return;
-  if (!in_lines(x, 3) || !in_lines(b, 2) || x.dim[3] % 8 != 0 || x.dim[3] < kStreamedDepth || x.dim[3] > kRoutedDepth || x.dim[3] != b.dim[2]) return;
-  if (count.dtype != static_cast<u8>(Dtype::i32) || count.stride[3] != 1 || source.dtype != static_cast<u8>(Dtype::i32) || source.stride[3] != 1) return;
-  if (op.dims[0] < 1 || op.dims[2] < 1 || op.dims[2] > b.dim[1] || op.dims[2] > kRoutedExperts || op.dims[2] > count.dim[3]) return;
-  const i32 m = op.tile[2], n = least(op.tile[3], out.dim[3]);
-  if (op.grid[0] != 1 || op.grid[1] != 1 || op.grid[3] > 256 || m > kRoutedRows || n % kRoutedColumns != 0 || out.dim[3] % kRoutedColumns != 0) return;
-  if ((twins ? 2 * n : n) > kRoutedMostColumns) return;
-  op.flags |= kOpRouted;
-  op.dims[kCoordinateDim] = inverse_of(static_cast<u32>(op.grid[3]));
-}
-
 }  // namespace detail
 
 /// `operands` are the op's; the spaces they lie in begin at multiples of 16.
@@ -496,7 +475,6 @@ CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   if (kind == OpCode::attention && op.input_count == 5) detail::mark_pages(op, operands);
   if (kind == OpCode::attention && (op.input_count == 3 || op.input_count == 4)) detail::mark_queries(op, operands);
   if (kind == OpCode::attention && detail::attention_in_groups(op, operands)) op.flags |= kOpGroups;
-  if (kind == OpCode::expert_matmul && op.input_count >= 4) detail::mark_routed(op, operands);
   if (kind == OpCode::reduce && op.input_count == 1 && op.output_count == 1) detail::mark_reduce(op, operands);
   if (kind == OpCode::rope && op.dims[2] == 2) detail::mark_rope(op, operands);
   if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) detail::mark_argmax(op, operands);

@@ -163,28 +163,5 @@ CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
   return true;
 }
 
-/// Where weights come through a ring, and this tile's do not: rows are few, and scratch is what every worker has. False, and nothing is done, where the walk of warps alone does not take them.
-template <class Lanes, class Tile>
-CCKS_INLINE bool multiply_few_of_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u32 k, i64 limit) {
-  constexpr u32 kColumns = 64, kPacket = 8, kRows = 8;
-  const auto first = tile.problem();
-  const u64 starts = reinterpret_cast<u64>(first.left.data) | reinterpret_cast<u64>(first.right.data);
-  if (lanes.scratch_bytes() >= kCudaExpertScratchBytes || m > kRows || k == 0 || k % kPacket != 0 || first.left.column_stride != 1 || first.right.row_stride != 1 || first.left.row_stride % kPacket != 0 ||
-      first.right.column_stride % kPacket != 0 || starts % 16 != 0)
-    return false;
-  CCKS_NO_UNROLL
-  for (u32 j0 = 0; j0 < n; j0 += kColumns) {
-    const auto p = tile.problem();
-    const bool gathers = p.table.source != nullptr, wide = wire::dtype_bytes(p.source_type.get()) == 8;
-    const u32 columns = least(kColumns, n - j0), column_bytes = static_cast<u32>(p.right.column_stride) * 2, source_bytes = gathers ? static_cast<u32>(p.table.stride) * (wide ? 8 : 4) : 0;
-    lanes.sync();  // what lies in scratch is read to the end
-    const u32 slice_rows = walk_expert<decltype(p.left.type)::kDtype, kColumns, 1, 1, 1, Lanes, kMinScratchBytes - kExpertTableBytes>(
-        lanes, p.left.data, p.right.data + u64{j0} * column_bytes, p.table.source, static_cast<u32>(p.left.row_stride) * 2, column_bytes, m, columns, k, 0, source_bytes, p.table.divisor, limit, wide, nullptr);
-    const ExpertSums sums{reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes), expert_pitch(kColumns), slice_rows, 0};
-    finish_expert(lanes, tile.problem(), 0, j0, m, columns, kColumns, sums);
-  }
-  return true;
-}
-
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

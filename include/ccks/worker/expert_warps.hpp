@@ -10,10 +10,28 @@
 #pragma once
 
 #include "ccks/worker/expert_window.hpp"
-#include "ccks/worker/routed_stream.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
+
+/// Rows of one tile of an expert_matmul.
+struct ExpertRows {
+  i32 expert = 0;
+  u32 first = 0;  // routed row
+  u32 count = 0;  // 0: the tile does not exist
+  bool sound = true;
+};
+
+/// Of the experts [begin, begin + each) what each has taken; those from `end` on nothing. One that takes less than nothing or more than all rows takes more
+/// than there are, which whoever adds sees.
+template <class C, u32 kEach>
+CCKS_INLINE void load_counts(const View<C>& count, u32 begin, u32 end, u32 rows, u32 (&taken)[kEach]) {
+  i64 found[kEach];
+  CCKS_UNROLL
+  for (u32 i = 0; i < kEach; ++i) found[i] = begin + i < end ? load_int(count.type, count.at(0, 0, 0, static_cast<i32>(begin + i)), 0) : 0;
+  CCKS_UNROLL
+  for (u32 i = 0; i < kEach; ++i) taken[i] = found[i] >= 0 && found[i] <= rows ? static_cast<u32>(found[i]) : rows + 1;
+}
 
 /// As find_expert (ops_matmul.hpp), by lanes of a warp that share out the experts. All lanes of the warp call it. Counts come from the L2, through which
 /// weights pass: they are loaded once where a lane has no more than four. What one lane has found the others read in scratch, a place for each warp.
@@ -76,18 +94,18 @@ CCKS_INLINE constexpr u32 expert_pitch(u32 columns) { return columns + 4; }
 
 /// Blocks of kColumns. kM groups of sixteen columns and kN groups of eight rows a warp; warps share out columns, then rows (kWarpsN), then what is
 /// left of k.
-template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes, u32 kBytes = kExpertStagesBytes>
+template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
 class ExpertWalk {
  public:
   static constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp, kWarpsM = kColumns / 16 / kM, kSplit = kWarps / (kWarpsM * kWarpsN);
   static constexpr u32 kRows = kN * 8 * kWarpsN, kStageBytes = (kRows + kColumns) * kExpertRowBytes, kPitch = expert_pitch(kColumns);
-  static constexpr u32 kStages = least(kBytes / kStageBytes, 10u);
+  static constexpr u32 kStages = least(kExpertStagesBytes / kStageBytes, 10u);
   static constexpr u32 kDepth = kExpertRowBytes / 2, kRowsAtOnce = Lanes::kLanes / 8;
   static constexpr u32 kCopies = (kRows + kRowsAtOnce - 1) / kRowsAtOnce, kColumnCopies = kColumns / kRowsAtOnce;
   static_assert(kTwinColumns % kRowsAtOnce == 0);
   static constexpr bool kWeightsOnce = kRows < kExpertRows;  // a tile of all rows that there can be has neighbours with the same weights
   static_assert(kSplit * kWarpsM * kWarpsN == kWarps && (kSplit == 1 || kSplit == 2) && kStages >= 3);
-  static_assert(kSplit * kRows * kPitch * sizeof(float) <= kBytes);
+  static_assert(kSplit * kRows * kPitch * sizeof(float) <= kExpertStagesBytes);
 
   /// Columns that there are not are the last once more, rows that there are not whatever lies in the stage: nobody keeps their sums.
   CCKS_INLINE ExpertWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w) {
@@ -256,11 +274,11 @@ class ExpertWalk {
 /// Not inlined and without the op's shape and epilogue: one copy for all of a program (product_turned.hpp says why). Arguments one by one, which stay in
 /// registers. Rows of a slice of sums where there are two of them, else 0; kUnsound: a row is named that there is not.
 inline constexpr u32 kUnsound = 0xffffffffu;
-template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes, u32 kBytes = kExpertStagesBytes>
+template <Dtype kType, u32 kColumns, u32 kM, u32 kN, u32 kWarpsN, class Lanes>
 CCKS_OUTLINE u32 walk_expert(Lanes& lanes, const u8* rows, const u8* columns, const u8* source, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k,
                              u32 first, u32 source_bytes, u32 divisor, i64 limit, bool wide, const u8* twin_columns) {
   const ExpertWindow window{rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide, twin_columns};
-  using Walk = ExpertWalk<kType, kColumns, kM, kN, kWarpsN, Lanes, kBytes>;
+  using Walk = ExpertWalk<kType, kColumns, kM, kN, kWarpsN, Lanes>;
   if (!Walk(lanes, window).run()) return kUnsound;
   return Walk::kSplit == 2 ? Walk::kRows : 0;
 }

@@ -28,10 +28,6 @@
 #if !defined(CCKS_WORKER_ROW_TAGS)
 #define CCKS_WORKER_ROW_TAGS 0
 #endif
-// 1: weights of experts may come through the ring, too (routed_stream.hpp): a route is known to who fills it, which takes 3 KB of shared memory.
-#if !defined(CCKS_WORKER_EXPERTS)
-#define CCKS_WORKER_EXPERTS 0
-#endif
 // 1: bodies are an image of their own, which the loop calls by address (apart_ops.cuh).
 #if !defined(CCKS_WORKER_APART)
 #define CCKS_WORKER_APART 0
@@ -50,7 +46,6 @@
 #define CCKS_UNROLL _Pragma("unroll")  // rows of registers need indices known when compiled
 #define CCKS_NO_UNROLL _Pragma("unroll 1")  // long bodies: several turns at once want more registers than there are
 #else
-#define CCKS_WORKER_EXPERTS 1  // for emulated warps
 #define CCKS_UNROLL
 #define CCKS_NO_UNROLL
 #define CCKS_HOST_BODIES 1

@@ -68,16 +68,6 @@ struct LinkedOps {
                                                 *static_cast<const ccks::wire::OpParams*>(op), tile));           \
   }
 
-/// The same of an expert_matmul in two functions: `name` is the end of tiles whose weights come through the ring, name_apart runs any other.
-#define CCKS_CUDA_LINKED_EXPERT_BODY(name, Op)                                                                   \
-  CCKS_BODY_KEEPS                                                                                                \
-  extern "C" __device__ ccks::wire::u32 name(void* lanes, const void* frame, const void* op, ccks::wire::u32 tile) { \
-    return static_cast<ccks::wire::u32>(Op::end_inline(*static_cast<ccks::worker::CudaLanes*>(lanes),            \
-                                                *static_cast<const ccks::wire::RunFrame*>(frame),                \
-                                                *static_cast<const ccks::wire::OpParams*>(op), tile));           \
-  }                                                                                                              \
-  CCKS_CUDA_LINKED_BODY(name##_apart, Op)
-
 #define CCKS_CUDA_LINKED_PRODUCT(most, type)                                                                               \
   CCKS_WALK_GROUPED(most, type) {                                                                                          \
     ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \

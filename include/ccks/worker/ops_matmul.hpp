@@ -247,7 +247,7 @@ CCKS_INLINE bool sources_sound(Lanes& lanes, const View<S>& source, const Expert
   return lanes.max(wrong) == 0;
 }
 
-inline constexpr u32 kExpertTwin = wire::kExpertTwin;  // the input that is a twin's b
+inline constexpr u32 kExpertTwin = 4;  // the input that is a twin's b
 
 /// What an expert_matmul multiplies: rows of x, as routed, by the columns of one expert from j0 on.
 template <class Types, class Expr>
@@ -300,10 +300,6 @@ struct ExpertTile {
 /// For all rows and columns, a function of its own: where lanes run in warps most tiles have no need of it.
 template <class Lanes, class Tile>
 CCKS_OUTLINE void any_expert_matmul(Lanes& lanes, const Tile tile, u32 n, u32 k) {
-  if constexpr ((kWorkerExperts || !kHasGroups) && CopyLanes<Lanes> && kExpertUnits<decltype(tile.problem().left.type), decltype(tile.problem().right.type)>) {
-    const i64 limit = static_cast<i64>(tile.call.operands[0].dim[2]) * most(tile.call.op.dims[0], 1);
-    if (multiply_few_of_expert(lanes, tile, tile.rows.count, n, k, limit)) return;
-  }
   gemm(lanes, scratch_of(lanes), tile.problem(), tile.rows.count, n, k);
 }
 
@@ -353,45 +349,9 @@ CCKS_INLINE ExpertRows rows_of_tile(Lanes& lanes, const View<C>& count, i32 expe
     return find_expert(count, experts, index, rows_per_tile, rows);
 }
 
-/// Brings the sums of a kOpRouted tile together, which lie in scratch for each warp, and finishes them, four columns a lane at a time.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE FaultCode end_routed(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-  constexpr u32 kWarps = Lanes::kLanes / Lanes::kWarp;
-  const ExpertRows rows = routed_rows(lanes);
-  if (!rows.sound) return FaultCode::bad_index;
-  if (rows.count == 0) return FaultCode::none;
-  const RoutedTile at(call.op, tile);
-  const u32 n = at.columns(call), pitch = kTwins<Types> ? 2 * n : n, fours = n / kVector, of_warp = rows.count * pitch;
-  const auto problem = expert_problem(call, types, expr, rows, static_cast<i32>(at.first(call.op)));
-  const float* sums = reinterpret_cast<const float*>(lanes.scratch());
-  const auto add = [&](const float* from, float (&to)[kVector]) {
-    Four<float> of[kWarps];
-    CCKS_UNROLL
-    for (u32 w = 0; w < kWarps; ++w) of[w] = *reinterpret_cast<const Four<float>*>(from + w * of_warp);
-    CCKS_UNROLL
-    for (u32 q = 0; q < kVector; ++q) {
-      to[q] = of[0].v[q];
-      for (u32 w = 1; w < kWarps; ++w) to[q] += of[w].v[q];
-    }
-  };
-  CCKS_NO_UNROLL
-  for (u32 item = lanes.lane(); item < rows.count * fours; item += Lanes::kLanes) {
-    const u32 i = item / fours, j = (item - i * fours) * kVector;
-    float own[kVector];
-    add(sums + i * pitch + j, own);
-    if constexpr (kTwins<Types>) {
-      float twin[kVector];
-      add(sums + i * pitch + n + j, twin);
-      problem.finish_four_twins(i, j, kVector, own, twin);
-    } else {
-      problem.finish_four(i, j, kVector, own);
-    }
-  }
-  return FaultCode::none;
-}
-
-template <class Lanes, class Types, class Expr>
-CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types,
+                                        const Expr& expr) {
   const auto b = view_of<1>(call, types);
   const OperandParams& out = call.operands[call.op.input_count];
   i32 c[4];

@@ -49,7 +49,6 @@
 
 #include "ccks/worker/pipeline_fetch.cuh"
 #include "ccks/worker/pipeline_stream.cuh"
-#include "ccks/worker/product_routed.hpp"
 #include "ccks/worker/product_streamed.hpp"
 
 namespace ccks::worker {
@@ -108,8 +107,6 @@ class CudaPipeline : CudaStage {
     if constexpr (kWorkerRowTags) memory_.missed = 0;
     memory_.params = params_;
     memory_.prefetched = 0;
-    memory_.asked = memory_.settled = 0;
-    memory_.route.frame = nullptr;
     memory_.failed = {};
     memory_.looks.beat.value = 0;
   }
@@ -399,7 +396,7 @@ class CudaPipeline : CudaStage {
         if (kWorkerRowTags && has_row) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
         lanes.begin_tile(streams, entry.tag);
         if (tagged) lanes.begin_tagged(&memory_.hurry, &memory_.given_up, tiles - left + 1);
-        const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile | (streams && is_routed(*entry.op) ? u32{kStreamedTile} : 0), entry.body);
+        const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
         // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
         if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
         early = false;
@@ -424,7 +421,6 @@ class CudaPipeline : CudaStage {
   template <class Lanes>
   __device__ __forceinline__ bool multiply(Lanes& lanes, u32 place, const Memory::Entry& entry, u32 body, bool early, bool& has_row) {
     if constexpr (Lanes::kStreams) {
-      if (is_routed(*entry.op)) return multiply_of_expert(lanes, place, entry, body, early);
       const StreamedCall call(lanes, *entry.frame, *entry.op, entry.tile);
       auto stream = lanes.stream(*memory_.ring);
       if constexpr (kWorkerRowTags) {
@@ -436,25 +432,6 @@ class CudaPipeline : CudaStage {
         if (word(memory_.stays[body % 2]) != 0) return false;
       }
       multiply_streamed(lanes, stream, call, has_row);
-    }
-    return true;
-  }
-
-  /// The same of a tile of a kOpRouted op, which may have no rows.
-  template <class Lanes>
-  __device__ __forceinline__ bool multiply_of_expert(Lanes& lanes, u32 place, const Memory::Entry& entry, u32 body, bool early) {
-    if constexpr (Lanes::kStreams && kWorkerExperts) {
-      if (early) {
-        ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
-        if (word(memory_.stays[body % 2]) != 0) return false;
-      }
-      const u32 fetched = word(memory_.fetched), tile = fetched - (fetched - place) % Memory::kRing;  // which has been fetched, and no more than a ring's before
-      if (threadIdx.x == 0) ptx::st_release_cta_shared(&memory_.asked, tile + 1);  // [P23] pairs with [P24]
-      while (static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.settled) - tile) <= 0) {  // [P26] pairs with [P25]
-      }
-      const Call call(*entry.frame, *entry.op);
-      const ExpertRows rows = memory_.routed[tile % Memory::kRouted];
-      worker::multiply_routed(lanes, lanes.stream(*memory_.ring), call, entry.tile, memory_.route.table, rows);
     }
     return true;
   }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ccks/worker/platform_cuda.hpp"
-#include "ccks/worker/routed_stream.hpp"
+#include "ccks/worker/weight_stream.hpp"
 #include "ccks/worker/worker_loop.hpp"
 
 namespace ccks::worker {
@@ -21,14 +21,6 @@ struct StreamFill {
   StreamPlace next;     // the stage to be filled
   u32 tile;             // whose weights are not all asked for; those before it need nobody any more
   u32 begun;            // of it, 1 and how many pieces have been asked for; 0: it is not begun
-  bool held;            // its counts are not known yet
-};
-
-/// The route whose counts are known to who fills the ring, and what follows from them (routed_stream.hpp).
-struct StreamRoute {
-  const wire::RunFrame* frame;  // of the run; null: none
-  u32 epoch, route;             // of the run; dims[wire::kRouteDim] of its ops
-  RouteTable table;
 };
 
 struct CudaPipelineMemory {
@@ -123,11 +115,6 @@ struct CudaPipelineMemory {
   u32 prefetched;      // tiles whose operands the fetching warp has asked for; nobody else looks
   u32 gate_left, closing, leave, abandon, suspend, stop, attention;
   u32 missed;          // number of the last body that has not found its row's tags
-  // Of tiles of kOpRouted ops that stream, where the worker knows of routes.
-  u32 asked, settled;  // the last one whose body has begun, and who fills the ring has settled: its number and 1
-  static constexpr u32 kRouted = kWorkerExperts ? 32 : 1;  // more than may be opened
-  ExpertRows routed[kRouted];  // what that has found
-  StreamRoute route;   // of a tile that is settled bodies look at the table, too
   alignas(128) u8 blocks[kBlocks][kBlockBytes];
 
   /// Where nothing streams the pipeline is made without what looks after a ring (CCKS_WORKER_STREAMS).

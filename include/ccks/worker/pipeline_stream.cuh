@@ -6,13 +6,9 @@
 // Roles         full       a stage is filled: post [P17] and the copies -> bodies [P18]
 //   empty       the eight body warps have read a stage: bodies [P19] -> post [P20]
 //   gate_left   the gate lets nothing more through: gate [P13] -> post [P14]
-//   asked      a tile of a route has its inputs: bodies [P23] -> post [P24]
-//   settled    which rows it has: post [P25] -> bodies [P26]
 // Invariants    A body of a tile that streams (CudaStage::streams) takes all stages of its tile, and no other body any. Stages are filled
 //               and taken in the order of tiles. Every tile that the gate lets through is served, so no body waits for ever.
 //               What is asked of a tile stands before the tile leaves the pipeline.
-//               A body of a tile that is routed waits until the tile is settled, so it does not end before, and the counts do not change while they are read.
-//               All stages of the tiles before are taken by then, so who fills the ring comes to it.
 //
 // Copies are of the async proxy. What they read, weights, no worker ever writes. What they write over, bodies have read before they
 // arrived at `empty`: a read that is over needs no fence of proxies, and nobody stores to a stage.
@@ -28,63 +24,22 @@ inline namespace CCKS_ISA {
 
 // What a worker has asked for comes back in order: more than memory takes to answer only delays what bodies load and what waits for their stores.
 // A Llama step on an H200, in us: 1,138 with four of 32 KiB, 1,085 with two, 1,316 with one. In the middle of a tile, whose body is at its weights and waits
-// for nothing else, all may be under way. Where experts' weights stream always: what a body waits for beside them is little, and comes while weights do.
-inline constexpr u32 kStagesUnderWay = kWorkerExperts ? kMostStages : 2;
-
-/// Finds out which rows a tile of a kOpRouted op has, for its body too. False: its counts are not there yet. By a whole warp.
-__device__ __forceinline__ bool settle_routed(CudaPipelineMemory& memory, u32 tile, ExpertRows& rows) {
-  constexpr u32 kRing = CudaPipelineMemory::kRing;
-  const CudaPipelineMemory::Entry& entry = memory.entries[tile % kRing];
-  const Call call(*entry.frame, *entry.op);
-  StreamRoute& route = memory.route;
-  const u32 epoch = memory.heads[memory.controls[tile % kRing].head].task.epoch, of = static_cast<u32>(entry.op->dims[wire::kRouteDim]);
-  const bool known = route.frame == entry.frame && route.epoch == epoch && route.route == of && route.table.is_for(*entry.op);
-  if (!known) {
-    if (static_cast<i32>(ptx::ld_acquire_cta_shared(&memory.asked) - tile) <= 0) return false;  // [P24] pairs with [P23]
-    CudaLanes lanes(nullptr, 0);
-    make_table(lanes, route.table, call);
-    route.frame = entry.frame;
-    route.epoch = epoch;
-    route.route = of;
-    __syncwarp();
-  }
-  rows = route.table.find(RoutedTile(*entry.op, entry.tile).row);
-  memory.routed[tile % CudaPipelineMemory::kRouted] = rows;
-  __syncwarp();
-  ptx::st_release_cta_shared(&memory.settled, tile + 1);  // [P25] pairs with [P26]
-  return true;
-}
+// for nothing else, all may be under way.
+inline constexpr u32 kStagesUnderWay = 2;
 
 /// Finds the next tile before `published` that streams. False: there is none. By a whole warp. Weights may have been written since the inbox
 /// task before; whoever sent this one has waited for that, and bulk copies now see it too.
-__device__ __forceinline__ bool settle(CudaPipelineMemory& memory, StreamFill& fill, u32 published) {
+__device__ __forceinline__ bool settle(const CudaPipelineMemory& memory, StreamFill& fill, u32 published) {
   if (fill.begun != 0) return true;
-  for (;;) {
-    // Lane i looks at the i-th tile.
-    const u32 lane = threadIdx.x % kWarpLanes, mine = fill.tile + lane;
-    const bool there = lane < least(published - fill.tile, kWarpLanes);
-    const u32 streams = __ballot_sync(kFullWarp, there && memory.streams(mine));
-    if (__any_sync(kFullWarp, there && (memory.controls[mine % CudaPipelineMemory::kRing].flags & kTileOpensInbox) != 0)) ptx::fence_proxy_async_global();
-    fill.tile += streams == 0 ? least(published - fill.tile, kWarpLanes) : static_cast<u32>(__ffs(static_cast<int>(streams)) - 1);
-    if (streams == 0) return false;
-    const CudaPipelineMemory::Entry& entry = memory.entries[fill.tile % CudaPipelineMemory::kRing];
-    const Call call(*entry.frame, *entry.op);
-    if (!is_routed(*entry.op)) {
-      fill.pieces = WeightPieces(call, entry.tile);
-      break;
-    }
-    if constexpr (kWorkerExperts) {
-      ExpertRows rows;
-      fill.held = !settle_routed(memory, fill.tile, rows);
-      if (fill.held) return false;
-      if (rows.count != 0) {
-        const RoutedTile at(*entry.op, entry.tile);
-        fill.pieces = WeightPieces(call, static_cast<u32>(rows.expert), at.first(*entry.op), at.columns(call));
-        break;
-      }
-      if (++fill.tile == published) return false;
-    }
-  }
+  // Lane i looks at the i-th tile.
+  const u32 lane = threadIdx.x % kWarpLanes, mine = fill.tile + lane;
+  const bool there = lane < least(published - fill.tile, kWarpLanes);
+  const u32 streams = __ballot_sync(kFullWarp, there && memory.streams(mine));
+  if (__any_sync(kFullWarp, there && (memory.controls[mine % CudaPipelineMemory::kRing].flags & kTileOpensInbox) != 0)) ptx::fence_proxy_async_global();
+  fill.tile += streams == 0 ? least(published - fill.tile, kWarpLanes) : static_cast<u32>(__ffs(static_cast<int>(streams)) - 1);
+  if (streams == 0) return false;
+  const CudaPipelineMemory::Entry& entry = memory.entries[fill.tile % CudaPipelineMemory::kRing];
+  fill.pieces = WeightPieces(Call(*entry.frame, *entry.op), entry.tile);
   fill.begun = 1;
   return true;
 }
@@ -146,18 +101,11 @@ __device__ __forceinline__ void stream_next(CudaPipelineMemory& memory) {
   if (!memory.has_ring()) return;
   const StreamFill& fill = memory.fill;
   const u32 published = ptx::ld_acquire_cta_shared(&memory.fetched);  // [P2] pairs with [P1]
-  if constexpr (kWorkerExperts) {
-    // Of one that turns out not to run nobody asks.
-    if (fill.held && static_cast<i32>(ptx::ld_acquire_cta_shared(&memory.asked) - fill.tile) <= 0 && memory.streams(fill.tile)) return;  // [P24] pairs with [P23]
-  }
   if (fill.tile != published && is_empty(*memory.ring, fill.next) && may_ask(*memory.ring, fill.next, fill.begun)) fill_ring(memory, published);
 }
 /// All tiles before `tile` are through: none is looked at any more.
 __device__ __forceinline__ void pass_streams(CudaPipelineMemory& memory, u32 tile) {
-  if (memory.has_ring() && static_cast<i32>(memory.fill.tile - tile) < 0) {  // the same from all lanes
-    memory.fill.tile = tile;
-    memory.fill.held = false;
-  }
+  if (memory.has_ring() && static_cast<i32>(memory.fill.tile - tile) < 0) memory.fill.tile = tile;  // the same from all lanes
   __syncwarp();
 }
 

@@ -38,7 +38,6 @@ struct TileQuestion {
   bool paged = false;     // attention: rows have pages of their own, and nothing in common
   wire::i64 experts = 1;  // expert_matmul
   bool roomy = false;     // workers have kCudaGroupedScratchBytes
-  bool routed = false;    // the program's experts have few rows each: weights come through a ring (streams_experts), and there is no scratch for groups
   bool packets = false;   // matmul: 16-bit floats that lie along depth in a and b
   bool rows_vary = false; // extent[2] may be another one from run to run, so that tile[2] suits the largest
 };
@@ -220,12 +219,6 @@ CCKS_HD constexpr bool takes_groups(const TileQuestion& q) {
 
 CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
   if (takes_groups(q)) return staged_matmul(q);
-  if (q.routed && q.packets && q.depth >= wire::kStreamedDepth && q.extent[2] > kCudaFewRows && q.extent[0] * q.extent[1] <= 1) {
-    TileQuestion few = q;  // as many as stream; rows beside one another read the same weights, which are a router's and not many
-    few.extent[2] = kCudaFewRows;
-    few.workers = static_cast<wire::u32>(most(1, static_cast<i64>(q.workers) / ceil_div(q.extent[2], kCudaFewRows)));
-    return thin_matmul(few);
-  }
   const bool host = q.device == DeviceClass::host;
   // Up to twice as many rows of deep products, whose columns are weights most likely, are two tiles that read the same columns at the same time: from memory
   // once, from the L2 twice. Blocks would leave most workers without a tile.
@@ -233,36 +226,7 @@ CCKS_HD constexpr TileHint matmul(const TileQuestion& q) {
   return q.extent[2] <= (host ? kHostFewRows : kCudaFewRows) || twice ? thin_matmul(q) : block_matmul(q, 128);
 }
 
-/// Whether experts have so few of `rows` each, on average, that the weights of all are best streamed, a tile of eight rows at most after the other (worker/README.md, 2026-11-26: one row for two
-/// experts gains 3 %, fewer more, one row each loses 15). Lists must hold all tiles that there may be: a tile that comes otherwise does not stream.
-CCKS_HD constexpr bool streams_experts(i64 rows, i64 experts, i64 depth) {
-  return experts <= wire::kRoutedExperts && 2 * rows <= experts && depth >= wire::kStreamedDepth && depth <= wire::kRoutedDepth && depth % 8 == 0;
-}
-/// Columns of such tiles: some 400 KB of weights, among which what a tile costs beside them is little, if eight warps have room for the sums of all. A twin's as many.
-CCKS_HD constexpr TileHint routed_matmul(const TileQuestion& q, bool twin) {
-  constexpr i64 kBytes = 384 * 1024, kLeast = wire::kRoutedColumns;
-  const i64 most = hints::least(wire::kRoutedMostColumns, kBytes / (2 * hints::most(q.depth, 1))) / (twin ? 2 : 1);
-  TileHint t;
-  t.tile[2] = fit(q.extent[2], wire::kRoutedRows);
-  t.tile[3] = static_cast<i32>(hints::least(q.extent[3], hints::most(kLeast, most / kLeast * kLeast)));
-  return t;
-}
-
-/// Tiles that a product of `rows` has then, beyond the real ones those that other counts would have.
-CCKS_HD constexpr i64 routed_tiles(i64 rows, i64 experts, i64 columns, i64 depth, bool twin) {
-  TileQuestion q;
-  q.extent[2] = rows;
-  q.extent[3] = columns;
-  q.depth = depth;
-  const TileHint t = routed_matmul(q, twin);
-  return (rows + least(experts, rows) * (t.tile[2] - 1)) / t.tile[2] * ceil_div(columns, t.tile[3]);
-}
-/// Most of them in a typical run of an op, for lists to have them all (of more the co-pilot hands out tasks once they are counted), and in any run of all ops together: half of what lists have
-/// room for (scheduler/tuning.hpp, kFoundTiles and kMostRecords).
-inline constexpr i64 kMostRoutedTiles = 16 * 128, kMostListedTiles = 1 << 17;
-
 CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
-  if (q.routed) return routed_matmul(q, false);
   const i64 per_expert = ceil_pow2(ceil_div(most(q.extent[2], 1), most(q.experts, 1)));
   if (q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2) {
     // Blocks of matrix units: fewer rows than a tile has cost what there are, so an expert's weights are read by one tile for all rows that a

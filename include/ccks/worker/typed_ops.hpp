@@ -76,20 +76,9 @@ struct TypedOp {
   /// For callers that are functions of this op alone.
   template <class Lanes>
   static CCKS_INLINE FaultCode run_inline(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
-    if constexpr (kWorkerExperts && StreamLanes<Lanes> && kKind == OpCode::expert_matmul) {
-      if ((tile & kStreamedTile) != 0) return end_inline(lanes, frame, op, tile & ~kStreamedTile);
-    }
     if (tile >= op.tile_count) return FaultCode::bad_op;
     const Call call(frame, op);
     return run_kind<kKind>(lanes, call, tile, Types{}, expr_of<Expr>(call));
-  }
-  /// The end alone of a tile of a kOpRouted op, behind multiply_routed. In a function of its own nothing is called, and nothing saved in memory: that would take
-  /// longer than the end.
-  template <class Lanes>
-    requires(kKind == OpCode::expert_matmul)
-  static CCKS_INLINE FaultCode end_inline(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
-    const Call call(frame, op);
-    return end_routed(lanes, call, tile, Types{}, expr_of<Expr>(call));
   }
 };
 

@@ -3,8 +3,7 @@
 //
 // A stage of the ring has a piece of up to kStageColumns columns of b by kStageDepth along k, a column behind the other. A tile of a kOpStreams
 // op comes in pieces, along k first, then column by column; tiles come in the order in which they run. How many stages a tile takes
-// follows from its op alone, or, of a kOpRouted op, from the counts of its route, too (routed_stream.hpp), so that both sides count stages and need no
-// names for what is in them.
+// follows from its op alone, so that both sides count stages and need no names for what is in them.
 #pragma once
 
 #include "ccks/worker/call.hpp"
@@ -48,18 +47,8 @@ CCKS_HD constexpr u32 stages_in(u32 bytes) {
 }
 CCKS_HD constexpr u32 ring_bytes(u32 stages) { return stages == 0 ? 0 : kStreamRingBytes + stages * kStageBytes; }
 
-/// Whether this worker knows of routes. Elsewhere experts' weights do not stream.
-inline constexpr bool kWorkerExperts = CCKS_WORKER_EXPERTS != 0;
-
 /// Whether a tile's weights come through the ring of a worker that has one, if no guard or draft may keep it from running.
-CCKS_INLINE bool streams_weights(const OpParams& op, u32 tile) {
-  constexpr u32 kFlags = wire::kOpStreams | (kWorkerExperts ? u32{wire::kOpRouted} : 0);
-  return (op.flags & kFlags) != 0 && tile < op.tile_count;
-}
-/// Added to the number of a tile of a kOpRouted op for its body: the weights have come through the ring, and only the end is to run.
-inline constexpr u32 kStreamedTile = 1u << 31;
-/// Of one whose weights do.
-CCKS_INLINE bool is_routed(const OpParams& op) { return kWorkerExperts && (op.flags & wire::kOpRouted) != 0; }
+CCKS_INLINE bool streams_weights(const OpParams& op, u32 tile) { return (op.flags & wire::kOpStreams) != 0 && tile < op.tile_count; }
 
 /// Where a tile of a kOpStreams op lies, without divisions: its coordinates, and how many rows and columns of results it has.
 struct StreamedTile {
@@ -82,7 +71,7 @@ struct StreamedTile {
   }
 };
 
-/// The pieces of a tile of a kOpStreams or kOpRouted op, one after the other.
+/// The pieces of a tile of a kOpStreams op, one after the other.
 struct WeightPieces {
   const u8* columns = nullptr;  // of the tile
   u32 column_bytes = 0;         // from one to the next
@@ -107,18 +96,6 @@ struct WeightPieces {
     const u64 other = twins ? reinterpret_cast<u64>(operand_base(call.frame, call.operands[2])) - reinterpret_cast<u64>(operand_base(call.frame, b))
                             : u64{static_cast<u32>(b.stride[0])} * 2;
     beyond = other - u64{run} * column_bytes;
-    n *= 2;
-  }
-  /// Of `n` columns of a kOpRouted op, the first of expert's being `first`.
-  CCKS_INLINE WeightPieces(const Call& call, u32 expert, u32 first, u32 tile_columns) {
-    const OperandParams& b = call.operands[1];
-    column_bytes = static_cast<u32>(b.stride[3]) * 2;
-    columns = operand_base(call.frame, b) + u64{expert} * static_cast<u64>(b.stride[1]) * 2 + u64{first} * column_bytes;
-    n = run = tile_columns;
-    k = static_cast<u32>(b.dim[2]);
-    if (call.op.dims[wire::kTwinDim] == 0) return;
-    const OperandParams& twin = call.operands[wire::kExpertTwin];
-    beyond = reinterpret_cast<u64>(operand_base(call.frame, twin)) - reinterpret_cast<u64>(operand_base(call.frame, b)) - u64{run} * column_bytes;
     n *= 2;
   }
   CCKS_INLINE bool done() const { return column >= n; }

@@ -151,27 +151,6 @@ TEST(EmitUnits, TheLoopHasARingForWeightsWhereAProductOf16BitsMayWantIt) {
   }
 }
 
-TEST(EmitUnits, TheEndOfExpertsIsAFunctionOfItsOwnWhereTheirWeightsMayStream) {
-  Bodies bodies;
-  bodies.list = {typed("TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>"),
-                 typed("TypedOp<OpCode::expert_matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::i32, Dtype::i32, Dtype::bf16>")};
-  bodies.count = 2;
-  const auto with_experts = [&](std::uint32_t scratch_bytes) {
-    bodies.scratch_bytes = scratch_bytes;
-    std::size_t out = 0, apart = 0;
-    const auto units = emit_worker_units(bodies).value();
-    for (const GeneratedFile& unit : units) {
-      EXPECT_EQ(unit.text.find('@'), std::string::npos) << unit.text;
-      out += unit.text.find("#define CCKS_WORKER_EXPERTS 1\n") < unit.text.find("#include");
-      apart += unit.text.find("CCKS_CUDA_LINKED_EXPERT_BODY(") != std::string::npos || unit.text.find("_apart(lanes, frame, op, tile);") != std::string::npos;
-    }
-    return std::pair{out, apart};
-  };
-  using Both = std::pair<std::size_t, std::size_t>;
-  EXPECT_EQ(with_experts(worker::kCudaScratchBytes), (Both{2, 2})) << "the loop and the body; the body and the switch";
-  EXPECT_EQ(with_experts(worker::kCudaGroupedScratchBytes), (Both{0, 0})) << "no ring";
-}
-
 TEST(EmitUnits, RowsGoByTheirTagsWhereTheProgramHasThem) {
   Bodies bodies;
   bodies.list = {typed("TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>"), typed("TypedOp<OpCode::map, Code<>, Dtype::bf16, Dtype::bf16>")};

@@ -1,9 +1,6 @@
 // Products of experts on one route: whose row tiles wait for their own only, and whose for all.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "ccks/worker/tile_hints.hpp"
-#include "codegen/plan_image.hpp"
 #include "tests/unit/codegen/plan_fixture.hpp"
 
 namespace ccks::codegen {
@@ -83,54 +80,6 @@ TEST_P(PlanExperts, GatheredRowsAreAnybodys) {
   EXPECT_EQ(rows_waited(kUp, kGate), std::set<std::int64_t>{1});
   EXPECT_EQ(rows_waited(kDown, kUp).size(), static_cast<std::size_t>(row_tiles(kUp)));
   EXPECT_TRUE(check().ok()) << check().to_string();
-}
-
-// ---- weights that stream ----
-
-/// The plan of a layer of 64 experts, two a token, of typically `tokens` of at most `most`.
-PlanImage layer(std::int64_t tokens, std::int64_t most, const std::string& device, int depth = 512) {
-  const std::string text = fmt::format(R"(ccks: 1
-program: p
-dtype: bf16
-dims: {{t: {{range: [1, {}], default: {}}}, e: 64, d: {}, f: 768}}
-tensors:
-  x: {{shape: [t, d], kind: input}}
-  logits: {{shape: [t, e], kind: input}}
-  w1: {{shape: [e, f, d], kind: weight}}
-  w3: {{shape: [e, f, d], kind: weight}}
-  w2: {{shape: [e, d, f], kind: weight}}
-  y: {{shape: [t, d], kind: output}}
-ops:
-  - {{op: route, logits: logits, k: 2, out: r}}
-  - {{op: expert_matmul, x: x, route: r, b: w1, transpose_b: true, input: tokens, epilogue: silu(acc), out: gate}}
-  - {{op: expert_matmul, x: x, route: r, b: w3, transpose_b: true, input: tokens, epilogue: acc * gate, out: up}}
-  - {{op: expert_matmul, x: up, route: r, b: w2, transpose_b: true, input: rows, out: down}}
-  - {{op: combine, x: down, route: r, out: y}}
-)", most, tokens, depth);
-  PlanOptions options;
-  options.device = device;
-  options.workers = 132;
-  const spec::ParseResult parsed = spec::parse_text(text, "p.yaml");
-  EXPECT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
-  const auto made = make_plan(parsed.program, options);
-  EXPECT_TRUE(made.ok()) << made.status().to_string();
-  return **made;
-}
-bool streams(const PlanImage& image) { return image.scratch_bytes == worker::kCudaScratchBytes; }
-
-TEST(PlanOfFewRows, WeightsOfExpertsStreamInTilesOfEightRows) {
-  const PlanImage image = layer(8, 256, "cuda");
-  EXPECT_TRUE(streams(image));
-  const PlanAt at(image.view(), {8});
-  for (const plan::OpDesc& op : image.ops) {
-    if (op.kind != wire::OpCode::expert_matmul) continue;
-    EXPECT_EQ(at.value(op.tile[2]), 8);
-    EXPECT_EQ(at.value(op.tile[3]) % wire::kRoutedColumns, 0);
-  }
-  EXPECT_FALSE(streams(layer(17, 256, "cuda"))) << "34 rows of 64 experts";
-  EXPECT_FALSE(streams(layer(8, 1 << 20, "cuda"))) << "more tiles than lists hold";
-  EXPECT_FALSE(streams(layer(8, 256, "cuda", 504))) << "shallow";
-  EXPECT_FALSE(streams(layer(8, 256, "host")));
 }
 
 // ---- the checker, of plans that the planner does not make ----

@@ -255,7 +255,7 @@ TEST(PlanTwins, TilesOfExpertsHaveHalfABlockOfColumnsOfEach) {
   const std::string wide = R"(ccks: 1
 program: p
 dtype: bf16
-dims: {t: {range: [1, 512], default: 64}}
+dims: {t: {range: [1, 512], default: 1}}
 tensors:
   x: {shape: [t, 2048], kind: input}
   logits: {shape: [t, 16], kind: input}

@@ -24,9 +24,6 @@ class EmulatedRing {
     }
   }
 
-  /// Of an op whose pieces follow from more than the op.
-  explicit EmulatedRing(std::vector<WeightPieces> pieces) : pieces_(std::move(pieces)) {}
-
   StreamPlace place;
 
   /// Null: bodies have not read yet what is there.
