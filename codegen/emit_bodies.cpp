@@ -153,7 +153,6 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
   const SharedMaps maps(image);
   all.bodies.scratch_bytes = image.scratch_bytes;
   all.bodies.hands_rows_on = shapes == BodyShapes::fixed && hands_rows_on(image);
-  all.bodies.is_narrow = all.bodies.hands_rows_on && is_narrow(image);
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
     all.bodies.decides |= op.guard_count > 0 || op.dynamic_report != plan::kNone;

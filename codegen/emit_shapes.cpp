@@ -57,11 +57,8 @@ class Shape {
   }
 
   /// Whether it is a product of one row whose weights may come through a ring.
-  bool streams_one_row(const plan::OpDesc& from) const { return known_ && wire::streams_one_row(as_in_frame(from)); }
-  bool is_narrow(const plan::OpDesc& from) const { return known_ && (as_in_frame(from).flags & wire::kOpNarrow) != 0; }
-
-  /// Marked, with what is said of the operands' memory.
-  wire::OpParams as_in_frame(const plan::OpDesc& from) const {
+  bool streams_one_row(const plan::OpDesc& from) const {
+    if (!known_) return false;
     wire::OpParams op = params;
     op.guard_count = static_cast<std::uint16_t>(from.guard_count);
     std::vector<wire::OperandParams> all = operands;
@@ -71,7 +68,7 @@ class Shape {
       all[i].flags = operand.flags;
     }
     wire::mark_shape(op, all.data());
-    return op;
+    return wire::streams_one_row(op);
   }
 
   wire::OpParams params{};
@@ -142,16 +139,6 @@ bool hands_rows_on(const PlanImage& image) {
     made.insert(image.operands[op.operand_first + op.input_count].tensor);
   }
   return false;
-}
-
-bool is_narrow(const PlanImage& image) {
-  if (image.scratch_bytes != worker::kCudaScratchBytes) return false;
-  return std::all_of(image.ops.begin(), image.ops.end(), [&](const plan::OpDesc& op) {
-    // What else mark_shape wants of these two is no part of a Shape.
-    if (op.kind == wire::OpCode::attention || op.kind == wire::OpCode::argmax || op.kind == wire::OpCode::rope) return true;
-    const Shape shape(image, op);
-    return shape.is_narrow(op) && (op.kind != wire::OpCode::matmul || shape.streams_one_row(op));
-  });
 }
 
 TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {

@@ -40,7 +40,6 @@ struct Bodies {
   std::uint32_t scratch_bytes = 0;  // of a worker
   bool decides = false;             // some op has guards, or tiles that a report counts
   bool hands_rows_on = false;       // some product of one row that streams multiplies what another such makes (hands_rows_on)
-  bool is_narrow = false;           // bodies keep to wire::kNarrowScratchBytes (is_narrow)
   std::size_t count = 0;
 };
 /// Files in the order of their names; the manifest lists the others.
@@ -56,8 +55,6 @@ bool may_stream(const Bodies& bodies);
 bool find_tags(const Bodies& bodies);
 /// Whether workers take rows by their tags (WorkerImage::cuda_row_tags): where a program, at its typical sizes, has products of one row for that.
 bool take_rows(const Bodies& bodies);
-/// Whether the ring of workers reaches into what other bodies have as scratch (WorkerImage::cuda_narrow_scratch): where at typical sizes none does.
-bool has_narrow_scratch(const Bodies& bodies);
 /// Every file name that any version of emit_sources may return.
 std::vector<std::string> generated_names();
 /// Version of the generator, "0.1.0".
@@ -80,8 +77,6 @@ struct OpShape {
 OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op);
 /// Whether a product of one row whose weights may come through a ring multiplies what another such product makes, at the program's typical sizes.
 bool hands_rows_on(const PlanImage& image);
-/// Whether such products are all that the program multiplies, and bodies of none of its ops take more than wire::kNarrowScratchBytes, at its typical sizes.
-bool is_narrow(const PlanImage& image);
 /// Whether a body for groups of warps (ccks/worker/grouped_ops.hpp) takes the op, at some or (`always`) at all of its shapes.
 struct TakesGroups {
   bool ever = false, always = false;

@@ -51,7 +51,6 @@ bool may_stream(const Bodies& bodies) {
 }
 
 bool take_rows(const Bodies& bodies) { return bodies.hands_rows_on && may_stream(bodies); }
-bool has_narrow_scratch(const Bodies& bodies) { return bodies.is_narrow && may_stream(bodies); }
 
 bool find_tags(const Bodies& bodies) {
   const auto is_product = [](const Bodies::Body& body) {
@@ -106,7 +105,6 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
   const std::map<std::string, std::string> loop = {{"QUEUES", flag(with_queues)},
                                                    {"STREAMS", flag(may_stream(bodies))},
                                                    {"ROW_TAGS", flag(take_rows(bodies))},
-                                                   {"NARROW", flag(has_narrow_scratch(bodies))},
                                                    {"DECIDES", flag(bodies.decides)},
                                                    {"TAGS", flag(find_tags(bodies))}};
   if (inlines(bodies)) return inlined_unit(bodies, loop);

@@ -57,8 +57,7 @@ class CudaDevice final : public Device {
   Status describe(const DeviceOptions& options);
   Result<int> attribute(CUdevice_attribute which) const;
 
-  /// narrow: WorkerImage::cuda_narrow_scratch.
-  Status fit_worker(bool narrow, unsigned& shared_bytes, std::uint32_t& stream_stages);
+  Status fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes, std::uint32_t& stream_stages);
   Status load_and_start(const WorkerImage& image);
   Status start_grid(unsigned shared_bytes, std::uint32_t stream_stages);
   Status wait_until_running();

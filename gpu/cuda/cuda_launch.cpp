@@ -46,24 +46,20 @@ Status CudaDevice::load(const WorkerImage& image) {
 }
 
 /// What workers of this device can have is theirs alone if there is no more than one on a processor; then what shared memory is
-/// left becomes a ring for weights, if whoever launches says that something may stream. narrow: the ring also has what of scratch is beyond
-/// wire::kNarrowScratchBytes, and makes way for bodies that want it.
-Status CudaDevice::fit_worker(bool narrow, unsigned& shared_bytes, std::uint32_t& stream_stages) {
+/// left becomes a ring for weights, if whoever launches says that something may stream.
+Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_bytes, std::uint32_t& stream_stages) {
   // Scratch is a wish: ops run in what Lanes offers, kMinScratchBytes at least. A plan made for the host wishes for more
   // than a block can have, and runs here too.
   const unsigned taken = code_.kernel().takes.static_shared_bytes + (code_.bodies_entry() != 0 ? worker::kCudaApartBytes : 0);
   const unsigned room = static_cast<unsigned>(std::max(0, max_shared_bytes_ - static_cast<int>(taken)));
-  const unsigned wanted = std::max(params_.scratch_bytes, worker::kCudaScratchBytes);
+  const unsigned wanted = std::max(scratch_bytes, worker::kCudaScratchBytes);
   shared_bytes = wanted <= room ? wanted : worker::kCudaScratchBytes;
   if (shared_bytes > room) {
     return {ErrorCode::unsupported, fmt::format("a worker needs {} bytes of shared memory; {} has {} left a block",
                                                 shared_bytes, info_.name, room)};
   }
   const bool alone = params_.workers <= static_cast<std::uint32_t>(processors_);
-  const bool streams = copies_in_bulk_ && alone && params_.stream_stages != 0;
-  if (streams && narrow && shared_bytes == worker::kCudaScratchBytes && worker::stages_in(room - wire::kNarrowScratchBytes) != 0)
-    shared_bytes = wire::kNarrowScratchBytes;
-  stream_stages = streams ? worker::stages_in(room - shared_bytes) : 0;
+  stream_stages = copies_in_bulk_ && alone && params_.stream_stages != 0 ? worker::stages_in(room - shared_bytes) : 0;
   shared_bytes += worker::ring_bytes(stream_stages) + (code_.bodies_entry() != 0 ? worker::kCudaApartBytes : 0);
   const std::tuple fit_for(code_.kernels(), shared_bytes, params_.workers);
   if (fitted_ == fit_for) return {};
@@ -104,7 +100,7 @@ Status CudaDevice::load_and_start(const WorkerImage& image) {
   CCKS_RETURN_IF_ERROR(code_.load(image));
   unsigned shared_bytes = 0;
   std::uint32_t stream_stages = 0;
-  CCKS_RETURN_IF_ERROR(fit_worker(image.cuda_narrow_scratch, shared_bytes, stream_stages));
+  CCKS_RETURN_IF_ERROR(fit_worker(params_.scratch_bytes, shared_bytes, stream_stages));
   // Once: a relaunch in the middle of runs should cost nothing but the launch.
   if (clock_host_ns_ == 0) CCKS_RETURN_IF_ERROR(sample_clock());
   set_park(params_, wire::kParkNo);

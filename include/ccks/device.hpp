@@ -22,7 +22,6 @@ struct WorkerImage {
   std::size_t cuda_image_bytes = 0;
   bool cuda_queues = true;              // false: made without ready queues (CCKS_WORKER_QUEUES), so not for arm gpu_queue
   bool cuda_row_tags = false;           // workers take rows of 16-bit floats by their tags, before events, where all streamed products have one (CCKS_WORKER_ROW_TAGS)
-  bool cuda_narrow_scratch = false;     // the ring for weights reaches down to wire::kNarrowScratchBytes, and makes way for bodies that want more (CCKS_WORKER_NARROW)
   bool cuda_tags = false;               // bodies of products of few rows find tags (wire::tagged_value) whatever their rows: they are made for one shape each
   // The cubin with the kernel `ccks_worker` where cuda_image is its op bodies alone (ccks/worker/apart_ops.cuh), else null. A handoff to other bodies of the same
   // loop, told by its address, loads nothing but these. Not for arms stream, graph and graph_pdl.

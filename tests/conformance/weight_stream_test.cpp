@@ -74,57 +74,6 @@ std::string name_of(const testing::TestParamInfo<Param>& p) {
 
 INSTANTIATE_TEST_SUITE_P(All, WeightStream, testing::ValuesIn(params()), name_of);
 
-// ---- a ring that reaches into scratch ------------------------------------------------------------------------------------
-
-// At one row all bodies keep to narrow scratch, so compiled workers have a ring that reaches into the rest; with more, attention wants that and products of eight rows
-// do not stream, between and in front of others that do.
-constexpr const char* kNarrowSpec = R"yaml(
-ccks: 1
-program: narrow_scratch
-dtype: @DTYPE@
-dims: {n: {range: [1, 40], default: 1}, d: 1024, h: 2048, kv: 256, context: 48}
-tensors:
-  x: {shape: [n, d], kind: input}
-  query: {shape: [d, d], kind: weight}
-  keys: {shape: [context, kv], kind: input}
-  values: {shape: [context, kv], kind: input}
-  o: {shape: [d, d], kind: weight}
-  up: {shape: [h, d], kind: weight}
-  down: {shape: [d, h], kind: weight}
-  y: {shape: [n, d], kind: output}
-ops:
-  - {op: matmul, a: x, b: query.T, epilogue: acc * 0.03, out: q}
-  - {op: attention, q: q, k: keys, v: values, heads: 16, kv_heads: 4, out: s}
-  - {op: matmul, a: s, b: o.T, epilogue: acc * 0.03 + x, out: x1}
-  - {op: matmul, a: x1, b: up.T, epilogue: relu(acc) * 0.03, out: h1}
-  - {op: matmul, a: h1, b: down.T, epilogue: acc * 0.03 + x1, out: x2}
-  - {op: matmul, a: x2, b: query.T, epilogue: acc * 0.03, out: q2}
-  - {op: attention, q: q2, k: keys, v: values, heads: 16, kv_heads: 4, out: s2}
-  - {op: matmul, a: s2, b: o.T, epilogue: acc * 0.03 + x2, out: y}
-)yaml";
-
-class NarrowScratch : public testing::TestWithParam<Param> {};
-
-TEST_P(NarrowScratch, MatchesTheReference) {
-  const auto& [device, code, dtype, way] = GetParam();
-  const TemporaryFolder folder;
-  run::Options options = options_of(folder, with_dtype(kNarrowSpec, dtype.c_str()), device, code);
-  set_way(options, way);
-  for (const std::int64_t n : {1, 3, 8, 40}) {
-    if (n == 8 && short_sweeps()) continue;
-    options.dims = {{"n", n}};
-    if (!expect_verified(options, "n = " + std::to_string(n))) return;
-  }
-}
-
-std::vector<Param> narrow_params() {
-  std::vector<Param> out = {{"host", "generic", "bf16", "static"}, {"cuda", "jit", "f16", "static"}, {"cuda", "generic", "bf16", "static"}};
-  for (const std::string& way : ways_and({"gpu_queue"})) out.emplace_back("cuda", "jit", "bf16", way);
-  return out;
-}
-
-INSTANTIATE_TEST_SUITE_P(All, NarrowScratch, testing::ValuesIn(narrow_params()), name_of);
-
 // ---- workers that leave -------------------------------------------------------------------------------------------------
 
 /// bf16 values of -0.5 to 0.5.

@@ -145,8 +145,8 @@ def check_worker(nvcc, include, work, *options):
     return wrong
 
 
-# Macros of workers: without and with what takes rows by their tags, and with a ring that reaches into scratch beside.
-WORKERS = [(), ("-DCCKS_WORKER_ROW_TAGS=1",), ("-DCCKS_WORKER_ROW_TAGS=1", "-DCCKS_WORKER_NARROW=1")]
+# Macros of workers: without and with what takes rows by their tags.
+WORKERS = [(), ("-DCCKS_WORKER_ROW_TAGS=1",)]
 
 
 def check_workers(nvcc, include, work):

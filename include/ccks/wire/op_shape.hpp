@@ -1,7 +1,7 @@
 // What can be said of an op once, where its frame is made, so that no worker has to find it out tile by tile: a body on a GPU
 // takes some five cycles for each instruction before its first load.
 //
-// mark_shape   sets kOpFlat, kOpVectors, kOpStreams, kOpGroups and kOpNarrow, and the dims that go with them
+// mark_shape   sets kOpFlat, kOpVectors, kOpStreams and kOpGroups, and the dims that go with them
 #pragma once
 
 #include "ccks/wire/frame.hpp"
@@ -12,11 +12,6 @@ namespace ccks::wire {
 inline constexpr i32 kMarkedLanes = 256;  // of the workers that look at marks
 inline constexpr u32 kCoordinateDim = 6;  // of a kOpVectors op: where a tile's coordinates stand in its number
 inline constexpr i32 kStreamedDepth = 512;     // k of a kOpStreams op, at least: a copy is a run along k, and short runs cost as much
-/// Scratch of bodies that leave a worker's ring of weights where it is (CCKS_WORKER_NARROW): a row of 8,192 16-bit floats and sums of 63 columns, or what eight
-/// warps have found for four queries of 128 dims. With it five stages of 33 KiB fit beside scratch and pipeline into 227 KiB, and four with 48 KiB.
-inline constexpr u32 kNarrowScratchBytes = 18 * 1024;
-/// Of a copy of an op and its operands that lies in scratch (worker/near_op.hpp), at most.
-inline constexpr u32 kNearOpBytes = sizeof(OpParams) + 6 * sizeof(OperandParams);
 inline constexpr i32 kStreamedResults = 1024;  // of a tile of one, at most: eight warps keep sums of each in 32 KiB
 
 // Of a tile of a kOpGroups matmul: rows and columns at most, and at least.
@@ -465,65 +460,31 @@ CCKS_HD constexpr void mark_reduce(OpParams& op, const OperandParams* operands) 
   op.dims[kCoordinateDim] = coordinate_bits(op);
 }
 
-/// Of a marked op, whether its bodies keep to kNarrowScratchBytes.
-CCKS_HD constexpr bool is_narrow(const OpParams& op, const OperandParams* operands) {
-  switch (static_cast<OpCode>(op.kind)) {
-    case OpCode::map:
-    case OpCode::select:
-    case OpCode::report:
-    case OpCode::gather:
-      return true;
-    case OpCode::argmax:
-      return op.dims[0] > 0 && op.output_count == 3;
-    case OpCode::rope:  // a frequency for each pair of a head
-      return op.dims[0] > 0 && operands[0].dim[3] / op.dims[0] * 4 <= static_cast<i32>(kNarrowScratchBytes);
-    case OpCode::attention: {  // of each warp and query dims, top and sum of weights (worker/attention_step.hpp)
-      const u32 queries = static_cast<u32>(op.dims[4]) & 0xff, dims = static_cast<u32>(op.dims[4]) >> 16;
-      return op.input_count != 4 && dims != 0 && (kMarkedLanes / 32 * queries * (dims + 10) + 1) * 4 + kNearOpBytes <= kNarrowScratchBytes;
-    }
-    case OpCode::matmul: {  // rows and their sums of each warp (worker/product_streamed.hpp)
-      if ((op.flags & kOpStreams) == 0) return false;
-      const OperandParams &a = operands[0], &out = operands[op.input_count];
-      const bool runs = op.dims[kRopeDim] != 0 || op.dims[kTwinDim] != 0;
-      const i64 m = least(op.tile[2], out.dim[2]), n = (runs ? 2 : 1) * least(op.tile[3], out.dim[3]);
-      return m * (i64{a.dim[3]} * 2 + 64 + kMarkedLanes / 32 * ((n + 15) / 16 * 16) * 4) <= i64{kNarrowScratchBytes};
-    }
-    default:
-      return false;
-  }
-}
-
 /// dims[kRowDim] of an argmax whose rows tiles share out: 1 where there is one row, and tiles of it are whole vectors.
 CCKS_HD constexpr void mark_argmax(OpParams& op, const OperandParams* operands) {
   const OperandParams& x = operands[0];
   op.dims[kRowDim] = is_row(x) && in_vectors(x, 3) && x.dim[3] % 4 == 0 && op.dims[0] % 4 == 0 && is_row(operands[2]) ? 1 : 0;
 }
 
-/// All but kOpNarrow.
-CCKS_HD constexpr void mark_bodies(OpParams& op, const OperandParams* operands) {
-  const OpCode kind = static_cast<OpCode>(op.kind);
-  if (kind == OpCode::attention && op.input_count == 3) mark_attention(op, operands);
-  if (kind == OpCode::attention && op.input_count == 5) mark_pages(op, operands);
-  if (kind == OpCode::attention && (op.input_count == 3 || op.input_count == 4)) mark_queries(op, operands);
-  if (kind == OpCode::attention && attention_in_groups(op, operands)) op.flags |= kOpGroups;
-  if (kind == OpCode::reduce && op.input_count == 1 && op.output_count == 1) mark_reduce(op, operands);
-  if (kind == OpCode::rope && op.dims[2] == 2) mark_rope(op, operands);
-  if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) mark_argmax(op, operands);
-  if ((kind == OpCode::map || kind == OpCode::select || kind == OpCode::report) && op.output_count == 1) mark_elements(op, operands);
-  const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||
-                     kind == OpCode::layernorm;
-  if (!known || (op.output_count != 1 && kind != OpCode::matmul) || op.input_count == 0) return;
-  if (kind == OpCode::matmul && product_in_groups(op, operands)) op.flags |= kOpGroups;
-  if (kind == OpCode::map) mark_flat(op, operands);
-  mark_vectors(op, operands);
-}
-
 }  // namespace detail
 
 /// `operands` are the op's; the spaces they lie in begin at multiples of 16.
 CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
-  detail::mark_bodies(op, operands);
-  if (detail::is_narrow(op, operands)) op.flags |= kOpNarrow;
+  const OpCode kind = static_cast<OpCode>(op.kind);
+  if (kind == OpCode::attention && op.input_count == 3) detail::mark_attention(op, operands);
+  if (kind == OpCode::attention && op.input_count == 5) detail::mark_pages(op, operands);
+  if (kind == OpCode::attention && (op.input_count == 3 || op.input_count == 4)) detail::mark_queries(op, operands);
+  if (kind == OpCode::attention && detail::attention_in_groups(op, operands)) op.flags |= kOpGroups;
+  if (kind == OpCode::reduce && op.input_count == 1 && op.output_count == 1) detail::mark_reduce(op, operands);
+  if (kind == OpCode::rope && op.dims[2] == 2) detail::mark_rope(op, operands);
+  if (kind == OpCode::argmax && op.dims[0] > 0 && op.output_count == 3) detail::mark_argmax(op, operands);
+  if ((kind == OpCode::map || kind == OpCode::select || kind == OpCode::report) && op.output_count == 1) detail::mark_elements(op, operands);
+  const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||
+                     kind == OpCode::layernorm;
+  if (!known || (op.output_count != 1 && kind != OpCode::matmul) || op.input_count == 0) return;
+  if (kind == OpCode::matmul && detail::product_in_groups(op, operands)) op.flags |= kOpGroups;
+  if (kind == OpCode::map) detail::mark_flat(op, operands);
+  detail::mark_vectors(op, operands);
 }
 
 /// Of a marked op: a product of one row whose weights may come through a ring.

@@ -43,8 +43,8 @@ class StepAttention {
     part_ = kPaged ? 0 : divided(rest, op_.dims[6]);
     batch_ = kPaged ? rest : rest - part_ * static_cast<u32>(op_.grid[1]);
     sums_ = reinterpret_cast<float*>(lanes.scratch());
-    tops_ = sums_ + kWarps * group_ * kPitch;
-    weights_ = tops_ + kWarps * group_;
+    tops_ = sums_ + kWarps * kQueries * kPitch;
+    weights_ = tops_ + kWarps * kQueries;
   }
 
   CCKS_INLINE void run() {
@@ -61,7 +61,7 @@ class StepAttention {
       bring_together(f, last);
       if (last) return;
       u32* word = reinterpret_cast<u32*>(operands_[5].offset) + batch_ * static_cast<u32>(op_.grid[3]) + kv_;
-      if (!last_to_arrive(lanes_, word, count_, reinterpret_cast<u32*>(weights_ + kWarps * group_))) return;
+      if (!last_to_arrive(lanes_, word, count_, reinterpret_cast<u32*>(weights_ + kWarps * kQueries))) return;
       last = true;
       f = {{-f_infinity(), -f_infinity()}, {}, {}};
       CCKS_NO_UNROLL
@@ -271,7 +271,7 @@ class StepAttention {
         Four<float> four;
         CCKS_UNROLL
         for (u32 e = 0; e < kVector; ++e) four.v[e] = f.values[(n * kVector + e) / 2][e % 2 * 2 + i];
-        *reinterpret_cast<Four<float>*>(sums_ + (warp_ * group_ + query) * kPitch + g_ * kEach + n * kVector) = four;
+        *reinterpret_cast<Four<float>*>(sums_ + (warp_ * kQueries + query) * kPitch + g_ * kEach + n * kVector) = four;
       }
       if (g_ == 0) tops_[query * kWarps + warp_] = f.top[i], weights_[query * kWarps + warp_] = f.sum[i];
     }
@@ -301,7 +301,7 @@ class StepAttention {
     for (u32 w = 0; w < kWarps; ++w) {
       const float share = lanes_.power_of_two(tops.v[w] - top);
       sum += share * added.v[w];
-      value += share * sums_[(w * group_ + query) * kPitch + dim];
+      value += share * sums_[(w * kQueries + query) * kPitch + dim];
     }
     if (last) {
       const float share = kPaged && sum == 0 ? 0.0f : lanes_.inverse(sum);

@@ -28,10 +28,6 @@
 #if !defined(CCKS_WORKER_ROW_TAGS)
 #define CCKS_WORKER_ROW_TAGS 0
 #endif
-// 1: the ring for weights reaches down to kNarrowScratchBytes (WorkerImage::cuda_narrow_scratch): in front of a tile that may take more it is let run empty.
-#if !defined(CCKS_WORKER_NARROW)
-#define CCKS_WORKER_NARROW 0
-#endif
 // 1: bodies are an image of their own, which the loop calls by address (apart_ops.cuh).
 #if !defined(CCKS_WORKER_APART)
 #define CCKS_WORKER_APART 0

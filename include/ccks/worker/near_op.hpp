@@ -19,13 +19,10 @@ struct NearOp {
 template <class Lanes>
 concept NearLanes = requires(Lanes& lanes, const NearOp* op) { lanes.nearby(op); };
 
-static_assert(sizeof(NearOp) <= wire::kNearOpBytes);
-
-/// Where a worker has made no copy of the op: one at the end of the scratch that its bodies take.
+/// Where a worker has made no copy of the op: one at the end of scratch.
 template <class Lanes>
 CCKS_OUTLINE const NearOp* copy_near(Lanes& lanes, const Call& call) {
-  const u32 end = (call.op.flags & wire::kOpNarrow) != 0 ? wire::kNarrowScratchBytes : kMinScratchBytes;
-  NearOp* copy = reinterpret_cast<NearOp*>(lanes.scratch() + end - sizeof(NearOp));
+  NearOp* copy = reinterpret_cast<NearOp*>(lanes.scratch() + kMinScratchBytes - sizeof(NearOp));
   if (lanes.lane() == 0) {
     copy->op = call.op;
     for (u32 i = 0; i < u32{call.op.input_count} + call.op.output_count; ++i) {

@@ -66,12 +66,12 @@ class CudaPipeline : CudaStage {
   __device__ void run(u8* scratch, u32 bytes) {
     const u32 scratch_bytes = bytes - ring_bytes(params_.stream_stages);
     if (threadIdx.x == 0) clear();
-    if (threadIdx.x == 0) clear_ring(reinterpret_cast<StreamRing*>(scratch + bytes - kStreamRingBytes));
+    if (threadIdx.x == 0) clear_ring(reinterpret_cast<StreamRing*>(scratch + scratch_bytes));
     if (threadIdx.x < Memory::kOwnEvents) memory_.own[threadIdx.x] = {0, 0, 0, 0};
     __syncthreads();
     const u32 warp = platform_.uniform(u32{threadIdx.x} / kWarpLanes);  // so that ptxas knows that no branch on it parts a warp
     if (warp < kBodyWarps) {
-      run_bodies(scratch, kWorkerNarrow ? most(scratch_bytes, kMinScratchBytes) : scratch_bytes);  // the ring makes way
+      run_bodies(scratch, scratch_bytes);
     } else if (warp == kBodyWarps) {
       fetch();
     } else if (warp == kBodyWarps + 1) {

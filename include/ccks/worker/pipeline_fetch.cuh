@@ -340,9 +340,9 @@ class CudaFetch : CudaStage {
   }
 
   /// Whether the record runs in one strand with the one before it. A strand does not reach beyond its group, since the gate lets
-  /// it through as a whole; traces have a time for each tile; and where the ring reaches into scratch it may have to run empty between two.
+  /// it through as a whole; and traces have a time for each tile.
   __device__ __forceinline__ bool joins(const wire::TileRecord& record, u32 index) const {
-    return !kWorkerNarrow && index > 0 && (record.flags & wire::kRecordJoined) != 0 && !list_skips_ && !tracing();
+    return index > 0 && (record.flags & wire::kRecordJoined) != 0 && !list_skips_ && !tracing();
   }
   /// A bit for each record of the group that joins.
   __device__ __forceinline__ static u32 strands(bool joins) {

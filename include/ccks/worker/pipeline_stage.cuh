@@ -131,19 +131,9 @@ struct CudaPipelineMemory {
     if (!has_ring() || control.kind != TileKind::body || (kWorkerDecides && (control.flags & kTileGuarded) != 0)) return false;
     if ((records[tile % kRing].flags & wire::kRecordCut) != 0) return false;
     const Entry& entry = entries[tile % kRing];
-    if (kWorkerNarrow && (entry.op->flags & wire::kOpNarrow) == 0) return false;
     return streams_weights(*entry.op, entry.tile);
   }
-  /// Of a worker whose ring reaches into scratch: whether a tile handed on may take all of that.
-  __device__ __forceinline__ bool is_wide(u32 tile) const {
-    if (!has_ring() || controls[tile % kRing].kind != TileKind::body) return false;
-    const u32 flags = entries[tile % kRing].op->flags;
-    return (flags & wire::kOpNarrow) == 0 || ((flags & wire::kOpStreams) != 0 && !streams(tile));
-  }
 };
-
-// Narrow scratch is worth it for one stage more, in the 227 KB of a block of sm_90: beside all that, the driver's 1,024 bytes and slots of CudaLanes' folds.
-static_assert(!kWorkerNarrow || wire::kNarrowScratchBytes + ring_bytes(5) + sizeof(CudaPipelineMemory) + 1024 + 256 <= 227 * 1024);
 
 /// Of this block. By a function, so that those that are not inlined know where it lies. As bytes: nothing in it is initialized.
 __device__ inline CudaPipelineMemory& pipeline_memory() {

@@ -13,9 +13,6 @@
 // Copies are of the async proxy. What they read, weights, no worker ever writes. What they write over, bodies have read before they
 // arrived at `empty`: a read that is over needs no fence of proxies, and nobody stores to a stage.
 //
-// Narrow scratch (kWorkerNarrow). The last stages lie where bodies that are not kOpNarrow have scratch. So nothing is asked for beyond the tile of such a body until that
-// has ended: what is full then belongs to bodies in front of it, which have read it before. Such a tile is the last of its strand.
-//
 // Leaving. What was copied for tiles that do not run is dropped, and the next launch begins with an empty ring and fetches these tiles
 // again. But a block must not end while copies into it are under way.
 #pragma once
@@ -30,30 +27,10 @@ inline namespace CCKS_ISA {
 // for nothing else, all may be under way.
 inline constexpr u32 kStagesUnderWay = 2;
 
-/// Whether a tile handed on keeps scratch for itself no longer: its body has ended, or it has none.
-__device__ __forceinline__ bool has_left_scratch(const CudaPipelineMemory& memory, u32 tile) {
-  if (static_cast<i32>(ptx::ld_acquire_cta_shared(&memory.gated) - tile) <= 0) return false;  // [P4] pairs with [P3]
-  const CudaPipelineMemory::Control& control = memory.controls[tile % CudaPipelineMemory::kRing];
-  return control.kind != TileKind::body || static_cast<i32>(ptx::ld_acquire_cta_shared(&memory.synced) - (control.body + 1)) >= 0;  // [P12] pairs with [P11]
-}
-/// Passes wide tiles that have left scratch. The first that has not, or `published`: at most as far weights may be asked for. By a whole warp.
-__device__ __forceinline__ u32 pass_wide(const CudaPipelineMemory& memory, StreamFill& fill, u32 published) {
-  for (;;) {
-    const u32 lane = threadIdx.x % kWarpLanes, mine = fill.tile + lane;
-    const u32 wide = __ballot_sync(kFullWarp, lane < least(published - fill.tile, kWarpLanes) && memory.is_wide(mine));
-    if (wide == 0) return published;
-    const u32 first = fill.tile + static_cast<u32>(__ffs(static_cast<int>(wide)) - 1);
-    if (first != fill.tile || !has_left_scratch(memory, first)) return first;
-    ptx::fence_proxy_async_shared();  // copies follow what its body has stored there
-    ++fill.tile;
-  }
-}
-
 /// Finds the next tile before `published` that streams. False: there is none. By a whole warp. Weights may have been written since the inbox
 /// task before; whoever sent this one has waited for that, and bulk copies now see it too.
 __device__ __forceinline__ bool settle(const CudaPipelineMemory& memory, StreamFill& fill, u32 published) {
   if (fill.begun != 0) return true;
-  if constexpr (kWorkerNarrow) published = pass_wide(memory, fill, published);
   // Lane i looks at the i-th tile.
   const u32 lane = threadIdx.x % kWarpLanes, mine = fill.tile + lane;
   const bool there = lane < least(published - fill.tile, kWarpLanes);
@@ -105,7 +82,7 @@ inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 pu
   StreamFill fill = memory.fill;
   while (fill.tile != published && is_empty(ring, fill.next) && may_ask(ring, fill.next, fill.begun)) {
     if (!settle(memory, fill, published)) break;
-    if (ptx::elected()) copy_piece(fill.pieces, stage_of(ring, fill.next.stage), &ring.full[fill.next.stage]);
+    if (ptx::elected()) copy_piece(fill.pieces, reinterpret_cast<u8*>(&ring + 1) + fill.next.stage * kStageBytes, &ring.full[fill.next.stage]);
     __syncwarp();
     fill.next.step(ring.stages);
     fill.pieces.step();
@@ -128,10 +105,7 @@ __device__ __forceinline__ void stream_next(CudaPipelineMemory& memory) {
 }
 /// All tiles before `tile` are through: none is looked at any more.
 __device__ __forceinline__ void pass_streams(CudaPipelineMemory& memory, u32 tile) {
-  if (memory.has_ring() && static_cast<i32>(memory.fill.tile - tile) < 0) {
-    if (kWorkerNarrow) ptx::fence_proxy_async_shared();  // as in pass_wide
-    memory.fill.tile = tile;  // the same from all lanes
-  }
+  if (memory.has_ring() && static_cast<i32>(memory.fill.tile - tile) < 0) memory.fill.tile = tile;  // the same from all lanes
   __syncwarp();
 }
 

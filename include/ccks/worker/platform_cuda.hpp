@@ -178,7 +178,6 @@ inline constexpr bool kWorkerTags = CCKS_WORKER_TAGS != 0;
 inline constexpr bool kWorkerTags = false;
 #endif
 inline constexpr bool kWorkerRowTags = CCKS_WORKER_ROW_TAGS != 0;
-inline constexpr bool kWorkerNarrow = CCKS_WORKER_NARROW != 0;
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

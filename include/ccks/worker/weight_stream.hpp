@@ -28,7 +28,7 @@ struct StreamPlace {
   }
 };
 
-/// At the end of the shared memory of a worker that has a ring, behind its stages.
+/// Behind the scratch of a worker that has a ring, in front of its stages.
 // Roles  full, empty  a phase of each ends once a stage is filled, once its bodies have read it: see pipeline_stream.cuh
 //        stages       set before the worker's warps part
 //        place        of the next body: written by one lane at the end of a body, read by all at the beginning of one; barriers
@@ -39,9 +39,6 @@ struct alignas(128) StreamRing {
   StreamPlace place;
 };
 inline constexpr u32 kStreamRingBytes = sizeof(StreamRing);
-
-/// Stages lie in front of the ring, the first behind the others: it is the last that scratch may reach into.
-CCKS_INLINE u8* stage_of(StreamRing& ring, u32 stage) { return reinterpret_cast<u8*>(&ring) - (stage + 1) * kStageBytes; }
 
 /// Stages of the ring that `bytes` have room for; 0: too few for a ring.
 CCKS_HD constexpr u32 stages_in(u32 bytes) {

@@ -109,29 +109,6 @@ ops:
   EXPECT_FALSE(hands_rows_on("1", "bf16", BodyShapes::read));
 }
 
-/// The ring of workers may reach into scratch where no body of a typical run wants it.
-TEST(EmitShapes, NarrowWhereTheRowsAndAllBesideThemFit) {
-  const auto is_narrow = [](const std::string& n, const std::string& width, const std::string& beside = "") {
-    const Bodies bodies = bodies_of("ccks: 1\nprogram: p\ndtype: bf16\ndims: {n: " + n + ", k: " + width + R"(}
-tensors:
-  x: {shape: [n, 512], kind: input}
-  w: {shape: [k, 512], kind: weight}
-  v: {shape: [512, k], kind: weight}
-  y: {shape: [n, 512], kind: output}
-ops:
-  - {op: matmul, a: x, b: w.T, out: h}
-  - {op: matmul, a: h, b: v.T, out: z}
-)" + (beside.empty() ? "  - {op: map, expr: z * 2, out: y}\n" : beside), BodyShapes::fixed);
-    EXPECT_EQ(has_narrow_scratch(bodies), bodies.is_narrow);
-    return bodies.is_narrow;
-  };
-  EXPECT_TRUE(is_narrow("1", "1024"));
-  EXPECT_TRUE(is_narrow("{range: [1, 512], default: 1}", "8192"));
-  EXPECT_FALSE(is_narrow("2", "1024")) << "they do not hand rows on";
-  EXPECT_FALSE(is_narrow("1", "16384")) << "a row takes 32 KiB";
-  EXPECT_FALSE(is_narrow("1", "1024", "  - {op: softmax, x: z, out: y}\n"));
-}
-
 TEST(EmitShapes, OnlyWhereAskedFor) {
   for (const std::string n : {"16", "{range: [1, 64], default: 16}"}) {
     const Types types = types_of(n, BodyShapes::read);

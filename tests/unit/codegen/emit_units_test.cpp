@@ -174,27 +174,6 @@ TEST(EmitUnits, RowsGoByTheirTagsWhereTheProgramHasThem) {
   EXPECT_TRUE(with_tags().empty());
 }
 
-TEST(EmitUnits, TheLoopAloneKnowsOfNarrowScratch) {
-  Bodies bodies;
-  bodies.list = {typed("TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>"), typed("TypedOp<OpCode::map, Code<>, Dtype::bf16, Dtype::bf16>")};
-  bodies.count = 2;
-  const auto narrow = [&] {
-    std::set<std::string> out;
-    const auto units = emit_worker_units(bodies).value();
-    for (const GeneratedFile& unit : units) {
-      if (unit.text.find("#define CCKS_WORKER_NARROW 1\n") < unit.text.find("#include")) out.insert(unit.path);
-    }
-    return out;
-  };
-  EXPECT_TRUE(narrow().empty());
-  bodies.is_narrow = true;
-  EXPECT_TRUE(has_narrow_scratch(bodies));
-  EXPECT_EQ(narrow(), std::set<std::string>{"worker.cu"});
-  bodies.scratch_bytes = worker::kCudaGroupedScratchBytes;
-  EXPECT_FALSE(has_narrow_scratch(bodies)) << "no ring";
-  EXPECT_TRUE(narrow().empty());
-}
-
 TEST(EmitUnits, CodeOfASpecStandsInItsOwnUnit) {
   const auto units = units_of({typed("TypedOp<A>"), {"Custom1", "struct Custom1 { /* twice */ };\n"}});
   ASSERT_EQ(units.size(), 5u);

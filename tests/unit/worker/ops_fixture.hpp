@@ -301,7 +301,7 @@ class Bench {
       p.space = t.space;
       params.push_back(p);
     }
-    op.flags &= static_cast<std::uint8_t>(~(wire::kOpFlat | wire::kOpVectors | wire::kOpStreams | wire::kOpGroups | wire::kOpNarrow));
+    op.flags &= static_cast<std::uint8_t>(~(wire::kOpFlat | wire::kOpVectors | wire::kOpStreams | wire::kOpGroups));
     if (!operands.empty() && (op.output_count == 1 || op.output_count == 3)) wire::mark_shape(op, params.data());
     wire::RunFrame frame{};
     frame.arena = frame.weights = reinterpret_cast<std::uint64_t>(bytes());

@@ -140,17 +140,6 @@ TEST(Streamed, OnlyWeightsInColumnsOfLongRuns) {
   EXPECT_EQ(flags_of(rows) & wire::kOpStreams, 0);
 }
 
-TEST(Streamed, RowsAndSumsThatNarrowScratchHolds) {
-  const auto is_narrow = [](Product product) { return (flags_of(product) & wire::kOpNarrow) != 0; };
-  EXPECT_TRUE(is_narrow(Product(327, Dtype::bf16, 1, 8192, 32, 1, 32)));
-  EXPECT_FALSE(is_narrow(Product(328, Dtype::bf16, 1, 8192, 64, 1, 64))) << "16,448 bytes of the row and 2,048 of sums";
-  EXPECT_FALSE(is_narrow(Product(329, Dtype::bf16, 8, 2048, 16, 8, 16)));
-  EXPECT_TRUE(is_narrow(Product(333, Dtype::bf16, 2, 2048, 16, 2, 16)));
-  Product input(334, Dtype::bf16, 1, 512, 16, 1, 16);
-  input.b.operands[1].space = static_cast<std::uint8_t>(wire::Space::arena);
-  EXPECT_FALSE(is_narrow(input)) << "a body that does not stream takes what it likes";
-}
-
 TEST(Streamed, WeightsMayBeLarge) {
   Product large(326, Dtype::bf16, 1, 512, 16, 1, 16);  // as the heads of large vocabularies are
   large.b.operands[1].stride[3] = 1 << 25;
