@@ -118,7 +118,7 @@ struct Code {
 /// Machine code alone, as the JIT makes it, where it is this GPU's; else what every GPU takes.
 std::vector<Code> codes_for(const DeviceInfo& info) {
   if (info.architecture != CCKS_CUDA_NATIVE) return {{"", {ccks_image_graph_worker, ccks_image_graph_worker_end}, nullptr}};
-  return {{"", {ccks_image_handoff_bodies, ccks_image_handoff_bodies_end}, ccks_image_handoff_loop},
+  return {{"", {ccks_image_graph_bodies, ccks_image_graph_bodies_end}, ccks_image_graph_loop},
           {", whole workers", {ccks_image_handoff_worker, ccks_image_handoff_worker_end}, nullptr}};
 }
 

@@ -5,8 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <span>
 #include <string>
 #include <vector>
+
+#if defined(CCKS_HAVE_CUDA)
+extern "C" const unsigned char ccks_image_graph_bodies[], ccks_image_graph_bodies_end[];
+#endif
 
 namespace ccks::test {
 namespace {
@@ -54,7 +59,11 @@ std::vector<std::byte> elf(std::vector<Section> sections) {
 /// As ptxas writes it: some function's registers, then the kernel's registers and stack.
 std::vector<Section> bodies(std::uint32_t registers, std::uint32_t stack) {
   std::string symbols, info;
-  for (const Elf64_Word name : {0u, 1u, 7u}) append(symbols, Elf64_Sym{.st_name = name});
+  for (const Elf64_Word name : {0u, 1u, 7u}) {
+    Elf64_Sym symbol{};
+    symbol.st_name = name;
+    append(symbols, symbol);
+  }
   const auto attribute = [&](std::uint8_t which, std::uint32_t of, std::uint32_t value) {
     append(info, std::uint8_t{4});
     append(info, which);
@@ -82,6 +91,21 @@ TEST(BodiesNeeds, StandInTheCubin) {
   EXPECT_EQ((*needs)->registers, 86u);
   EXPECT_EQ((*needs)->stack_bytes, 976u);
   EXPECT_EQ((*needs)->static_shared_bytes, 512u);
+}
+
+/// Of the attributes' numbers above nothing is documented: a toolkit that writes others is found out here.
+TEST(BodiesNeeds, StandInWhatPtxasWrites) {
+#if defined(CCKS_HAVE_CUDA)
+  const auto needs = gpu::bodies_needs(std::as_bytes(std::span(ccks_image_graph_bodies, ccks_image_graph_bodies_end)));
+  ASSERT_TRUE(needs.ok()) << needs.status().to_string();
+  ASSERT_TRUE(needs->has_value());
+  EXPECT_GE((*needs)->registers, 24u) << "more than the least that ptxas gives";
+  EXPECT_LE((*needs)->registers, 168u) << "CCKS_APART_REGISTERS";
+  EXPECT_LT((*needs)->stack_bytes, 1024u);
+  EXPECT_EQ((*needs)->static_shared_bytes, 0u);
+#else
+  GTEST_SKIP() << "built without nvcc";
+#endif
 }
 
 TEST(BodiesNeeds, ConstantsAreRefusedUnlessTheyAreParametersOrEmpty) {

@@ -1,4 +1,4 @@
-// The op bodies of test plans as an image of their own: what a handoff under handoff_loop.cu loads.
+// The op bodies of test plans as an image of their own: what a handoff under graph_loop.cu loads.
 #define CCKS_WORKER_QUEUES 0
 #define CCKS_WORKER_STREAMS 0
 #define CCKS_WORKER_DECIDES 0
