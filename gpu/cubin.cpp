@@ -11,8 +11,11 @@ namespace ccks::gpu {
 namespace {
 
 constexpr std::string_view kKernel = "ccks_bodies";
-// Attributes of functions in section .nv.info, by the names that `cuobjdump -elf` prints: a byte of form, one of attribute, 16 bits of size, then the symbol's index and the value.
+// Attributes of functions in section .nv.info (not documented; cubin_test.cpp reads what ptxas writes): a byte of form, one of attribute, 16 bits of size, then the symbol's index and the value.
 constexpr std::uint8_t kFormSized = 4, kRegCount = 0x2f, kMinStackSize = 0x12;
+
+// From sm_90 on a kernel that uses shared memory has so much of it set aside by the system, which stands in its section, too; a driver does not count it as the kernel's.
+constexpr std::uint64_t kReservedShared = 1024;
 
 template <class T>
 std::optional<T> read_at(std::span<const std::byte> bytes, std::size_t at) {
@@ -89,7 +92,7 @@ Result<std::optional<BodiesNeeds>> bodies_needs(std::span<const std::byte> bytes
     const std::string_view name = cubin.name(each);
     if (name == ".nv.info") info = each;
     if (each.sh_type == SHT_SYMTAB) symbols = each;
-    if (name.starts_with(".nv.shared.")) needs.static_shared_bytes += static_cast<unsigned>(each.sh_size);
+    if (name.starts_with(".nv.shared.") && each.sh_size > kReservedShared) needs.static_shared_bytes += static_cast<unsigned>(each.sh_size - kReservedShared);
     if (each.sh_size == 0 || !name.starts_with(".nv.constant") || name.starts_with(".nv.constant0.")) continue;
     return {ErrorCode::invalid_data, fmt::format("op bodies in an image of their own cannot have constant memory, and these have {} bytes ({})", each.sh_size, name)};
   }

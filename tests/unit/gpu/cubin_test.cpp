@@ -85,12 +85,15 @@ std::vector<Section> with(std::vector<Section> sections, Section more) {
 }
 
 TEST(BodiesNeeds, StandInTheCubin) {
-  const auto needs = gpu::bodies_needs(elf(with(bodies(86, 976), {".nv.shared.ccks_bodies", std::string(512, '\0')})));
+  const auto needs = gpu::bodies_needs(elf(with(bodies(86, 976), {".nv.shared.ccks_bodies", std::string(1024 + 512, '\0')})));
   ASSERT_TRUE(needs.ok()) << needs.status().to_string();
   ASSERT_TRUE(needs->has_value());
   EXPECT_EQ((*needs)->registers, 86u);
   EXPECT_EQ((*needs)->stack_bytes, 976u);
-  EXPECT_EQ((*needs)->static_shared_bytes, 512u);
+  EXPECT_EQ((*needs)->static_shared_bytes, 512u) << "beyond what the system has";
+  const auto none = gpu::bodies_needs(elf(with(bodies(86, 976), {".nv.shared.ccks_bodies", std::string(1024, '\0')})));
+  ASSERT_TRUE(none.ok() && none->has_value());
+  EXPECT_EQ((*none)->static_shared_bytes, 0u);
 }
 
 /// Of the attributes' numbers above nothing is documented: a toolkit that writes others is found out here.
