@@ -103,6 +103,7 @@ void Instance::reserve(const PlanTables& tables) {
   taken_rows_.assign(tables.rows.size(), 0);
   if (tables.stretch_count() > 0) dealer_.reserve(tables);
   if (tables.record_capacity > 0) records_.reserve(tables);
+  relays_.reserve(tables);
 }
 
 bool Instance::matches(std::span<const std::int64_t> symbols) const {
@@ -119,6 +120,7 @@ Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t>
   dims_hash_ = hash_symbols(symbols);
   fill_head(tables, memory, weights, state);
   head().epoch0 = epoch;
+  place_ = memory.frame;
   feeds_.clear();
   changes_.clear();
   fill_operands(tables);

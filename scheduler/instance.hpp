@@ -131,6 +131,9 @@ class Instance {
   bool has_empty_ops() const { return has_empty_ops_; }
   /// True if lists leave workers idle, so that runs beside each other should begin at different ones.
   bool has_idle_workers() const { return idle_workers_; }
+  /// Tiles that run as steps of a relay (relays.hpp); 0: the frame has none.
+  std::uint32_t relay_steps() const { return relays_.steps(); }
+  bool relays() const { return relay_steps() != 0; }
   /// Tasks of a run, those of lists included.
   std::uint64_t tasks() const;
 
@@ -180,6 +183,7 @@ class Instance {
   void count_list_tasks(const PlanTables& tables);
   void write_list_tasks(const PlanTables& tables);
   bool make_records(const PlanTables& tables);
+  RelaySource relay_source(const PlanTables& tables) const;
   std::uint32_t number_lists(const PlanTables& tables);
   std::int64_t dim(plan::DimId id) const { return id == plan::kNone ? 0 : dims_[id]; }
   std::int32_t dim32(plan::DimId id) const { return static_cast<std::int32_t>(dim(id)); }
@@ -202,6 +206,8 @@ class Instance {
   std::vector<std::uint32_t> report_list_;
   ListDealer dealer_;
   ListRecords records_;
+  Relays relays_;
+  std::uint64_t place_ = 0;  // of the frame, on the device
   std::vector<std::uint8_t> signal_sent_;  // per signal: tiles add to its events
   std::vector<std::uint32_t> first_tiles_, first_waiting_;  // per op
   std::vector<std::uint64_t> first_open_;                   // bitmap of ops

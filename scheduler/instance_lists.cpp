@@ -84,16 +84,19 @@ Status Instance::fill_lists(const PlanTables& tables) {
   std::fill(signal_sent_.begin(), signal_sent_.end(), std::uint8_t{1});
   head().records = 0;
   count_list_tasks(tables);
+  relays_.decide(relay_source(tables), ops_);
   if (tables.record_capacity > 0 && make_records(tables)) {
     std::fill(list_fill_.begin(), list_fill_.end(), 0);
     records_.count(list_fill_);
     head().records = tables.layout.records;
-    const std::uint32_t total = number_lists(tables);
+    const std::uint32_t end = head().records + number_lists(tables) * static_cast<std::uint32_t>(sizeof(wire::TileRecord));
+    head().frame_bytes = relays() ? relays_.lay_out(end) : end;
     records_.place(table<wire::TileRecord>(head().records), list_fill_);
+    if (relays()) relays_.write(relay_source(tables), bytes());
     for (std::size_t i = 0; i < signal_sent_.size(); ++i) signal_sent_[i] = records_.watched(static_cast<std::uint32_t>(i));
-    head().frame_bytes = head().records + total * static_cast<std::uint32_t>(sizeof(wire::TileRecord));
     return {};
   }
+  relays_.clear();
   const std::uint32_t total = number_lists(tables);
   if (total > tables.plan.max_tasks)
     return {ErrorCode::invalid_data, "the lists hold more tasks than the plan reserves"};
@@ -124,7 +127,7 @@ std::uint32_t Instance::number_lists(const PlanTables& tables) {
 
 bool Instance::make_records(const PlanTables& tables) {
   records_.begin(tables, {table<wire::OpParams>(head().ops), table<wire::OperandParams>(head().operands), waits(),
-                          signals(), table<std::uint32_t>(head().bases)});
+                          signals(), table<std::uint32_t>(head().bases)}, &relays_);
   for (std::uint32_t op = 0; op < tables.op_count(); ++op) {
     if (ops_[op].stretch == plan::kNone) records_.watch(op);
   }
@@ -136,8 +139,13 @@ bool Instance::make_records(const PlanTables& tables) {
     dealer_.deal(tables, ops_, s, [&](const DealtTiles& tiles) {
       fit = fit && records_.add(s * tables.workers + tiles.worker, tiles, ops_[tiles.op].tile_cost);
     });
+    fit = fit && records_.end_stretch();
   }
   return fit;
+}
+
+RelaySource Instance::relay_source(const PlanTables& tables) const {
+  return {&tables, table<wire::OpParams>(head().ops), table<wire::OperandParams>(head().operands), signals(), head().arena, head().weights, place_};
 }
 
 std::uint64_t Instance::tasks() const {

@@ -61,7 +61,7 @@ Result<bool> Instance::update(const PlanTables& tables, std::span<const std::int
   for (const std::uint32_t op : moved_waits_) update_waits(tables, op);
   for (const std::uint32_t op : moved_ops_) CCKS_RETURN_IF_ERROR(update_op(tables, op));
   built_ = true;  // even where it is to be built anew: runs have added to its events
-  return rows_stay(tables);
+  return rows_stay(tables) && relays_.stay(relay_source(tables), moved_ops_);
 }
 
 bool Instance::waits_stay(const PlanTables& tables, std::span<const std::int64_t> dims) const {

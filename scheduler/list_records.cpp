@@ -1,6 +1,7 @@
 #include "scheduler/list_records.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "scheduler/tuning.hpp"
 
@@ -38,11 +39,13 @@ void ListRecords::reserve(const PlanTables& tables) {
   overtaking_.reserve(tables);
 }
 
-void ListRecords::begin(const PlanTables& tables, const RecordSource& source) {
+void ListRecords::begin(const PlanTables& tables, const RecordSource& source, Relays* relays) {
   tables_ = &tables;
   source_ = source;
+  relays_ = relays != nullptr && relays->any() ? relays : nullptr;
+  in_relay_ = false;
   made_count_ = 0;
-  std::fill(watched_.begin(), watched_.end(), std::uint8_t{0});
+  for (std::uint32_t signal = 0; signal < watched_.size(); ++signal) watched_[signal] = relays_ != nullptr && relays_->sends(signal) ? 1 : 0;
   overtaking_.begin(tables, source_);
 }
 
@@ -61,6 +64,8 @@ void ListRecords::watch(std::uint32_t op) {
 
 bool ListRecords::add(std::uint32_t list, const DealtTiles& tiles, std::uint32_t tile_ns) {
   const wire::OpParams& op = source_.ops[tiles.op];
+  if (relays_ != nullptr && relays_->has(tiles.op)) return add_steps(list, tiles, op), true;
+  if (!end_relay()) return false;
   Made made{};
   made.list = list;
   made.tile_ns = tile_ns;
@@ -109,7 +114,8 @@ bool ListRecords::add_waits(Made& made, const wire::OpParams& op, std::uint32_t 
   if (op.input_count > 0 && has_tags_alone(op, 0)) return true;
   if (!add_decider(made, op, coord)) return false;
   const bool nested = made.record.guards != wire::GuardTime::behind_waits;
-  made.overtakes = overtaking_.may_overtake(made.record.op, worker);
+  // Behind a relay nobody knows by events of others what its own tiles have ended.
+  made.overtakes = overtaking_.may_overtake(made.record.op, worker) && (relays_ == nullptr || !relays_->is_behind(made.record.op));
   for (std::uint32_t w = op.wait_first; w < op.wait_first + op.wait_count; ++w) {
     const wire::WaitParams& wait = source_.waits[w];
     if (nested && is_guards_wait(made.record.op, wait)) continue;
@@ -172,6 +178,72 @@ bool ListRecords::add_signals(Made& made, const wire::OpParams& op, const wire::
   return true;
 }
 
+// ---- relays -----------------------------------------------------------------------------------------------------------------
+
+void ListRecords::add_steps(std::uint32_t list, const DealtTiles& tiles, const wire::OpParams& op) {
+  in_relay_ = true;
+  for (std::uint32_t tile = tiles.first; tile < tiles.first + tiles.count; ++tile) {
+    relays_->add({list, tiles.op, tile});
+    count_adds(op, list, wire::tile_coord(op.grid, tile));
+  }
+}
+
+// The ops of a relay follow one another in the plan, so in each list its tiles do.
+bool ListRecords::end_relay() {
+  if (!std::exchange(in_relay_, false)) return true;
+  relays_->sort();
+  for (std::uint32_t list = 0; list < tables_->list_count(); ++list) {
+    if (!relays_->tiles_of(list).empty() && !add_relay(list)) return false;
+  }
+  return true;
+}
+
+bool ListRecords::add_relay(std::uint32_t list) {
+  Made made{};
+  made.list = list;
+  made.relay = true;
+  made.record.op = static_cast<std::uint16_t>(relays_->tiles_of(list).front().op);
+  made.record.block_offset = tables_->blocks[made.record.op].offset;
+  made.record.block_bytes = head_bytes(source_.ops[made.record.op]);
+  return add_relay_waits(made, list % tables_->workers) && add_relay_signals(made);
+}
+
+// Also for the run's turn: who has waited for it in this list may be nobody.
+bool ListRecords::add_relay_waits(Made& made, std::uint32_t worker) {
+  const auto add = [&](std::uint32_t event, std::uint32_t total) {
+    const bool own = adds_[event].list == made.list && adds_[event].count == total;
+    return own || waited_before(event, worker, true) || add_wait(made, event, total);
+  };
+  if (tables_->chained() && !add(tables_->turn_event, tables_->workers)) return false;
+  for (const std::uint32_t index : relays_->waits()) {
+    const wire::SignalParams& signal = source_.signals[index];
+    watched_[index] = 1;
+    for (std::uint32_t i = 0; i < signal.event_count; ++i) {
+      if (!add(signal.event_first + i, signal.total)) return false;
+    }
+  }
+  return true;
+}
+
+bool ListRecords::add_relay_signals(Made& made) {
+  made.record.flags = wire::kRecordBody;
+  for (const Relays::Tile& tile : relays_->tiles_of(made.list)) {
+    const wire::OpParams& op = source_.ops[tile.op];
+    for (std::uint32_t s = op.signal_first; s < op.signal_first + op.signal_count; ++s) {
+      if (!relays_->sends(s)) continue;
+      if (made.record.signal_count == wire::kRecordSignals) {
+        if (!keep(made)) return false;
+        made.record.flags = 0;
+        made.record.wait_count = made.record.signal_count = 0;
+      }
+      made.record.signal_event[made.record.signal_count++] = wire::signal_event(source_.signals[s], wire::tile_coord(op.grid, tile.tile));
+    }
+  }
+  return keep(made);
+}
+
+// ---- what becomes of them ---------------------------------------------------------------------------------------------------
+
 void ListRecords::count_adds(const wire::OpParams& op, std::uint32_t list, const wire::TileCoord& coord) {
   for (std::uint32_t s = op.signal_first; s < op.signal_first + op.signal_count; ++s) {
     Adds& adds = adds_[wire::signal_event(source_.signals[s], coord)];
@@ -196,6 +268,11 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
     const std::uint32_t list = made_[i].list;
     wire::TileRecord& record = to[next[list]++];
     record = made_[i].record;
+    if (made_[i].relay) {
+      place_relay(list, record);
+      strands_[list] = {};
+      continue;
+    }
     send_signals(made_[i], record);
     if (begins_early(made_[i], record)) record.flags |= wire::kRecordEarly;
     const bool alone = (record.flags & wire::kRecordBody) == 0 || (record.flags & wire::kRecordGuarded) != 0;
@@ -205,6 +282,13 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
     if (made_[i].tagged && !alone) record.flags |= wire::kRecordEarly;
     strand = {!alone && may_precede(record), made_[i].tagged, (joined ? strand.ns : 0) + made_[i].tile_ns};
   }
+}
+
+void ListRecords::place_relay(std::uint32_t list, wire::TileRecord& record) const {
+  if ((record.flags & wire::kRecordBody) == 0) return;
+  const wire::BlockRef block = relays_->block_of(list);
+  record.block_offset = block.offset;
+  record.block_bytes = static_cast<std::uint16_t>(block.bytes);
 }
 
 // Weights that come through a ring are on their way without the body, which has nothing to do but to look for tags.

@@ -10,6 +10,7 @@
 #include "scheduler/list_dealer.hpp"
 #include "scheduler/overtaking.hpp"
 #include "scheduler/plan_tables.hpp"
+#include "scheduler/relays.hpp"
 
 namespace ccks::scheduler {
 
@@ -22,13 +23,16 @@ struct RecordSource {
   const std::uint32_t* bases;  // per event
 };
 
-/// Belongs to one client at a time; allocates in reserve() only. Use: begin(), for each listed stretch begin_stretch() and
-/// add() in the order of the lists, for each op that is sent as tiles watch(), then count() and place().
+/// Belongs to one client at a time; allocates in reserve() only. Use: begin(), for each listed stretch begin_stretch(),
+/// add() in the order of the lists and end_stretch(), for each op that is sent as tiles watch(), then count() and place().
 class ListRecords {
  public:
   void reserve(const PlanTables& tables);
-  void begin(const PlanTables& tables, const RecordSource& source);
+  /// `relays`: what of the lists are steps; it is told their tiles, and must outlive the records. Null: nothing is.
+  void begin(const PlanTables& tables, const RecordSource& source, Relays* relays = nullptr);
   void begin_stretch();
+  /// False: as add().
+  bool end_stretch() { return end_relay(); }
   /// Records for `tiles`, which go to list `list` and take about `tile_ns` each. False: there are more than were reserved, and the lists must
   /// do without.
   bool add(std::uint32_t list, const DealtTiles& tiles, std::uint32_t tile_ns);
@@ -50,6 +54,7 @@ class ListRecords {
     std::uint32_t tile_ns;
     bool overtakes;  // it may take its row by tags
     bool tagged;  // an end of an edge of which tags say all
+    bool relay;   // of a relay: all its signals are sent
   };
   /// The end of a list as far as it is written.
   struct Strand {
@@ -74,9 +79,15 @@ class ListRecords {
   bool is_tagged(const wire::OpParams& op) const;
   bool add_wait(Made& made, std::uint32_t event, std::uint32_t total);
   bool add_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);
+  void add_steps(std::uint32_t list, const DealtTiles& tiles, const wire::OpParams& op);
+  bool end_relay();
+  bool add_relay(std::uint32_t list);
+  bool add_relay_waits(Made& made, std::uint32_t worker);
+  bool add_relay_signals(Made& made);
   void count_adds(const wire::OpParams& op, std::uint32_t list, const wire::TileCoord& coord);
   bool waited_before(std::uint32_t event, std::uint32_t worker, bool from_now_on);
   bool keep(const Made& made);
+  void place_relay(std::uint32_t list, wire::TileRecord& record) const;
   void send_signals(const Made& made, wire::TileRecord& record) const;
   bool begins_early(const Made& made, const wire::TileRecord& record) const;
   bool may_precede(const wire::TileRecord& record) const;
@@ -90,6 +101,8 @@ class ListRecords {
   std::vector<std::uint8_t> watched_;   // per signal
   std::vector<Strand> strands_;         // per list
   Overtaking overtaking_;
+  Relays* relays_ = nullptr;
+  bool in_relay_ = false;  // tiles of one have been added, and no record for them
 };
 
 }  // namespace ccks::scheduler

@@ -59,6 +59,15 @@ struct RowEdge {
   std::uint32_t elements;            // of the row
 };
 
+/// What is found out once of an op that may be part of a relay (relays.hpp), and room for what it leaves in words: offsets in the arena, 0: none.
+struct RelayPlace {
+  bool fits = false;            // as far as its kind goes
+  std::uint64_t row = 0;        // its first output's
+  std::uint32_t elements = 0;   // of that row
+  std::uint64_t parts = 0;      // of an attention whose context tiles share out
+  std::uint64_t part_words = 0; // of all of them
+};
+
 /// PlanTables is immutable after make_plan_tables and shared by all threads.
 struct PlanTables {
   plan::PlanView plan;
@@ -82,7 +91,10 @@ struct PlanTables {
   std::vector<TaggedEdge> tagged;        // none where workers take tasks
   std::vector<RowEdge> rows;             // find_row_edges
   std::vector<std::uint8_t> row_ends;    // per op: it is an end of one of them; empty: there are none
-  std::uint64_t arena_bytes = 0;         // of a slot, with tagged copies behind what the plan has there
+  std::vector<RelayPlace> relay_places;  // per op: find_relays; empty: frames have no relays
+  std::vector<std::uint32_t> last_writers;  // per operand that an op reads: the op in front of it that has written there last; kNone. With relay_places
+  std::uint32_t relay_steps = 0;         // wire::RelayStep that a frame has room for
+  std::uint64_t arena_bytes = 0;         // of a slot, with tagged copies and words of relays behind what the plan has there
   // Runs of one state instance that follow each other on the device: every op without waits waits for `turn_event`, to which
   // each worker adds 1 once it has done with the run before. kNone: the scheduler keeps them apart.
   std::uint32_t turn_event = plan::kNone;

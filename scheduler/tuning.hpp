@@ -1,6 +1,7 @@
 // Every constant of the scheduler that is a choice and not a layout, with its reason.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace ccks::scheduler {
@@ -36,6 +37,13 @@ inline constexpr std::uint64_t kMostTaggedBytes = 128 * 1024;
 inline constexpr std::uint32_t kMostTaggedOperands = 8;
 /// Of plans with more ops no tile overtakes its events: which ops are behind which takes a bit for two of them.
 inline constexpr std::size_t kMostOvertakingOps = 8192;
+
+/// A relay has so many products at least: with fewer, what lies between tiles is little beside what a list's record of its own takes.
+inline constexpr std::ptrdiff_t kLeastRelayProducts = 4;
+/// A longer row gets no words, which take twice its bytes in each slot: as many bytes as a tagged copy has at most.
+inline constexpr std::int64_t kMostRelayElements = kMostTaggedBytes / 4;
+/// Of plans with more ops there are no relays: who has written last what an op reads is looked for op by op.
+inline constexpr std::size_t kMostRelayedOps = 4096;
 
 /// What a task loses by starting on another worker than its producer, in the units of tile costs: a signal through L2 takes
 /// 0.6 us on an H200, one between cores 0.1 to 0.2 us.

@@ -47,6 +47,9 @@ struct EngineOptions {
   /// Products of one row between which weights stream take it from one another by its tags, before events say that it is there, where the program's workers were made
   /// for that. Not: they wait for events, in the same workers. It changes no result. For measurements.
   bool take_rows_by_tags = true;
+  /// Ops of one row that hand it on to one another, from the first product of a decode step to the last, run without a worker's stages between their tiles, and wait
+  /// for no events of one another (wire/relay.hpp), where the program's workers were made for rows by tags. Not: tile by tile, in the same workers. For measurements.
+  bool relays = true;
   bool pin_scheduler = true;            // pin the scheduler thread (hwloc); ignored where cores are few
   std::chrono::nanoseconds spin_deadline = std::chrono::seconds(30);   // longest event wait of a worker
   /// Workers leave a device when they have had nothing to do for so long, and come back with the next run. On a GPU that

@@ -44,6 +44,7 @@ struct Options {
   std::string spine = "auto";
   std::uint32_t workers_per_run = 0;
   bool no_row_tags = false;
+  bool no_relays = false;
   bool no_prime = false;
   double speculate_mib = 0;        // of experts' weights asked for ahead
   double wrong_guesses = 0;        // percent

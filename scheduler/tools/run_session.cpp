@@ -154,6 +154,7 @@ class Session {
     engine.workers_per_run = options_.workers_per_run;
     engine.prime_runs = !options_.no_prime;
     engine.take_rows_by_tags = !options_.no_row_tags;
+    engine.relays = !options_.no_relays;
     engine.speculate_bytes = speculate_bytes(options_);
     engine.wrong_guesses = options_.wrong_guesses / 100;
     if (options_.task_deadline_s > 0)

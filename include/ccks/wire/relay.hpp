@@ -1,0 +1,63 @@
+// Relays: tiles of a list that run one behind the other with none of a worker's stages between them. What a tile takes from other workers within the run it
+// takes as rows with tags (wire::tagged_value, two 16-bit floats a word), and leaves so; no event of the run is waited for or signalled on the way. What a tile does is
+// written out by the host as a step, so that a worker decides nothing and its code is short: code that does not fit a multiprocessor's caches is what a decode step waits
+// for otherwise (worker/relay.cuh).
+//
+// A relay is one record of a list (TileRecord), whose op says so by its body, kRelayBody: dims[0] steps, which lie dims[1] bytes from the frame's start. It waits for
+// what its tiles read of ops that are no part of it, and signals what others wait for.
+#pragma once
+
+#include "ccks/wire/frame.hpp"
+
+namespace ccks::wire {
+
+inline constexpr u16 kRelayBody = 0xffff;
+
+enum class RelayKind : u8 { product = 0, attention = 1 };
+
+/// What becomes of the products of a step.
+enum class RelayEnd : u8 {
+  plain = 0,   // the product
+  sum = 1,     // the product + beside
+  twin = 2,    // the product by the first run of columns times act(the product by the second), which is rounded to bf16 before
+  turned = 3,  // the runs are the halves of a head: pairs are turned by the angles beside
+};
+enum class RelayAct : u8 { none = 0, silu = 1, gelu_tanh = 2, relu = 3 };
+
+enum RelayFlags : u8 {
+  kRelayPlainRow = 1,     // row: elements as they are, there before the relay begins
+  kRelayPlainBeside = 2,  // beside, of RelayEnd::sum: the same
+  kRelayFloats = 4,       // what is stored is f32, not bf16
+  kRelayMoves = 8,        // store: bytes from where the op's output lies in this run, which its block says
+};
+
+inline constexpr i32 kRelayRow = 256;       // a row has a multiple of so many elements
+inline constexpr i32 kRelayColumns = 8;     // a tile has a multiple of so many columns, and runs of half as many
+inline constexpr i32 kMostRelayColumns = 128;  // of a tile with twins or pairs, both counted
+inline constexpr i32 kMostRelayQueries = 8;
+
+/// One tile. All addresses are of the device; dtypes are bf16 where nothing else is said.
+struct alignas(128) RelayStep {
+  u64 row;      // product: words or elements of the row of a. attention: words of the queries of its kv head, group * head dim of them
+  u64 words;    // of the first result; 0: nobody takes them by words. Of pairs the second half is `second` elements on
+  u64 store;    // of the first result, where it lies as it is; 0 (without kRelayMoves): nobody reads it there
+  u64 block;    // of the op (BlockRef): what changes from run to run, output's place, context, caches
+  u64 columns;  // product: the first column of b. attention: words of the newest position's keys of its kv head
+  u64 beyond;   // product: bytes from the end of the first run of columns to the second. attention: words of the newest position's values
+  u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (kRelayPartWords)
+  u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32
+  u32 column_bytes, k;  // product
+  u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head
+  u32 second;           // turned: elements from a pair's first to its second, in words and in store
+  float scale;          // product: eps of the norm. attention: of scores
+  u8 kind, end, act, flags;  // RelayKind, RelayEnd, RelayAct, RelayFlags
+  u32 sines;            // turned: bytes from a pair's cosine to its sine
+  u32 op, tile;         // of the frame
+  u16 part, kv_head;    // attention
+};
+static_assert(sizeof(RelayStep) == 128);
+
+/// Words (tagged_value of an f32) of what one part of a context leaves for part 0: per query its values, then its top and its sum.
+CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries * (dims + 2); }
+
+}  // namespace ccks::wire

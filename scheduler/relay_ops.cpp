@@ -1,0 +1,317 @@
+#include "scheduler/relay_ops.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "ccks/wire/event.hpp"
+#include "ccks/wire/op_shape.hpp"
+#include "scheduler/relays.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+using wire::Dtype;
+using wire::ExprOp;
+using wire::OperandParams;
+using wire::RelayAct;
+using wire::RelayEnd;
+
+// ---- what becomes of a product --------------------------------------------------------------------------------------------
+
+/// What a register of the code that finishes a product holds.
+struct Term {
+  enum Kind : std::uint8_t { other, product, argument, acted, sum, scaled } kind = other;
+  RelayAct act = RelayAct::none;
+};
+
+Term act_on(const Term& a, RelayAct act) { return a.kind == Term::product ? Term{Term::acted, act} : Term{}; }
+Term join(const Term& a, const Term& b, Term::Kind kind) {
+  const bool both = (a.kind == Term::product && b.kind == Term::argument) || (a.kind == Term::argument && b.kind == Term::product);
+  return {both ? kind : Term::other};
+}
+
+/// Of the product and at most one argument.
+Term read_code(std::span<const wire::ExprInstr> code) {
+  std::array<Term, wire::kMaxExprRegisters> held{};
+  Term last{Term::product};  // no code
+  for (const wire::ExprInstr& in : code) {
+    if (in.dst >= held.size() || in.a >= held.size() || in.b >= held.size()) return {};
+    switch (static_cast<ExprOp>(in.op)) {
+      case ExprOp::arg_f:
+        last = {in.c == 0 ? Term::product : in.c == 1 ? Term::argument : Term::other};
+        break;
+      case ExprOp::silu_f:
+        last = act_on(held[in.a], RelayAct::silu);
+        break;
+      case ExprOp::gelu_tanh_f:
+        last = act_on(held[in.a], RelayAct::gelu_tanh);
+        break;
+      case ExprOp::relu_f:
+        last = act_on(held[in.a], RelayAct::relu);
+        break;
+      case ExprOp::add_f:
+        last = join(held[in.a], held[in.b], Term::sum);
+        break;
+      case ExprOp::mul_f:
+        last = join(held[in.a], held[in.b], Term::scaled);
+        break;
+      default:
+        return {};
+    }
+    held[in.dst] = last;
+  }
+  return last;
+}
+
+// ---- rows -----------------------------------------------------------------------------------------------------------------
+
+bool is_row(const OperandParams& o, std::uint32_t elements) {
+  for (int i = 0; i < 3; ++i) {
+    if (o.dim[i] != 1 && o.stride[i] != 0) return false;
+  }
+  return o.dim[2] == 1 && o.dim[3] == static_cast<std::int32_t>(elements) && o.stride[3] == 1;
+}
+bool is_in(const OperandParams& o, wire::Space space) { return o.space == static_cast<std::uint8_t>(space); }
+bool is_of(const OperandParams& o, Dtype dtype) { return o.dtype == static_cast<std::uint8_t>(dtype); }
+
+/// Elements of an output that is one row without gaps, its heads one behind the other and both halves of each; 0: it is none.
+std::uint32_t row_elements(const OperandParams& o) {
+  if (o.dim[2] != 1 || o.stride[3] != 1 || o.dim[0] > 2) return 0;
+  const std::int64_t head = std::int64_t{o.dim[0]} * o.dim[3];
+  if ((o.dim[0] == 2 && o.stride[0] != o.dim[3]) || (o.dim[1] != 1 && o.stride[1] != head)) return 0;
+  return static_cast<std::uint32_t>(head * o.dim[1]);
+}
+
+class Describer {
+ public:
+  Describer(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to)
+      : source_(source), tables_(*source.tables), first_(first), index_(index), op_(source.ops[index]), operands_(source.operands + op_.operand_first), to_(to) {}
+
+  bool run() {
+    to_ = {};
+    if (!tables_.relay_places[index_].fits || op_.tile_count == 0) return false;
+    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::attention) return is_attention();
+    return is_product() && has_end() && has_columns() && has_output();
+  }
+
+ private:
+  const OperandParams& input(std::uint32_t i) const { return operands_[i]; }
+  const OperandParams& output() const { return operands_[op_.input_count]; }
+  std::uint32_t writer_of(std::uint32_t i) const { return tables_.last_writers[op_.operand_first + i]; }
+  const OperandParams& output_of(std::uint32_t op) const { return source_.operands[source_.ops[op].operand_first + source_.ops[op].input_count]; }
+  bool is_inside(std::uint32_t writer) const { return writer != plan::kNone && writer >= first_; }
+
+  /// Where the words are of a row that op `writer` of the relay leaves at `offset`.
+  std::optional<std::uint64_t> words_of(std::uint32_t writer, std::uint8_t space, std::uint64_t offset, std::uint32_t elements) const {
+    const RelayPlace& place = tables_.relay_places[writer];
+    const OperandParams& out = output_of(writer);
+    if (place.row == 0 || elements > place.elements || !is_of(out, Dtype::bf16) || out.space != space || out.offset != offset || row_elements(out) != elements) return {};
+    return source_.arena + place.row;
+  }
+  /// What a client may put elsewhere from run to run, its address with it.
+  bool may_be_fed(std::uint32_t i) const {
+    const plan::TensorDesc& read = tables_.plan.tensors[tables_.plan.operands[op_.operand_first + i].tensor];
+    const auto is_it = [&](const plan::TensorDesc& t) { return t.kind == plan::TensorKind::input && share_bytes(t, read); };
+    return tables_.plan.state_bytes > 0 && std::any_of(tables_.plan.tensors.begin(), tables_.plan.tensors.end(), is_it);
+  }
+  bool lies_plainly(std::uint32_t i) const { return !is_inside(writer_of(i)) && is_in(input(i), wire::Space::arena) && input(i).offset % 16 == 0 && !may_be_fed(i); }
+
+  /// A row of bf16 that the op reads; `plain`: which flag says that it has no words.
+  bool take_row(std::uint32_t i, std::uint32_t elements, wire::RelayFlags plain, std::uint64_t& at) {
+    const OperandParams& o = input(i);
+    if (!is_row(o, elements) || !is_of(o, Dtype::bf16) || !is_in(o, wire::Space::arena)) return false;
+    if (!is_inside(writer_of(i))) {
+      to_.flags |= plain;
+      at = source_.arena + o.offset;
+      return lies_plainly(i);
+    }
+    const auto words = words_of(writer_of(i), o.space, o.offset, elements);
+    at = words.value_or(0);
+    return words.has_value();
+  }
+
+  bool is_product() {
+    const OperandParams &a = input(0), &b = input(1);
+    const bool turns = op_.dims[wire::kRopeDim] != 0;
+    if (!wire::streams_one_row(op_) || op_.output_count != 1 || op_.report >= 0 || op_.grid[0] != 1 || op_.grid[2] != 1 || (!turns && op_.grid[1] != 1)) return false;
+    if (a.dim[3] % wire::kRelayRow != 0 || b.dim[2] != a.dim[3] || b.stride[2] != 1 || !is_of(b, Dtype::bf16) || !is_in(b, wire::Space::weights)) return false;
+    to_.k = static_cast<std::uint32_t>(a.dim[3]);
+    to_.columns = source_.weights + b.offset;
+    to_.column_bytes = static_cast<std::uint32_t>(b.stride[3]) * 2;
+    to_.head_bytes = static_cast<std::uint64_t>(b.stride[1]) * 2;
+    return take_row(0, to_.k, wire::kRelayPlainRow, to_.row) && is_normed();
+  }
+  bool is_normed() {
+    const auto index = static_cast<std::uint32_t>(op_.dims[wire::kNormDim]);
+    if (index == 0) return true;
+    const OperandParams& norm = input(index);
+    to_.norm = source_.weights + norm.offset;
+    to_.scale = op_.scalars[0];
+    return is_in(norm, wire::Space::weights) && is_of(norm, Dtype::bf16) && norm.stride[3] == 1 && norm.dim[3] == input(0).dim[3] && norm.offset % 16 == 0;
+  }
+
+  /// Inputs in front of a norm's weight.
+  std::uint32_t inputs() const { return op_.input_count - (op_.dims[wire::kNormDim] != 0 ? 1u : 0u); }
+  std::span<const wire::ExprInstr> code(std::uint32_t from, std::uint32_t count) const { return tables_.plan.code.subspan(op_.code_first + from, count); }
+
+  bool has_end() {
+    if (op_.dims[wire::kRopeDim] != 0) return is_turned();
+    if (op_.dims[wire::kTwinDim] != 0) return is_twin();
+    const Term end = read_code(code(0, op_.code_count));
+    if (end.kind == Term::product) return inputs() == 2;
+    if (end.kind != Term::sum || inputs() != 3 || op_.dims[wire::kEpilogueDim] != 2) return false;
+    to_.end = RelayEnd::sum;
+    const bool found = take_row(2, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, to_.beside);
+    to_.beside_bytes = (to_.flags & wire::kRelayPlainBeside) != 0 ? 2 : 4;
+    return found;
+  }
+  bool is_twin() {
+    const auto instructions = static_cast<std::uint32_t>(op_.dims[wire::kTwinDim] - 1);
+    const Term twin = read_code(code(0, instructions)), end = read_code(code(instructions, op_.code_count - instructions));
+    const bool known = (twin.kind == Term::product || twin.kind == Term::acted) && end.kind == Term::scaled;
+    if (!known || inputs() != 3 || op_.dims[wire::kEpilogueDim] != 2 || !is_of(output(), Dtype::bf16)) return false;
+    to_.end = RelayEnd::twin;
+    to_.act = twin.act;
+    to_.other = input(2).offset - input(1).offset;
+    return true;
+  }
+  bool is_turned() {
+    const OperandParams& table = input(static_cast<std::uint32_t>(op_.dims[wire::kRopeDim]));
+    const OperandParams& out = output();
+    if (inputs() != 3 || op_.code_count != 0 || out.dim[0] != 2 || !is_of(out, Dtype::bf16)) return false;
+    if (!lies_plainly(2) || !is_row(table, static_cast<std::uint32_t>(out.dim[3]) * 2) || !is_of(table, Dtype::f32)) return false;
+    to_.end = RelayEnd::turned;
+    to_.other = static_cast<std::uint64_t>(input(1).stride[0]) * 2;
+    to_.beside = source_.arena + table.offset;
+    to_.beside_bytes = sizeof(float);
+    to_.second = static_cast<std::uint32_t>(out.stride[0]);
+    to_.sines = static_cast<std::uint32_t>(out.dim[3]) * sizeof(float);
+    return true;
+  }
+
+  bool has_columns() {
+    const bool runs = to_.end == RelayEnd::twin || to_.end == RelayEnd::turned;
+    to_.width = static_cast<std::uint32_t>(output().dim[3]);
+    to_.tile = std::min(static_cast<std::uint32_t>(op_.tile[3]), to_.width);
+    const std::uint32_t last = to_.width - (static_cast<std::uint32_t>(op_.grid[3]) - 1) * to_.tile;
+    const std::uint32_t multiple = runs ? wire::kRelayColumns / 2 : wire::kRelayColumns;
+    if (to_.tile % multiple != 0 || last % multiple != 0) return false;
+    return runs ? 2 * to_.tile <= wire::kMostRelayColumns : to_.tile <= 0xffff;
+  }
+  bool has_output() {
+    const OperandParams& out = output();
+    const bool in_state = is_in(out, wire::Space::state), floats = is_of(out, Dtype::f32);
+    if ((!in_state && !is_in(out, wire::Space::arena)) || (!floats && !is_of(out, Dtype::bf16)) || row_elements(out) == 0) return false;
+    if (floats) to_.flags |= wire::kRelayFloats;
+    if (in_state) to_.flags |= wire::kRelayMoves;
+    to_.element_bytes = floats ? 4 : 2;
+    to_.head_elements = static_cast<std::uint32_t>(out.stride[1]);
+    to_.store = in_state ? 0 : source_.arena + out.offset;
+    to_.words = words_of(index_, out.space, out.offset, row_elements(out)).value_or(0);
+    return true;
+  }
+
+  /// Words of what an op of this run has put behind all positions that a cache had.
+  bool take_newest(std::uint32_t i, std::uint64_t& at) const {
+    const OperandParams& o = input(i);
+    if (!is_inside(writer_of(i)) || !is_of(o, Dtype::bf16) || !is_in(o, wire::Space::state) || o.dim[2] <= 0) return false;
+    const std::uint64_t offset = o.offset + static_cast<std::uint64_t>((o.dim[2] - 1) * o.stride[2]) * 2;
+    const auto words = words_of(writer_of(i), o.space, offset, static_cast<std::uint32_t>(o.dim[3]));
+    at = words.value_or(0);
+    return words.has_value();
+  }
+  bool is_attention() {
+    const auto marks = static_cast<std::uint32_t>(op_.dims[4]);
+    const std::uint32_t queries = marks & 0xff, dims = marks >> 16, kv_heads = static_cast<std::uint32_t>(op_.grid[3]);
+    if (marks == 0 || op_.input_count != 3 || op_.grid[1] != 1 || queries > wire::kMostRelayQueries) return false;
+    const std::uint32_t elements = queries * dims * kv_heads;
+    if (static_cast<std::uint32_t>(input(1).dim[3]) != kv_heads * dims || input(2).dim[3] != input(1).dim[3] || row_elements(output()) != elements) return false;
+    if (!is_of(output(), Dtype::bf16) || !is_in(output(), wire::Space::arena)) return false;
+    to_.kind = wire::RelayKind::attention;
+    to_.width = dims;
+    to_.tile = queries;
+    to_.column_bytes = kv_heads;
+    to_.scale = op_.scalars[0];
+    to_.store = source_.arena + output().offset;
+    to_.words = words_of(index_, output().space, output().offset, elements).value_or(0);
+    const bool found = take_row(0, elements, wire::kRelayPlainRow, to_.row) && take_newest(1, to_.columns) && take_newest(2, to_.other);
+    return found && (to_.flags & wire::kRelayPlainRow) == 0 && has_parts(queries, dims, kv_heads);
+  }
+  bool has_parts(std::uint32_t queries, std::uint32_t dims, std::uint32_t kv_heads) {
+    if (op_.grid[0] == 1) return true;
+    const RelayPlace& place = tables_.relay_places[index_];
+    to_.norm = source_.arena + place.parts;
+    return place.parts != 0 && static_cast<std::uint64_t>(op_.grid[0]) * kv_heads * wire::relay_part_words(queries, dims) <= place.part_words;
+  }
+
+  const RelaySource& source_;
+  const PlanTables& tables_;
+  std::uint32_t first_, index_;
+  const wire::OpParams& op_;
+  const OperandParams* operands_;
+  RelayOp& to_;
+};
+
+// ---- steps ----------------------------------------------------------------------------------------------------------------
+
+void fill_product(const RelayOp& op, const wire::OpParams& params, wire::RelayStep& step, std::uint64_t& element) {
+  const wire::TileCoord coord = wire::tile_coord(params.grid, step.tile);
+  const auto head = static_cast<std::uint32_t>(coord.c[1]), at = static_cast<std::uint32_t>(coord.c[3]) * op.tile;
+  const std::uint32_t run = std::min(op.tile, op.width - at);
+  const bool runs = op.end == RelayEnd::twin || op.end == RelayEnd::turned;
+  element = std::uint64_t{head} * op.head_elements + at;
+  step.columns = op.columns + head * op.head_bytes + std::uint64_t{at} * op.column_bytes;
+  step.beyond = runs ? op.other - std::uint64_t{run} * op.column_bytes : 0;
+  step.norm = op.norm;
+  step.beside = op.beside + std::uint64_t{at} * op.beside_bytes;
+  step.column_bytes = op.column_bytes;
+  step.k = op.k;
+  step.n = static_cast<std::uint16_t>(runs ? 2 * run : run);
+  step.run = static_cast<std::uint16_t>(run);
+  step.second = op.second;
+  step.sines = op.sines;
+}
+
+// Tiles are numbered kv head by kv head, part by part.
+void fill_attention(const RelayOp& op, wire::RelayStep& step, std::uint64_t& element) {
+  const std::uint32_t kv_heads = op.column_bytes, kv_head = step.tile % kv_heads;
+  element = std::uint64_t{kv_head} * op.tile * op.width;
+  step.row += element / 2 * sizeof(std::uint64_t);
+  step.columns = op.columns + std::uint64_t{kv_head} * op.width / 2 * sizeof(std::uint64_t);
+  step.beyond = op.other + std::uint64_t{kv_head} * op.width / 2 * sizeof(std::uint64_t);
+  if (op.norm != 0) step.norm = op.norm + std::uint64_t{kv_head} * wire::relay_part_words(op.tile, op.width) * sizeof(std::uint64_t);
+  step.column_bytes = kv_heads;
+  step.n = static_cast<std::uint16_t>(op.tile);
+  step.run = static_cast<std::uint16_t>(op.width);
+  step.part = static_cast<std::uint16_t>(step.tile / kv_heads);
+  step.kv_head = static_cast<std::uint16_t>(kv_head);
+}
+
+}  // namespace
+
+bool describe(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to) { return Describer(source, first, index, to).run(); }
+
+wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const RelayOp& op, std::uint32_t tile, bool gives, bool stores) {
+  wire::RelayStep step{};
+  step.row = op.row;
+  step.block = source.frame + source.tables->blocks[index].offset;
+  step.scale = op.scale;
+  step.kind = static_cast<std::uint8_t>(op.kind);
+  step.end = static_cast<std::uint8_t>(op.end);
+  step.act = static_cast<std::uint8_t>(op.act);
+  step.flags = stores ? op.flags : static_cast<std::uint8_t>(op.flags & ~(wire::kRelayMoves | wire::kRelayFloats));
+  step.op = index;
+  step.tile = tile;
+  std::uint64_t element = 0;
+  if (op.kind == wire::RelayKind::attention) {
+    fill_attention(op, step, element);
+  } else {
+    fill_product(op, source.ops[index], step, element);
+  }
+  if (gives) step.words = op.words + element / 2 * sizeof(std::uint64_t);
+  if (stores) step.store = op.store + element * op.element_bytes;
+  return step;
+}
+
+}  // namespace ccks::scheduler

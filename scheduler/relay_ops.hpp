@@ -1,0 +1,44 @@
+// RelayOp: what the steps of one op share where it is part of a relay, found out at the dims.
+#pragma once
+
+#include <cstdint>
+
+#include "ccks/wire/relay.hpp"
+#include "scheduler/plan_tables.hpp"
+
+namespace ccks::scheduler {
+
+/// A frame that is being built, as far as relays look at it. The tables must outlive it.
+struct RelaySource {
+  const PlanTables* tables;
+  const wire::OpParams* ops;
+  const wire::OperandParams* operands;
+  const wire::SignalParams* signals;
+  std::uint64_t arena, weights, frame;  // addresses
+};
+
+/// Fields as in wire::RelayStep, of the op's first tile, and how far they are from one tile to another.
+struct RelayOp {
+  wire::RelayKind kind = wire::RelayKind::product;
+  wire::RelayEnd end = wire::RelayEnd::plain;
+  wire::RelayAct act = wire::RelayAct::none;
+  std::uint8_t flags = 0;
+  std::uint64_t row = 0, words = 0, store = 0, columns = 0, norm = 0, beside = 0;
+  std::uint64_t other = 0;          // product: bytes from a column of the first run to that of the second. attention: RelayStep::beyond
+  std::uint32_t column_bytes = 0, k = 0, second = 0, sines = 0;
+  std::uint32_t width = 0, tile = 0;  // product: columns of a run in all, and in a tile. attention: dims of a head, queries of a kv head
+  std::uint32_t head_elements = 0;  // from one head to the next, of the output
+  std::uint64_t head_bytes = 0;     // of b
+  std::uint32_t element_bytes = 2;  // of what is stored
+  std::uint32_t beside_bytes = 0;   // of an element of it, as words or as it is
+  float scale = 0;
+  bool operator==(const RelayOp&) const = default;
+};
+
+/// describe says what op `index` would be in a relay that begins with op `first`. False: it cannot be part of it.
+bool describe(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to);
+
+/// The step of one tile. gives, stores: whether somebody takes its words, and reads what it stores.
+wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const RelayOp& op, std::uint32_t tile, bool gives, bool stores);
+
+}  // namespace ccks::scheduler

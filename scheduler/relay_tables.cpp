@@ -1,0 +1,122 @@
+// Relays: what is found out of a plan once, and the room that is kept for them.
+#include <algorithm>
+
+#include "scheduler/relays.hpp"
+#include "scheduler/tuning.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+constexpr std::uint64_t kAlignment = 256;  // of words: as of tensors
+
+class RelayFinder {
+ public:
+  explicit RelayFinder(PlanTables& tables) : tables_(tables), plan_(tables.plan) {}
+
+  void find() {
+    const auto known = [&](const plan::OperandDesc& operand) { return operand.tensor < plan_.tensors.size(); };
+    if (tables_.record_capacity == 0 || tables_.typical_dims.empty() || plan_.ops.size() > kMostRelayedOps || !std::all_of(plan_.operands.begin(), plan_.operands.end(), known)) return;
+    places_.assign(tables_.op_count(), {});
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]);
+    if (std::count_if(places_.begin(), places_.end(), [](const RelayPlace& place) { return place.fits; }) < kLeastRelayProducts) return;
+    find_writers();
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) reserve(op);
+    reserve_frame();
+    tables_.relay_places = std::move(places_);
+  }
+
+ private:
+  static bool is_alone(const plan::OpDesc& op) { return op.guard_count == 0 && (op.flags & wire::kOpDynamic) == 0 && op.report == plan::kNone; }
+  static bool is_product(const plan::OpDesc& op) {
+    return op.kind == wire::OpCode::matmul && is_alone(op) && op.output_count == 1 && op.input_count >= 2;
+  }
+  /// Caches are written by one op of the run at most, so that what it is not writing now is there.
+  bool is_attention(const plan::OpDesc& op) const {
+    if (op.kind != wire::OpCode::attention || !is_alone(op) || op.input_count != 3 || (op.output_count != 1 && op.output_count != 3)) return false;
+    return writers(op.operand_first + 1) <= 1 && writers(op.operand_first + 2) <= 1;
+  }
+
+  const plan::TensorDesc& tensor_of(std::uint32_t operand) const { return plan_.tensors[plan_.operands[operand].tensor]; }
+  bool writes(const plan::OpDesc& op, std::uint32_t operand) const {
+    const std::uint32_t first = first_output(op);
+    for (std::uint32_t o = first; o < first + op.output_count; ++o) {
+      if (share_bytes(tensor_of(o), tensor_of(operand))) return true;
+    }
+    return false;
+  }
+  std::ptrdiff_t writers(std::uint32_t operand) const {
+    return std::count_if(plan_.ops.begin(), plan_.ops.end(), [&](const plan::OpDesc& op) { return writes(op, operand); });
+  }
+
+  void find_writers() {
+    tables_.last_writers.assign(plan_.operands.size(), plan::kNone);
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) {
+      for (std::uint32_t o = plan_.ops[op].operand_first; o < first_output(plan_.ops[op]); ++o) {
+        if (plan_.operands[o].space == wire::Space::weights) continue;
+        for (std::uint32_t before = op; before-- > 0 && tables_.last_writers[o] == plan::kNone;) {
+          if (writes(plan_.ops[before], o)) tables_.last_writers[o] = before;
+        }
+      }
+    }
+  }
+
+  std::int64_t typical(plan::DimId id) const { return id == plan::kNone ? 1 : tables_.typical_dims[id]; }
+  bool is_taken(std::uint32_t op) const {
+    for (std::uint32_t reader = op + 1; reader < tables_.op_count(); ++reader) {
+      if (!places_[reader].fits) continue;
+      for (std::uint32_t o = plan_.ops[reader].operand_first; o < first_output(plan_.ops[reader]); ++o) {
+        if (tables_.last_writers[o] == op) return true;
+      }
+    }
+    return false;
+  }
+
+  std::uint64_t take(std::uint64_t words) {
+    const std::uint64_t begin = (tables_.arena_bytes + kAlignment - 1) / kAlignment * kAlignment;
+    tables_.arena_bytes = begin + words * sizeof(std::uint64_t);
+    return begin;
+  }
+  void reserve(std::uint32_t index) {
+    const plan::OpDesc& op = plan_.ops[index];
+    RelayPlace& place = places_[index];
+    if (!place.fits) return;
+    const plan::OperandDesc& out = plan_.operands[first_output(op)];
+    const std::int64_t elements = typical(out.dim[0]) * typical(out.dim[1]) * typical(out.dim[3]);
+    const bool row = typical(out.dim[2]) == 1 && elements > 0 && elements % 2 == 0 && elements <= kMostRelayElements && out.dtype == wire::Dtype::bf16;
+    if (!row || !is_taken(index)) return;
+    place.elements = static_cast<std::uint32_t>(elements);
+    place.row = take(place.elements / 2);
+    if (op.kind == wire::OpCode::attention) reserve_parts(op, place);
+  }
+  void reserve_parts(const plan::OpDesc& op, RelayPlace& place) {
+    const std::int64_t heads = typical(op.dims[0]), kv_heads = typical(op.dims[1]), chunks = typical(op.dims[3]);
+    if (chunks <= 1 || kv_heads <= 0 || heads < kv_heads) return;
+    const auto queries = static_cast<std::uint32_t>(heads / kv_heads), dims = place.elements / static_cast<std::uint32_t>(heads);
+    place.part_words = static_cast<std::uint64_t>(chunks * kv_heads) * wire::relay_part_words(queries, dims);
+    place.parts = take(place.part_words);
+  }
+
+  /// Steps behind the records, and behind them an op for each list.
+  void reserve_frame() {
+    std::uint64_t tiles = 0;
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) {
+      std::uint64_t of_op = places_[op].fits ? 1 : 0;
+      for (const plan::DimId id : plan_.ops[op].grid) of_op *= static_cast<std::uint64_t>(std::max<std::int64_t>(typical(id), 0));
+      tiles += of_op;
+    }
+    const std::uint64_t bytes = tables_.layout.max_bytes + alignof(wire::RelayStep) + tiles * sizeof(wire::RelayStep) + tables_.workers * sizeof(wire::OpParams);
+    if (tiles > tables_.record_capacity || bytes > 0xffffffffull) return;
+    tables_.relay_steps = static_cast<std::uint32_t>(tiles);
+    tables_.layout.max_bytes = static_cast<std::uint32_t>((bytes + 15) / 16 * 16);
+  }
+
+  PlanTables& tables_;
+  const plan::PlanView& plan_;
+  std::vector<RelayPlace> places_;
+};
+
+}  // namespace
+
+void find_relays(PlanTables& tables) { RelayFinder(tables).find(); }
+
+}  // namespace ccks::scheduler

@@ -1,0 +1,298 @@
+#include "scheduler/relays.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "scheduler/instance.hpp"
+#include "scheduler/tuning.hpp"
+
+namespace ccks::scheduler {
+
+void Relays::reserve(const PlanTables& tables) {
+  clear();
+  if (tables.relay_places.empty()) return;
+  made_.assign(tables.op_count(), {});
+  gives_.assign(tables.op_count(), 0);
+  stores_.assign(tables.op_count(), 0);
+  done_.assign(tables.op_count(), 0);
+  open_.reserve(tables.op_count());
+  waits_.reserve(tables.op_count());
+  sends_.assign(tables.plan.signals.size(), 0);
+  tiles_.reserve(tables.relay_steps);
+  sorted_.reserve(tables.relay_steps);
+  list_first_.assign(tables.list_count() + 1, 0);
+  block_.assign(tables.list_count(), 0);
+}
+
+void Relays::decide(const RelaySource& source, std::span<const OpInstance> ops) {
+  clear();
+  source_ = source;
+  if (source.tables->relay_places.empty()) return;
+  find_range(ops);
+  if (!is_worth_it()) return clear();
+  find_takers();
+  bool right = find_stores() && stores_apart();
+  for (std::uint32_t op = end_; right && op < source_.tables->op_count(); ++op) right = is_ordered(op);
+  if (!right) return clear();
+  find_waits();
+  find_signals();
+}
+
+// ---- which ops --------------------------------------------------------------------------------------------------------------
+
+bool Relays::joins(std::span<const OpInstance> ops, std::uint32_t first, std::uint32_t op) {
+  return ops[op].stretch != plan::kNone && ops[op].stretch == ops[first].stretch && describe(source_, first, op, made_[op]);
+}
+
+// The longest, and of those the first.
+void Relays::find_range(std::span<const OpInstance> ops) {
+  std::uint32_t first = 0;
+  for (std::uint32_t op = 0; op < ops.size(); ++op) {
+    if (!joins(ops, first, op)) {
+      first = op;
+      if (!joins(ops, first, op)) {
+        ++first;
+        continue;
+      }
+    }
+    if (op + 1 - first > end_ - first_) first_ = first, end_ = op + 1;
+  }
+}
+
+bool Relays::is_worth_it() const {
+  std::ptrdiff_t products = 0;
+  std::uint64_t tiles = 0;
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    products += made_[op].kind == wire::RelayKind::product ? 1 : 0;
+    tiles += source_.ops[op].tile_count;
+  }
+  return products >= kLeastRelayProducts && tiles <= source_.tables->relay_steps;
+}
+
+// ---- who reads what ---------------------------------------------------------------------------------------------------------
+
+void Relays::find_takers() {
+  std::fill(gives_.begin(), gives_.end(), std::uint8_t{0});
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    for (std::uint32_t o = plan().ops[op].operand_first; o < first_output(plan().ops[op]); ++o) {
+      const std::uint32_t writer = source_.tables->last_writers[o];
+      if (writer != plan::kNone && has(writer)) gives_[writer] = 1;
+    }
+  }
+}
+
+// False: somebody outside reads what no step stores.
+bool Relays::find_stores() {
+  std::fill(stores_.begin(), stores_.end(), std::uint8_t{0});
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    const plan::TensorKind kind = tensor_of(first_output(plan().ops[op])).kind;
+    stores_[op] = kind == plan::TensorKind::output || kind == plan::TensorKind::state ? 1 : 0;
+  }
+  for (std::uint32_t op = end_; op < source_.tables->op_count(); ++op) {
+    for (std::uint32_t o = plan().ops[op].operand_first; o < first_output(plan().ops[op]); ++o) {
+      if (!find_stores_for(o)) return false;
+    }
+  }
+  return true;
+}
+
+// Whoever has written there last, and those before it as far as they wrote more.
+bool Relays::find_stores_for(std::uint32_t operand) {
+  const plan::TensorDesc& read = tensor_of(operand);
+  std::uint32_t writer = source_.tables->last_writers[operand];
+  for (writer = writer == plan::kNone ? 0 : writer + 1; writer-- > first_;) {
+    const plan::OpDesc& op = plan().ops[writer];
+    for (std::uint32_t o = first_output(op); o < first_output(op) + op.output_count; ++o) {
+      const plan::TensorDesc& written = tensor_of(o);
+      if (!share_bytes(written, read)) continue;
+      if (has(writer) && o != first_output(op)) return false;
+      if (has(writer)) stores_[writer] = 1;
+      if (written.offset <= read.offset && written.offset + written.max_bytes >= read.offset + read.max_bytes) return true;
+    }
+  }
+  return true;
+}
+
+bool Relays::reads_plainly(std::uint32_t op, const plan::TensorDesc& place) const {
+  for (std::uint32_t o = plan().ops[op].operand_first; o < first_output(plan().ops[op]); ++o) {
+    const std::uint32_t writer = source_.tables->last_writers[o];
+    const bool words = writer != plan::kNone && has(writer);
+    if (!words && plan().operands[o].space == wire::Space::arena && share_bytes(tensor_of(o), place)) return true;
+  }
+  return false;
+}
+
+// What steps store where it lies is nothing that other steps read there, or store.
+bool Relays::stores_apart() const {
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    const plan::TensorDesc& place = tensor_of(first_output(plan().ops[op]));
+    if (stores_[op] == 0) continue;
+    for (std::uint32_t other = first_; other < end_; ++other) {
+      if (reads_plainly(other, place)) return false;
+      if (other != op && stores_[other] != 0 && share_bytes(tensor_of(first_output(plan().ops[other])), place)) return false;
+    }
+  }
+  return true;
+}
+
+// ---- order ------------------------------------------------------------------------------------------------------------------
+
+bool Relays::waits_for(std::uint32_t op, std::uint32_t producer) const {
+  const auto waits = plan().waits.subspan(plan().ops[op].wait_first, plan().ops[op].wait_count);
+  return std::any_of(waits.begin(), waits.end(), [&](const plan::WaitDesc& wait) { return wait.producer == producer; });
+}
+
+// Whether each tile of `op` waits for all that it must of `producer`. A plan leaves out what other waits imply, but if the two share one place only, a wait that it has is for
+// that.
+bool Relays::waits_for_its_own(std::uint32_t op, std::uint32_t producer) const {
+  const auto is_whole = [&](const plan::WaitDesc& wait) { return wait.producer == producer && wait.axis[0].grid_axis < 0 && wait.axis[1].grid_axis < 0; };
+  const auto waits = plan().waits.subspan(plan().ops[op].wait_first, plan().ops[op].wait_count);
+  if (std::any_of(waits.begin(), waits.end(), is_whole)) return true;
+  return waits_for(op, producer) && places_shared(op, producer) == 1;
+}
+
+std::uint32_t Relays::places_shared(std::uint32_t op, std::uint32_t before) const {
+  const plan::OpDesc &a = plan().ops[op], &b = plan().ops[before];
+  std::uint32_t shared = 0;
+  for (std::uint32_t x = a.operand_first; x < first_output(a) + a.output_count; ++x) {
+    for (std::uint32_t y = b.operand_first; y < first_output(b) + b.output_count; ++y) {
+      const bool written = x >= first_output(a) || y >= first_output(b);
+      if (written && share_bytes(tensor_of(x), tensor_of(y))) ++shared;
+    }
+  }
+  return shared;
+}
+
+// A product has had all of its row, so all tiles of the op that made it have read what they read, and so on.
+void Relays::mark_done(std::uint32_t op) {
+  open_.assign(1, op);
+  while (!open_.empty()) {
+    const std::uint32_t at = open_.back();
+    open_.pop_back();
+    const std::uint32_t rows = made_[at].kind == wire::RelayKind::attention ? 3 : 1;
+    for (std::uint32_t i = 0; i < rows; ++i) {
+      const std::uint32_t writer = source_.tables->last_writers[plan().ops[at].operand_first + i];
+      if (writer == plan::kNone || !has(writer) || done_[writer] != 0) continue;
+      done_[writer] = 1;
+      open_.push_back(writer);
+    }
+  }
+}
+
+// Whether all tiles of `other` have read what they read once one of `op` may run: it waits for that op itself, or for a product that cannot have ended before.
+bool Relays::ends_behind(std::uint32_t op, std::uint32_t other) {
+  if (waits_for_its_own(op, other)) return true;
+  std::fill(done_.begin(), done_.end(), std::uint8_t{0});
+  for (std::uint32_t product = first_; product < end_; ++product) {
+    if (made_[product].kind == wire::RelayKind::product && waits_for(op, product)) mark_done(product);
+  }
+  return done_[other] != 0;
+}
+
+// Of an op behind the relay.
+bool Relays::is_ordered(std::uint32_t behind) {
+  const plan::OpDesc& desc = plan().ops[behind];
+  for (std::uint32_t o = desc.operand_first; o < first_output(desc) + desc.output_count; ++o) {
+    if (plan().operands[o].space == wire::Space::weights) continue;
+    const bool writes = o >= first_output(desc);
+    for (std::uint32_t op = first_; op < end_; ++op) {
+      const bool touches = stores_[op] != 0 && share_bytes(tensor_of(first_output(plan().ops[op])), tensor_of(o));
+      if (touches && !waits_for_its_own(behind, op)) return false;
+      if (writes && reads_plainly(op, tensor_of(o)) && !ends_behind(behind, op)) return false;
+    }
+  }
+  return true;
+}
+
+// Of each op in front the signal with the fewest events.
+void Relays::find_waits() {
+  waits_.clear();
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    for (const plan::WaitDesc& wait : plan().waits.subspan(plan().ops[op].wait_first, plan().ops[op].wait_count)) {
+      if (has(wait.producer)) continue;
+      const auto same = std::find_if(waits_.begin(), waits_.end(), [&](std::uint32_t signal) { return plan().signals[signal].op == wait.producer; });
+      if (same == waits_.end()) {
+        waits_.push_back(wait.signal);
+      } else if (source_.signals[wait.signal].event_count < source_.signals[*same].event_count) {
+        *same = wait.signal;
+      }
+    }
+  }
+}
+
+void Relays::find_signals() {
+  std::fill(sends_.begin(), sends_.end(), std::uint8_t{0});
+  for (std::uint32_t op = end_; op < source_.tables->op_count(); ++op) {
+    for (const plan::WaitDesc& wait : plan().waits.subspan(plan().ops[op].wait_first, plan().ops[op].wait_count)) {
+      if (has(wait.producer)) sends_[wait.signal] = 1;
+    }
+  }
+}
+
+// ---- updates ----------------------------------------------------------------------------------------------------------------
+
+// What moves with a position lies in blocks; everything else that steps were made of must be what it was. Caches move with the product that writes them, so all
+// attention is looked at.
+bool Relays::stay(const RelaySource& source, std::span<const std::uint32_t> moved) const {
+  if (std::none_of(moved.begin(), moved.end(), [&](std::uint32_t op) { return has(op); })) return true;
+  RelayOp now;
+  const auto stays = [&](std::uint32_t op) { return describe(source, first_, op, now) && now == made_[op]; };
+  for (const std::uint32_t op : moved) {
+    if (has(op) && !stays(op)) return false;
+  }
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    if (made_[op].kind == wire::RelayKind::attention && !stays(op)) return false;
+  }
+  return true;
+}
+
+// ---- steps ------------------------------------------------------------------------------------------------------------------
+
+void Relays::sort() {
+  std::fill(list_first_.begin(), list_first_.end(), 0u);
+  for (const Tile& tile : tiles_) ++list_first_[tile.list];
+  std::uint32_t at = 0;
+  for (std::uint32_t& first : list_first_) at += std::exchange(first, at);
+  sorted_.resize(tiles_.size());
+  for (const Tile& tile : tiles_) sorted_[list_first_[tile.list]++] = tile;
+  for (std::size_t list = list_first_.size() - 1; list > 0; --list) list_first_[list] = list_first_[list - 1];
+  list_first_[0] = 0;
+}
+
+std::uint32_t Relays::lay_out(std::uint32_t begin) {
+  constexpr auto kAlign = static_cast<std::uint32_t>(alignof(wire::RelayStep));
+  steps_at_ = (begin + kAlign - 1) / kAlign * kAlign;
+  blocks_at_ = steps_at_ + steps() * static_cast<std::uint32_t>(sizeof(wire::RelayStep));
+  std::uint32_t blocks = 0;
+  for (std::uint32_t list = 0; list < block_.size(); ++list) block_[list] = tiles_of(list).empty() ? blocks : blocks++;
+  return blocks_at_ + blocks * static_cast<std::uint32_t>(sizeof(wire::OpParams));
+}
+
+wire::BlockRef Relays::block_of(std::uint32_t list) const {
+  constexpr auto kBytes = static_cast<std::uint32_t>(sizeof(wire::OpParams));
+  return {blocks_at_ + block_[list] * kBytes, kBytes};
+}
+
+void Relays::write(const RelaySource& source, std::byte* frame) const {
+  std::byte* to = frame + steps_at_;
+  for (const Tile& tile : sorted_) {
+    const wire::RelayStep step = step_of(source, tile.op, made_[tile.op], tile.tile, gives_[tile.op] != 0, stores_[tile.op] != 0);
+    std::memcpy(to, &step, sizeof(step));
+    to += sizeof(step);
+  }
+  for (std::uint32_t list = 0; list < block_.size(); ++list) {
+    if (tiles_of(list).empty()) continue;
+    wire::OpParams op{};
+    op.kind = static_cast<std::uint8_t>(wire::OpCode::custom);
+    op.body = wire::kRelayBody;
+    op.tile_count = 1;
+    std::fill(std::begin(op.grid), std::end(op.grid), 1);
+    std::fill(std::begin(op.tile), std::end(op.tile), 1);
+    op.dims[0] = static_cast<std::int32_t>(tiles_of(list).size());
+    op.dims[1] = static_cast<std::int32_t>(steps_at_ + list_first_[list] * sizeof(wire::RelayStep));
+    op.report = -1;
+    std::memcpy(frame + block_of(list).offset, &op, sizeof(op));
+  }
+}
+
+}  // namespace ccks::scheduler

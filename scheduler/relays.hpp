@@ -1,0 +1,100 @@
+// Relays: which tiles of a frame's lists run as steps of one record each (wire/relay.hpp), and those steps.
+//
+// The ops of a relay are the longest run of ops, in the order of the plan, that hand rows on to one another: products of one row and the attention between them. From one
+// to the next there are words with tags and no events, so what else they rely on is held here:
+// - what comes in front: every list's record waits for all of every op in front that any op of the relay waits for. Words carry no order with them, so a list must not
+//   count on another's having waited;
+// - what comes behind: whoever reads what a tile has stored waits for that tile's own signal, sent when its list is through; whoever overwrites what a tile has
+//   read waits for one that cannot have ended before it;
+// - memory: words of an op lie where nothing else does, and results are stored where they lie only if somebody outside reads them there.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "scheduler/relay_ops.hpp"
+
+namespace ccks::scheduler {
+
+struct OpInstance;
+
+inline std::uint32_t first_output(const plan::OpDesc& op) { return op.operand_first + op.input_count; }
+inline bool share_bytes(const plan::TensorDesc& a, const plan::TensorDesc& b) {
+  return a.space == b.space && a.offset < b.offset + b.max_bytes && b.offset < a.offset + a.max_bytes;
+}
+
+/// Finds ops that may be part of relays, and room for their words behind the slot's arena and for their steps behind a frame's records. For an engine whose workers
+/// know of relays (WorkerImage::cuda_row_tags).
+void find_relays(PlanTables& tables);
+
+/// Belongs to one client at a time; allocates in reserve() only. Use: decide(), add() for each tile in the order of the lists, sort(); then what the lists' records say,
+/// lay_out() and write().
+class Relays {
+ public:
+  struct Tile {
+    std::uint32_t list, op, tile;
+  };
+
+  void reserve(const PlanTables& tables);
+  /// At the dims of a frame: whether there is a relay, and of which ops. `ops`: which stretch each goes out with.
+  void decide(const RelaySource& source, std::span<const OpInstance> ops);
+  void clear() { first_ = end_ = 0, tiles_.clear(), sorted_.clear(); }
+  /// Whether an update of the ops `moved`, in the frame of `source`, leaves all steps right.
+  bool stay(const RelaySource& source, std::span<const std::uint32_t> moved) const;
+
+  bool any() const { return first_ != end_; }
+  bool has(std::uint32_t op) const { return op >= first_ && op < end_; }
+  bool is_behind(std::uint32_t op) const { return any() && op >= end_; }  // of ops outside
+  std::uint32_t steps() const { return static_cast<std::uint32_t>(sorted_.size()); }
+  /// Signals whose events, all of them, each list waits for.
+  std::span<const std::uint32_t> waits() const { return waits_; }
+  /// Whether anybody outside waits for events of this signal of an op of the relay.
+  bool sends(std::uint32_t signal) const { return sends_[signal] != 0; }
+
+  void add(const Tile& tile) { tiles_.push_back(tile); }
+  void sort();
+  /// In the order in which they run.
+  std::span<const Tile> tiles_of(std::uint32_t list) const {
+    return std::span(sorted_).subspan(list_first_[list], list_first_[list + 1] - list_first_[list]);
+  }
+
+  /// Places steps and ops of the lists from `begin` of the frame on; where they end.
+  std::uint32_t lay_out(std::uint32_t begin);
+  wire::BlockRef block_of(std::uint32_t list) const;
+  void write(const RelaySource& source, std::byte* frame) const;
+
+ private:
+  void find_range(std::span<const OpInstance> ops);
+  bool joins(std::span<const OpInstance> ops, std::uint32_t first, std::uint32_t op);
+  bool is_worth_it() const;
+  void find_takers();
+  bool find_stores();
+  bool find_stores_for(std::uint32_t operand);
+  bool stores_apart() const;
+  bool is_ordered(std::uint32_t behind);
+  bool reads_plainly(std::uint32_t op, const plan::TensorDesc& place) const;
+  bool waits_for(std::uint32_t op, std::uint32_t producer) const;
+  bool waits_for_its_own(std::uint32_t op, std::uint32_t producer) const;
+  std::uint32_t places_shared(std::uint32_t op, std::uint32_t before) const;
+  bool ends_behind(std::uint32_t op, std::uint32_t other);
+  void mark_done(std::uint32_t op);
+  void find_waits();
+  void find_signals();
+
+  const plan::TensorDesc& tensor_of(std::uint32_t operand) const { return plan().tensors[plan().operands[operand].tensor]; }
+  const plan::PlanView& plan() const { return source_.tables->plan; }
+
+  RelaySource source_{};
+  std::uint32_t first_ = 0, end_ = 0;
+  std::vector<RelayOp> made_;          // per op
+  std::vector<std::uint8_t> gives_, stores_, done_;  // per op
+  std::vector<std::uint32_t> open_;    // ops, while mark_done() runs
+  std::vector<std::uint32_t> waits_;   // signals
+  std::vector<std::uint8_t> sends_;    // per signal
+  std::vector<Tile> tiles_, sorted_;
+  std::vector<std::uint32_t> list_first_;  // per list, and the end
+  std::vector<std::uint32_t> block_;       // per list: which of the ops
+  std::uint32_t steps_at_ = 0, blocks_at_ = 0;
+};
+
+}  // namespace ccks::scheduler
