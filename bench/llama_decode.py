@@ -61,7 +61,7 @@ class Judge:
 
 def ours(args, arm, folder, prompt, work, judge, line):
     options = types.SimpleNamespace(ccks_run=args.ccks_run, device=args.device, context=prompt.shape[-1] + args.tokens + 8,
-                                    tokens=args.tokens, timeout=args.timeout, options=["--arm", arm, "--ahead", "2"] + ["--no-fold"] * args.no_fold + ["--no-row-tags"] * args.no_row_tags)
+                                    tokens=args.tokens, timeout=args.timeout, options=["--arm", arm, "--ahead", "2"] + ["--no-fold"] * args.no_fold + ["--no-row-tags"] * args.no_row_tags + ["--no-relays"] * args.no_relays)
     result, logits = llama_check.ours(options, folder, prompt, work)
     if not judge.judge(result["generated"]["tokens"], logits):
         return {**line, "arm": arm, "failed": "its logits are not those of transformers"}
@@ -137,7 +137,7 @@ def op_table(args, folder, prompt, work):
     numpy.save(f"{work}/prompt.npy", prompt.astype(numpy.int32))
     command = [args.ccks_run, *llama_check.spec_of(args.batch), "--device", args.device, "--weights", folder, "--quiet",
                "--json", "--set", f"context={prompt.shape[-1] + 24}", "--generate", "10", "--prompt-ids", f"{work}/prompt.npy", "--arm", "static",
-               "--trace", f"{work}/trace.json"] + ["--no-fold"] * args.no_fold + ["--no-row-tags"] * args.no_row_tags
+               "--trace", f"{work}/trace.json"] + ["--no-fold"] * args.no_fold + ["--no-row-tags"] * args.no_row_tags + ["--no-relays"] * args.no_relays
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
         return [f"no table: {done.stderr.strip()}"]
@@ -190,6 +190,7 @@ def main():
     parser.add_argument("--trace", action="store_true")
     parser.add_argument("--no-fold", action="store_true", help="norms stay ops of their own")
     parser.add_argument("--no-row-tags", action="store_true", help="products of one row wait for events, in the same workers")
+    parser.add_argument("--no-relays", action="store_true", help="steps go through workers' stages tile by tile, in the same workers")
     parser.add_argument("--work", type=folder, help="where the checkpoint is made (a ram disk, for large ones)")
     parser.add_argument("--timeout", type=float, default=120)
     args = parser.parse_args()

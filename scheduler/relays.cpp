@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ccks/wire/op_shape.hpp"
 #include "scheduler/instance.hpp"
 #include "scheduler/tuning.hpp"
 
@@ -275,8 +276,10 @@ wire::BlockRef Relays::block_of(std::uint32_t list) const {
 
 void Relays::write(const RelaySource& source, std::byte* frame) const {
   std::byte* to = frame + steps_at_;
+  std::uint32_t most = 0;
   for (const Tile& tile : sorted_) {
     const wire::RelayStep step = step_of(source, tile.op, made_[tile.op], tile.tile, gives_[tile.op] != 0, stores_[tile.op] != 0);
+    most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32));
     std::memcpy(to, &step, sizeof(step));
     to += sizeof(step);
   }
@@ -290,6 +293,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     std::fill(std::begin(op.tile), std::end(op.tile), 1);
     op.dims[0] = static_cast<std::int32_t>(tiles_of(list).size());
     op.dims[1] = static_cast<std::int32_t>(steps_at_ + list_first_[list] * sizeof(wire::RelayStep));
+    op.dims[2] = static_cast<std::int32_t>((most + 15) / 16 * 16);
     op.report = -1;
     std::memcpy(frame + block_of(list).offset, &op, sizeof(op));
   }

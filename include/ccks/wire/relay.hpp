@@ -3,7 +3,8 @@
 // written out by the host as a step, so that a worker decides nothing and its code is short: code that does not fit a multiprocessor's caches is what a decode step waits
 // for otherwise (worker/relay.cuh).
 //
-// A relay is one record of a list (TileRecord), whose op says so by its body, kRelayBody: dims[0] steps, which lie dims[1] bytes from the frame's start. It waits for
+// A relay is one record of a list (TileRecord), whose op says so by its body, kRelayBody: dims[0] steps, which lie dims[1] bytes from the frame's start; none wants more than dims[2]
+// bytes of scratch (relay_step_bytes of kMarkedLanes). It waits for
 // what its tiles read of ops that are no part of it, and signals what others wait for.
 #pragma once
 
@@ -59,5 +60,11 @@ static_assert(sizeof(RelayStep) == 128);
 
 /// Words (tagged_value of an f32) of what one part of a context leaves for part 0: per query its values, then its top and its sum.
 CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries * (dims + 2); }
+
+/// Of scratch, what a step of `warps` warps wants for itself: a row; or queries, the newest key and value, and what warps have found, padded.
+CCKS_HD constexpr u32 relay_step_bytes(const RelayStep& s, u32 warps) {
+  if (static_cast<RelayKind>(s.kind) == RelayKind::product) return s.k * 2;
+  return (u32{s.n} + 2) * s.run * 2 + warps * s.n * (u32{s.run} + 8) * 4;
+}
 
 }  // namespace ccks::wire

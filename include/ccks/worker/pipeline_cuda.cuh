@@ -28,6 +28,8 @@
 // a wait of their own, in front of all others: where they fail the tile is passed over at once, and with it every tile handed on that has the guard that
 // failed, by gate, signal and post a lane each. Tile by tile that took 1.1 us of an H200 for each.
 //
+// Relays (kWorkerRowTags; relay.cuh). A relay is one tile, whose body waits for words of other workers as a strand with tags alone does, and gives up as that does.
+//
 // Overtaking rows (kWorkerRowTags). A body that streams and may take its row by tags (wire::kRecordEarly, tagged_rows.hpp) takes stages of the ring before the gate
 // has let it through, and meets it behind the tags that it leaves, in front of its stores. So a gate that leaves before such a tile meets its body first, which has
 // stages as long as the gate has not left.
@@ -50,6 +52,7 @@
 #include "ccks/worker/pipeline_fetch.cuh"
 #include "ccks/worker/pipeline_stream.cuh"
 #include "ccks/worker/product_streamed.hpp"
+#include "ccks/worker/relay.cuh"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -107,6 +110,7 @@ class CudaPipeline : CudaStage {
     if constexpr (kWorkerRowTags) memory_.missed = 0;
     memory_.params = params_;
     memory_.prefetched = 0;
+    memory_.relay.active = memory_.relay.done = 0;
     memory_.failed = {};
     memory_.looks.beat.value = 0;
   }
@@ -186,7 +190,7 @@ class CudaPipeline : CudaStage {
         if (early) ptx::st_release_cta_shared(&memory_.let, bodies + 1);  // [P21] pairs with [P22]
         ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + bodies++ % 2, kMeetThreads);
         early = false;
-        if (is_tagged(control) && !outlasts(bodies - 1, place, control, closing)) {
+        if (waits_itself(control, place) && !outlasts(bodies - 1, place, control, closing)) {
           at_home = true;
           if (closing == 0) let_through(at += strand_of(control), inside);  // with a fault
           break;
@@ -207,7 +211,9 @@ class CudaPipeline : CudaStage {
   }
 
   __device__ __forceinline__ static bool is_tagged(const Control& control) { return kWorkerTags && (control.flags & kTileTagged) != 0; }
-  /// Waits for the bodies of a tagged strand. False: they have given up, since the worker leaves, then with a reason in `closing`, or has a fault.
+  /// Its bodies wait for words of other workers.
+  __device__ __forceinline__ bool waits_itself(const Control& control, u32 place) const { return is_tagged(control) || memory_.is_relay(place); }
+  /// Waits for the bodies of a tagged strand, or of a relay. False: they have given up, since the worker leaves, then with a reason in `closing`, or has a fault.
   __device__ __forceinline__ bool outlasts(u32 body, u32 place, const Control& control, u32& closing) {
     const auto code = static_cast<WaitEnd::Code>(__shfl_sync(kFullWarp, u32{await_tagged(body)}, 0));
     if (code == WaitEnd::ready) return true;
@@ -386,6 +392,12 @@ class CudaPipeline : CudaStage {
       bool early = (place & Memory::kEarly) != 0;
       place = slot(place);
       if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
+      if (kWorkerRowTags && memory_.is_relay(place)) {
+        if (!run_relay(place, body, scratch_bytes)) return leave_bodies(body);
+        end_body(body);
+        lanes = CudaLanes(scratch, scratch_bytes);  // so that nothing of it is kept over that call
+        continue;
+      }
       Memory::Entry entry = memory_.entries[place];
       const bool tagged = is_tagged(memory_.controls[place]);
       const u32 tiles = strand_of(memory_.controls[place]);
@@ -412,11 +424,13 @@ class CudaPipeline : CudaStage {
         entry = memory_.entries[place];  // on its way while the last lanes end the tile before
         lanes.sync();
       }
-      ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);  // the signalling warp hears of it before the others
-      if (threadIdx.x % kWarpLanes == 0) ptx::red_relaxed_cta_shared_add(&memory_.bodies, 1);
+      end_body(body);
     }
   }
-
+  __device__ __forceinline__ void end_body(u32 body) const {
+    ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);  // the signalling warp hears of it before the others
+    if (threadIdx.x % kWarpLanes == 0) ptx::red_relaxed_cta_shared_add(&memory_.bodies, 1);
+  }
   /// The product of a tile that streams, for its body to finish; early: once its inputs are there, or its row is. False: the worker leaves before it.
   template <class Lanes>
   __device__ __forceinline__ bool multiply(Lanes& lanes, u32 place, const Memory::Entry& entry, u32 body, bool early, bool& has_row) {
@@ -650,7 +664,7 @@ class CudaPipeline : CudaStage {
     }
     post.say_left();
     raise(memory_.stop, 1);
-    if (memory_.has_ring()) end_stream(memory_);
+    if (memory_.has_ring() || kWorkerRowTags) end_stream(memory_);
   }
 
   /// An answer costs this warp a release, which takes microseconds while all workers poll, and the host a record. So it waits for

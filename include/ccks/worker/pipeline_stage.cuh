@@ -2,6 +2,7 @@
 // look at each other's progress.
 #pragma once
 
+#include "ccks/wire/relay.hpp"
 #include "ccks/worker/platform_cuda.hpp"
 #include "ccks/worker/weight_stream.hpp"
 #include "ccks/worker/worker_loop.hpp"
@@ -21,6 +22,13 @@ struct StreamFill {
   StreamPlace next;     // the stage to be filled
   u32 tile;             // whose weights are not all asked for; those before it need nobody any more
   u32 begun;            // of it, 1 and how many pieces have been asked for; 0: it is not begun
+};
+
+/// How far the ring of a relay has been filled (relay_stream.cuh). The posting warp's alone.
+struct RelayFill {
+  StreamPlace next;   // the stage to be filled
+  u32 asked, step;    // steps asked for; the one whose weights are being asked for
+  u32 column, depth;  // of it, where the next piece begins
 };
 
 struct CudaPipelineMemory {
@@ -89,6 +97,16 @@ struct CudaPipelineMemory {
     u32 event, slot, epoch, count;
   };
 
+  /// The relay that is under way (relay.cuh).
+  struct Relay {
+    const u8* steps;  // wire::RelayStep
+    u64 state;        // of the run
+    u32 count;        // steps
+    u32 stages, in_scratch, first_stage;  // of its ring; of those, in scratch; where the first lies in dynamic shared memory
+    RelayFill fill;
+    u32 active, done;
+  };
+
   WorkerShared<kWarpLanes> shared;
   wire::WorkerParams params;  // of the launch, for functions that are not inlined
   Looks looks;
@@ -109,6 +127,7 @@ struct CudaPipelineMemory {
   FaultDetails fetch_fault, fault;  // of the task that cannot be opened; of the tile that is TileKind::fault
   StreamRing* ring;    // null: there is none
   StreamFill fill;
+  Relay relay;
   ResumePoint resume;  // where the gate left an inbox task, published with closing
   u32 fetched, gated, bodies, synced, signalled, posted;
   u32 let;             // strands that begin early and whose events the gate has seen, or that it leaves before: the number of the last
@@ -121,6 +140,13 @@ struct CudaPipelineMemory {
   __device__ __forceinline__ bool has_ring() const {
     if constexpr (CudaLanes::kStreams)
       return ring != nullptr;
+    else
+      return false;
+  }
+  /// Whether a tile handed on is a relay.
+  __device__ __forceinline__ bool is_relay(u32 tile) const {
+    if constexpr (kWorkerRowTags)
+      return controls[tile % kRing].kind == TileKind::body && entries[tile % kRing].body == wire::kRelayBody;
     else
       return false;
   }

@@ -17,7 +17,7 @@
 // again. But a block must not end while copies into it are under way.
 #pragma once
 
-#include "ccks/worker/pipeline_stage.cuh"
+#include "ccks/worker/relay_stream.cuh"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -34,9 +34,17 @@ __device__ __forceinline__ bool settle(const CudaPipelineMemory& memory, StreamF
   // Lane i looks at the i-th tile.
   const u32 lane = threadIdx.x % kWarpLanes, mine = fill.tile + lane;
   const bool there = lane < least(published - fill.tile, kWarpLanes);
-  const u32 streams = __ballot_sync(kFullWarp, there && memory.streams(mine));
+  u32 streams = __ballot_sync(kFullWarp, there && memory.streams(mine)), before = least(published - fill.tile, kWarpLanes);
+  if constexpr (kWorkerRowTags) {  // a relay has the ring's stages until it has ended, and the gate lets it through
+    const u32 gated = ptx::ld_acquire_cta_shared(&memory.gated);  // [P4] pairs with [P3]
+    const u32 relays = __ballot_sync(kFullWarp, there && static_cast<i32>(gated - mine) <= 0 && memory.is_relay(mine));
+    if (relays != 0) {
+      before = static_cast<u32>(__ffs(static_cast<int>(relays)) - 1);
+      streams &= (relays & (0u - relays)) - 1;
+    }
+  }
   if (__any_sync(kFullWarp, there && (memory.controls[mine % CudaPipelineMemory::kRing].flags & kTileOpensInbox) != 0)) ptx::fence_proxy_async_global();
-  fill.tile += streams == 0 ? least(published - fill.tile, kWarpLanes) : static_cast<u32>(__ffs(static_cast<int>(streams)) - 1);
+  fill.tile += streams == 0 ? before : static_cast<u32>(__ffs(static_cast<int>(streams)) - 1);
   if (streams == 0) return false;
   const CudaPipelineMemory::Entry& entry = memory.entries[fill.tile % CudaPipelineMemory::kRing];
   fill.pieces = WeightPieces(Call(*entry.frame, *entry.op), entry.tile);
@@ -78,6 +86,9 @@ __device__ __forceinline__ bool may_ask(StreamRing& ring, const StreamPlace& nex
 /// Fills what is empty of the ring, for tiles before `published`. By the posting warp; a function of its own, called from several places.
 /// Its state lies in shared memory and is this warp's alone.
 inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 published) {
+  if constexpr (kWorkerRowTags) {
+    if (is_relaying(memory)) return RelayStream(memory).serve();
+  }
   StreamRing& ring = *memory.ring;
   StreamFill fill = memory.fill;
   while (fill.tile != published && is_empty(ring, fill.next) && may_ask(ring, fill.next, fill.begun)) {
@@ -98,10 +109,11 @@ inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 pu
 
 /// Whatever the ring wants now.
 __device__ __forceinline__ void stream_next(CudaPipelineMemory& memory) {
-  if (!memory.has_ring()) return;
+  const bool relays = is_relaying(memory);
+  if (!memory.has_ring() && !relays) return;
   const StreamFill& fill = memory.fill;
   const u32 published = ptx::ld_acquire_cta_shared(&memory.fetched);  // [P2] pairs with [P1]
-  if (fill.tile != published && is_empty(*memory.ring, fill.next) && may_ask(*memory.ring, fill.next, fill.begun)) fill_ring(memory, published);
+  if (relays || (fill.tile != published && is_empty(*memory.ring, fill.next) && may_ask(*memory.ring, fill.next, fill.begun))) fill_ring(memory, published);
 }
 /// All tiles before `tile` are through: none is looked at any more.
 __device__ __forceinline__ void pass_streams(CudaPipelineMemory& memory, u32 tile) {
@@ -120,14 +132,15 @@ inline __device__ void drain_ring(CudaPipelineMemory& memory) {
   }
 }
 
-/// The worker leaves: bodies that the gate has let through still want theirs.
+/// The worker leaves: bodies that the gate has let through still want theirs, and a relay that gives up waits until nothing of it is under way.
 inline __device__ void end_stream(CudaPipelineMemory& memory) {
   for (;;) {
     const bool left = ptx::ld_acquire_cta_shared(&memory.gate_left) != 0;  // [P14] pairs with [P13]; before gated
-    if (left && static_cast<i32>(memory.fill.tile - ptx::ld_acquire_cta_shared(&memory.gated)) >= 0) break;  // [P4] pairs with [P3]
+    const bool served = !memory.has_ring() || static_cast<i32>(memory.fill.tile - ptx::ld_acquire_cta_shared(&memory.gated)) >= 0;  // [P4] pairs with [P3]
+    if (left && served && !is_relaying(memory)) break;
     stream_next(memory);
   }
-  drain_ring(memory);
+  if (memory.has_ring()) drain_ring(memory);
 }
 
 }  // namespace CCKS_ISA

@@ -201,6 +201,11 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes,
   CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy) : "memory");
 }
+/// The same of data that is read again.
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
+  CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+                ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+}
 #undef CCKS_BULK_ASM
 
 // ---- 16 bits: nearest, ties to even; in one instruction where integers take ten ---------------------------------------------

@@ -1,0 +1,78 @@
+// Relays (wire/relay.hpp): the tiles of a list that a worker runs in one go, from row to row. To the pipeline a relay is one tile, whose body this is.
+//
+// Why. A decode step is a chain of some eighty products whose weights stream. Through the stages of a pipeline each costs a hop of a microsecond or two and runs code that the
+// weights have driven out of all caches: 17 cycles an instruction where 4 would do. Here all that lies between two products of a worker is a few hundred instructions, the
+// same for every product of the program, while the other warps of the block sleep but for the one that has weights copied. On an H100 (PCIe Gen5 x16) a step of a Llama of 1B
+// then takes 3 % more than its weights alone; through the stages it took a third more.
+//
+// A step. Each warp waits for those slices of the row that it multiplies and keeps them in scratch, normed where there is a norm; nobody else reads
+// them. Stage by stage of the ring it multiplies 8 columns by its slices on matrix units. Sums meet in scratch behind a barrier; as many lanes as there are results finish
+// them and leave words. A norm costs a barrier more, attention has two, and takes keys and values of earlier positions where they lie.
+//
+// Roles         words       stored whole with the run's tag by who makes them, loaded by who needs them, relaxed: a word publishes nothing but itself
+//   active      1: a relay is under way and its barriers lie in scratch: body [RL1] -> post [RL2]; 0 again: nothing of it is under way: post [RL3] -> body [RL4]
+//   done        the body wants no more stages: body [RL5] -> post [RL6]
+//   full, empty a stage of the ring: as [P17] to [P20], of the relay's own barriers; step_full, step_empty: the same of steps in scratch
+// Invariants    Steps of a relay are written by the host before the run's first task. What they name beside words was there before the relay began (its record waits for it), or
+//               is weights. Whoever takes a row of words is behind all of its makers' steps in every list, so no worker waits for one that waits for it.
+//               Run again from the start, after its worker has left in the middle, a relay makes the same words of the same words.
+//
+// Leaving. Who waits for words looks at `hurry`. Whoever gives up goes on with whatever it has until the step's barrier, behind which all see it, store nothing and leave; so stages
+// are taken as they were asked for.
+#pragma once
+
+#include "ccks/worker/relay_attention.cuh"
+#include "ccks/worker/relay_product.cuh"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+class RelayBody : RelayProducts {
+ public:
+  __device__ __forceinline__ RelayBody(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag) : RelayProducts(memory, frame, tag) {}
+
+  /// All steps, or those up to where the worker is to leave.
+  __device__ __forceinline__ void run(u32 count) {
+    CCKS_NO_UNROLL
+    for (u32 i = 0; i < count; ++i) {
+      while (!ptx::mbarrier_ended_acquire(&shared_.step_full[i % kRelaySteps], i / kRelaySteps % 2)) {  // [RL8] pairs with [RL7]
+      }
+      const wire::RelayStep& step = shared_.steps[i % kRelaySteps];
+      const bool goes_on = static_cast<wire::RelayKind>(step.kind) == wire::RelayKind::product ? product(step)
+                           : step.run == 64                                                    ? attend<64>(memory_, frame_, tag_, step)
+                                                                                               : attend<128>(memory_, frame_, tag_, step);
+      if (!goes_on) return;
+      __syncwarp();
+      if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.step_empty[i % kRelaySteps]);  // [RL9] pairs with [RL10]
+    }
+  }
+};
+
+/// The body of the relay at `place` of the pipeline, the `body`-th, by all body warps. False: the worker leaves before its end. A fault, op_fault: there is no room for a stage.
+/// Not inlined: it has the block's registers to itself.
+inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_bytes) {
+  CudaPipelineMemory& memory = pipeline_memory();
+  const CudaPipelineMemory::Entry& entry = memory.entries[place];
+  const u32 steps = static_cast<u32>(entry.op->dims[0]);
+  ptx::fence_proxy_async_shared();  // copies will write over what bodies before have stored
+  if (threadIdx.x == 0) begin_relay(memory, relay_shared(), *entry.frame, *entry.op, scratch_bytes);
+  ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
+  if (memory.relay.stages == 0) {
+    memory.body_faults[place] = memory.ends[body % 2] = static_cast<u32>(wire::FaultCode::op_fault);  // the same from all lanes
+    return true;
+  }
+  if (threadIdx.x == 0) ptx::st_release_cta_shared(&memory.relay.active, 1);  // [RL1] pairs with [RL2]
+  RelayBody(memory, *entry.frame, entry.tag).run(steps);
+  ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
+  if (threadIdx.x == 0) {
+    ptx::st_release_cta_shared(&memory.relay.done, 1);  // [RL5] pairs with [RL6]
+    while (ptx::ld_acquire_cta_shared(&memory.relay.active) != 0) {  // [RL4] pairs with [RL3]
+    }
+    if (memory.params.trace != 0) memory.times[place].end_ns = ptx::globaltimer();
+  }
+  ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
+  return ptx::ld_relaxed_cta_shared(&memory.given_up) == 0;  // relaxed: a lone word, behind a barrier
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker

@@ -1,0 +1,197 @@
+// Where a relay (relay.cuh) keeps what it needs in a block's shared memory, and what keeps memory busy for it: the posting warp has its weights copied into a ring of its own, in the
+// order of steps, as far ahead as the ring goes, and the steps themselves some way in front of that. It looks in whenever it waits for anything, as for the ring of other
+// products (pipeline_stream.cuh), which stands still meanwhile.
+//
+// Layout. Scratch: RelayShared, a row (or what attention needs in its place), then, up to its end, as many stages as fit; behind it the head of the other ring, whose barriers stay as they are;
+// then stages again, two in the place of each of the other ring's.
+#pragma once
+
+#include "ccks/wire/relay.hpp"
+#include "ccks/worker/pipeline_stage.cuh"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+inline constexpr u32 kRelayDepth = 1024;                     // elements along k of a stage, at most
+inline constexpr u32 kRelayPitch = kRelayDepth * 2 + 64;     // as kStagePitch
+inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayPitch;
+inline constexpr u32 kMostRelayStages = 16;
+inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run, and those whose weights are asked for
+// What is asked of memory comes back in order, words that others wait for behind it. An H100, a step of a Llama of 1B, us: 861 with two stages under way, 858 with three, 869 with four, 919 with six.
+inline constexpr u32 kRelayUnderWay = 3;
+static_assert(kStageBytes == 2 * kRelayStageBytes && sizeof(StreamRing) % 128 == 0);
+
+/// In front of scratch while a relay runs.
+// Roles  full, empty, step_full, step_empty  barriers, see relay.cuh
+//        sums, squares  of a product, by each warp; two of each in turn
+//        tops, weights  of attention, by query and warp
+struct alignas(128) RelayShared {
+  wire::RelayStep steps[kRelaySteps];
+  u64 full[kMostRelayStages], empty[kMostRelayStages];
+  u64 step_full[kRelaySteps], step_empty[kRelaySteps];
+  float sums[2][kCudaLanes / kWarpLanes][wire::kMostRelayColumns];
+  float squares[2][kCudaLanes / kWarpLanes];
+  float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
+};
+
+__device__ __forceinline__ RelayShared& relay_shared() { return *reinterpret_cast<RelayShared*>(dynamic_shared() + kSharedInFront); }
+__device__ __forceinline__ u8* relay_stage(const CudaPipelineMemory::Relay& relay, u32 stage) {
+  const u32 skipped = stage < relay.in_scratch ? 0 : static_cast<u32>(sizeof(StreamRing));
+  return dynamic_shared() + relay.first_stage + stage * kRelayStageBytes + skipped;
+}
+
+/// By one lane, before the others begin. `op`: dims[0] steps, dims[1] bytes from the frame to the first, dims[2] bytes of the longest row.
+inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shared, const wire::RunFrame& frame, const wire::OpParams& op, u32 scratch_bytes) {
+  constexpr u32 kWarps = kCudaLanes / kWarpLanes;
+  const u32 used = static_cast<u32>(sizeof(RelayShared) + op.dims[2]);
+  const u32 in_scratch = used < scratch_bytes ? (scratch_bytes - used) / kRelayStageBytes : 0, behind = memory.ring == nullptr ? 0 : 2 * memory.ring->stages;
+  CudaPipelineMemory::Relay& relay = memory.relay;
+  relay.in_scratch = least(in_scratch, kMostRelayStages);
+  relay.stages = least(relay.in_scratch + behind, kMostRelayStages);
+  relay.first_stage = kSharedInFront + scratch_bytes - relay.in_scratch * kRelayStageBytes;
+  relay.steps = reinterpret_cast<const u8*>(&frame) + op.dims[1];
+  relay.count = static_cast<u32>(op.dims[0]);
+  relay.state = frame.state;
+  relay.fill = {};
+  for (u32 i = 0; i < relay.stages; ++i) {
+    ptx::mbarrier_init(&shared.full[i], 1);
+    ptx::mbarrier_init(&shared.empty[i], kWarps);
+  }
+  for (u32 i = 0; i < kRelaySteps; ++i) {
+    ptx::mbarrier_init(&shared.step_full[i], 1);
+    ptx::mbarrier_init(&shared.step_empty[i], kWarps);
+  }
+  ptx::st_relaxed_cta_shared(&relay.done, 0);  // relaxed: [RL1] publishes it
+  ptx::fence_proxy_async_shared();
+}
+
+/// By the posting warp.
+class RelayStream {
+ public:
+  __device__ explicit RelayStream(CudaPipelineMemory& memory) : relay_(memory.relay), shared_(relay_shared()), fill_(memory.relay.fill) {}
+
+  /// Asks for whatever there is room for, and looks again for a while.
+  __device__ __forceinline__ void serve() {
+    for (u32 idle = 0; idle < kTurns; ++idle) {
+      if (ptx::ld_acquire_cta_shared(&relay_.done) != 0) return end();  // [RL6] pairs with [RL5]
+      if (ask_step() | ask_stage()) idle = 0;
+    }
+    keep();
+  }
+
+ private:
+  static constexpr u32 kTurns = 16;
+
+  __device__ __forceinline__ void keep() {
+    __syncwarp();
+    relay_.fill = fill_;  // the same from all lanes
+    __syncwarp();
+  }
+
+  __device__ __forceinline__ bool ask_step() {
+    if (fill_.asked == relay_.count || fill_.asked - fill_.step >= kRelaySteps - 1) return false;
+    const u32 at = fill_.asked % kRelaySteps;
+    if (!ptx::mbarrier_has_ended_acquire(&shared_.step_empty[at], fill_.asked / kRelaySteps % 2 ^ 1)) return false;  // [RL10] pairs with [RL9]
+    if (ptx::elected()) {
+      ptx::mbarrier_expect_release(&shared_.step_full[at], sizeof(wire::RelayStep));  // [RL7] pairs with [RL8]
+      ptx::copy_bulk(&shared_.steps[at], relay_.steps + u64{fill_.asked} * sizeof(wire::RelayStep), sizeof(wire::RelayStep), &shared_.step_full[at]);
+    }
+    __syncwarp();
+    ++fill_.asked;
+    return true;
+  }
+
+  __device__ __forceinline__ bool ask_stage() {
+    if (fill_.step == fill_.asked) return false;
+    const wire::RelayStep& s = shared_.steps[fill_.step % kRelaySteps];
+    if (!ptx::mbarrier_has_ended_acquire(&shared_.step_full[fill_.step % kRelaySteps], fill_.step / kRelaySteps % 2)) return false;  // [RL8] pairs with [RL7]
+    if (static_cast<wire::RelayKind>(s.kind) != wire::RelayKind::product) {
+      ask_positions(s);
+      ++fill_.step;
+      return true;
+    }
+    if (!ptx::mbarrier_has_ended_acquire(&shared_.empty[fill_.next.stage], fill_.next.round % 2 ^ 1) || !may_ask()) return false;  // [P20] pairs with [P19]
+    if (ptx::elected()) copy(s);
+    __syncwarp();
+    fill_.next.step(relay_.stages);
+    fill_.depth += kRelayDepth;
+    if (fill_.depth < s.k) return true;
+    fill_.depth = 0;
+    fill_.column += wire::kRelayColumns;
+    if (fill_.column < s.n) return true;
+    fill_.column = 0;
+    ++fill_.step;
+    return true;
+  }
+  /// No more than kRelayUnderWay stages are on their way.
+  __device__ __forceinline__ bool may_ask() const {
+    const bool wraps = fill_.next.stage < kRelayUnderWay;
+    if (relay_.stages <= kRelayUnderWay || (wraps && fill_.next.round == 0)) return true;
+    const u32 before = wraps ? fill_.next.stage + relay_.stages - kRelayUnderWay : fill_.next.stage - kRelayUnderWay;
+    return ptx::mbarrier_has_ended_acquire(&shared_.full[before], (fill_.next.round - (wraps ? 1 : 0)) % 2);  // [P18] pairs with [P17]
+  }
+  /// By one lane.
+  __device__ __forceinline__ void copy(const wire::RelayStep& s) const {
+    const u32 bytes = least(kRelayDepth, s.k - fill_.depth) * 2, stride = s.column_bytes;
+    u64* full = &shared_.full[fill_.next.stage];
+    u8* to = relay_stage(relay_, fill_.next.stage);
+    const u64 policy = ptx::evict_first_policy();
+    ptx::mbarrier_expect_release(full, wire::kRelayColumns * bytes);  // [P17] pairs with [P18]
+    CCKS_UNROLL
+    for (u32 half = 0; half < 2; ++half) {
+      const u32 column = fill_.column + half * wire::kRelayColumns / 2;
+      const u8* from = reinterpret_cast<const u8*>(s.columns) + u64{column} * stride + (column < s.run ? 0 : s.beyond) + fill_.depth * 2;
+      CCKS_UNROLL
+      for (u32 i = 0; i < wire::kRelayColumns / 2; ++i) ptx::copy_bulk(to + (half * wire::kRelayColumns / 2 + i) * kRelayPitch, from + u64{i} * stride, bytes, full, policy);
+    }
+  }
+  /// Earlier positions of an attention are asked for of the L2, since its queries are some microseconds away: a lane a row of keys and of values.
+  __device__ __forceinline__ void ask_positions(const wire::RelayStep& s) const {
+    const auto* op = reinterpret_cast<const wire::OpParams*>(s.block);
+    const auto* operands = reinterpret_cast<const wire::OperandParams*>(op + 1);
+    const u64 state = relay_.state;
+    const u32 count = static_cast<u32>(op->dims[4]) >> 8 & 0xff;
+    if (s.part >= count) return;
+    const u32 context = static_cast<u32>(operands[1].dim[2]), steps = (context + wire::kPartStep - 1) / wire::kPartStep;
+    const u32 begin = s.part * steps / count * wire::kPartStep, end = least(context, (s.part + 1) * steps / count * wire::kPartStep);
+    CCKS_NO_UNROLL
+    for (u32 which = 1; which <= 2; ++which) {
+      const wire::OperandParams& o = operands[which];
+      const u8* rows = reinterpret_cast<const u8*>(o.offset + (o.space == static_cast<u8>(wire::Space::state) ? state : 0)) + u32{s.kv_head} * s.run * 2;
+      CCKS_NO_UNROLL
+      for (u32 j = begin + threadIdx.x % kWarpLanes; j < end; j += kWarpLanes) {
+        const u8* row = rows + u64{j} * (static_cast<u32>(o.stride[2]) * 2);
+        prefetch_line(row);
+        if (s.run > 64) prefetch_line(row + 128);
+      }
+    }
+  }
+
+  /// The body wants no more: what has been asked for must have landed before its shared memory is another's.
+  __device__ __forceinline__ void end() {
+    for (u32 stage = 0; stage < relay_.stages; ++stage) {
+      const u32 filled = fill_.next.round + (stage < fill_.next.stage ? 1 : 0);
+      while (filled != 0 && !ptx::mbarrier_ended_acquire(&shared_.full[stage], (filled - 1) % 2)) {  // [P18] pairs with [P17]
+      }
+    }
+    for (u32 at = 0; at < kRelaySteps; ++at) {
+      const u32 filled = fill_.asked / kRelaySteps + (at < fill_.asked % kRelaySteps ? 1 : 0);
+      while (filled != 0 && !ptx::mbarrier_ended_acquire(&shared_.step_full[at], (filled - 1) % 2)) {  // [RL8] pairs with [RL7]
+      }
+    }
+    __syncwarp();
+    ptx::st_release_cta_shared(&relay_.active, 0);  // [RL3] pairs with [RL4]
+  }
+
+  CudaPipelineMemory::Relay& relay_;
+  RelayShared& shared_;
+  RelayFill fill_;
+};
+
+/// Whether a relay wants the posting warp.
+__device__ __forceinline__ bool is_relaying(const CudaPipelineMemory& memory) {
+  return kWorkerRowTags && ptx::ld_acquire_cta_shared(&memory.relay.active) != 0;  // [RL2] pairs with [RL1]
+}
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
