@@ -93,6 +93,7 @@ struct PlanTables {
   std::vector<std::uint8_t> row_ends;    // per op: it is an end of one of them; empty: there are none
   std::vector<RelayPlace> relay_places;  // per op: find_relays; empty: frames have no relays
   std::vector<std::uint32_t> last_writers;  // per operand that an op reads: the op in front of it that has written there last; kNone. With relay_places
+  std::vector<std::uint8_t> operand_fed; // per operand: an input, which a run may have elsewhere than in the slot's arena (Instance::feed). With relay_places
   std::uint32_t relay_steps = 0;         // wire::RelayStep that a frame has room for
   std::uint64_t arena_bytes = 0;         // of a slot, with tagged copies and words of relays behind what the plan has there
   // Runs of one state instance that follow each other on the device: every op without waits waits for `turn_event`, to which

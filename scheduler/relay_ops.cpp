@@ -109,13 +109,11 @@ class Describer {
     if (place.row == 0 || elements > place.elements || !is_of(out, Dtype::bf16) || out.space != space || out.offset != offset || row_elements(out) != elements) return {};
     return source_.arena + place.row;
   }
-  /// What a client may put elsewhere from run to run, its address with it.
-  bool may_be_fed(std::uint32_t i) const {
-    const plan::TensorDesc& read = tables_.plan.tensors[tables_.plan.operands[op_.operand_first + i].tensor];
-    const auto is_it = [&](const plan::TensorDesc& t) { return t.kind == plan::TensorKind::input && share_bytes(t, read); };
-    return tables_.plan.state_bytes > 0 && std::any_of(tables_.plan.tensors.begin(), tables_.plan.tensors.end(), is_it);
+  /// In the same place in all runs of the frame.
+  bool lies_plainly(std::uint32_t i) const {
+    const bool fed = tables_.operand_fed[op_.operand_first + i] != 0;
+    return !is_inside(writer_of(i)) && is_in(input(i), wire::Space::arena) && input(i).offset % 16 == 0 && !fed;
   }
-  bool lies_plainly(std::uint32_t i) const { return !is_inside(writer_of(i)) && is_in(input(i), wire::Space::arena) && input(i).offset % 16 == 0 && !may_be_fed(i); }
 
   /// A row of bf16 that the op reads; `plain`: which flag says that it has no words.
   bool take_row(std::uint32_t i, std::uint32_t elements, wire::RelayFlags plain, std::uint64_t& at) {

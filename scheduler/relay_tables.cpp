@@ -20,6 +20,7 @@ class RelayFinder {
     for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]);
     if (std::count_if(places_.begin(), places_.end(), [](const RelayPlace& place) { return place.fits; }) < kLeastRelayProducts) return;
     find_writers();
+    find_inputs();
     for (std::uint32_t op = 0; op < tables_.op_count(); ++op) reserve(op);
     reserve_frame();
     tables_.relay_places = std::move(places_);
@@ -56,6 +57,17 @@ class RelayFinder {
         for (std::uint32_t before = op; before-- > 0 && tables_.last_writers[o] == plan::kNone;) {
           if (writes(plan_.ops[before], o)) tables_.last_writers[o] = before;
         }
+      }
+    }
+  }
+
+  // Only runs of one state feed one another.
+  void find_inputs() {
+    tables_.operand_fed.assign(plan_.operands.size(), 0);
+    for (const plan::TensorDesc& tensor : plan_.tensors) {
+      if (tensor.kind != plan::TensorKind::input || plan_.state_bytes == 0) continue;
+      for (std::uint32_t o = 0; o < plan_.operands.size(); ++o) {
+        if (share_bytes(tensor, tensor_of(o))) tables_.operand_fed[o] = 1;
       }
     }
   }

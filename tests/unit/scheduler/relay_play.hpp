@@ -1,0 +1,253 @@
+// Plays the lists of a frame: workers that obey nothing but records and steps, in any order, each a step at a time. Steps do on the host what they say, from words and
+// memory alone; a word that is not there yet keeps a step waiting, and one that is written twice is an error.
+#pragma once
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "ccks/wire/event.hpp"
+#include "ccks/wire/op_shape.hpp"
+#include "tests/unit/scheduler/relay_rig.hpp"
+
+namespace ccks::scheduler::test {
+
+inline float of_half(u32 bits) {
+  const u32 word = bits << 16;
+  float value;
+  std::memcpy(&value, &word, sizeof(value));
+  return value;
+}
+inline u32 half(float value) {
+  std::uint16_t bits;
+  const double given = value;
+  spec::pack_values(wire::Dtype::bf16, {&given, 1}, {reinterpret_cast<std::byte*>(&bits), 2});
+  return bits;
+}
+inline float rounded(float value) { return of_half(half(value)); }
+template <class T>
+T read_at(u64 address) {
+  T value;
+  std::memcpy(&value, reinterpret_cast<const void*>(address), sizeof(T));
+  return value;
+}
+template <class T>
+void write_at(u64 address, T value) {
+  std::memcpy(reinterpret_cast<void*>(address), &value, sizeof(T));
+}
+
+class RelayPlay {
+ public:
+  RelayPlay(RelayRig& rig, u32 seed) : rig_(rig), random_(seed), tag_(wire::value_tag(rig.epoch)), record_(rig.tables.list_count(), 0), step_(record_.size(), 0) {}
+
+  /// False: it is stuck.
+  bool go() {
+    if (rig_.tables.chained()) rig_.events[rig_.tables.turn_event] += rig_.tables.workers;  // what the run in front adds
+    std::vector<u32> open;
+    do {
+      open.clear();
+      for (u32 list = 0; list < record_.size(); ++list)
+        if (may_go(list)) open.push_back(list);
+      if (!open.empty()) go_on(open[random_() % open.size()]);
+    } while (!open.empty() && !testing::Test::HasFailure());
+    ++rig_.epoch;
+    for (u32 list = 0; list < record_.size(); ++list)
+      if (record_[list] != rig_.list(list).size()) return false;
+    return true;
+  }
+  u32 steps() const { return static_cast<u32>(done_.size()); }
+
+ private:
+  using Step = wire::RelayStep;
+
+  bool may_go(u32 list) const {
+    const auto records = rig_.list(list);
+    if (record_[list] == records.size()) return false;
+    const wire::TileRecord& record = records[record_[list]];
+    for (u32 i = 0; i < record.wait_count; ++i) {
+      const u32 target = record.wait_from[i] + (rig_.epoch - rig_.head().epoch0) * record.wait_total[i];
+      if (!wire::event_reached(rig_.events[record.wait_event[i]], target)) return false;
+    }
+    const auto steps = rig_.steps(record);
+    return steps.empty() || has_words(steps[step_[list]]);
+  }
+  void go_on(u32 list) {
+    const wire::TileRecord& record = rig_.list(list)[record_[list]];
+    const auto steps = rig_.steps(record);
+    if (!steps.empty()) {
+      run(steps[step_[list]]);
+      if (++step_[list] != steps.size()) return;
+      step_[list] = 0;
+    }
+    for (u32 i = 0; i < record.signal_count; ++i) ++rig_.events[record.signal_event[i]];
+    ++record_[list];
+  }
+
+  // ---- words ----------------------------------------------------------------------------------------------------------------
+
+  bool is_there(u64 words, u64 count) const {
+    for (u64 i = 0; i < count; ++i)
+      if (read_at<u64>(words + i * 8) >> 32 != tag_) return false;
+    return true;
+  }
+  void put(u64 word, u32 bits) {
+    EXPECT_TRUE(written_.insert(word).second) << "a word twice";
+    write_at<u64>(word, wire::tagged_value(bits, tag_));
+  }
+  float element(u64 words, u32 i) const { return of_half(static_cast<u32>(read_at<u64>(words + i / 2 * 8)) >> (i % 2 * 16) & 0xffff); }
+  const wire::OpParams& block(const Step& step) const { return *reinterpret_cast<const wire::OpParams*>(step.block); }
+  const wire::OperandParams& operand(const Step& step, u32 i) const { return reinterpret_cast<const wire::OperandParams*>(step.block + sizeof(wire::OpParams))[i]; }
+  u64 place(const wire::OperandParams& o) const { return o.offset + (o.space == static_cast<std::uint8_t>(wire::Space::state) ? rig_.head().state : 0); }
+
+  u32 parts(const Step& step) const { return static_cast<u32>(block(step).dims[4]) >> 8 & 0xff; }
+  u64 part_at(const Step& step, u32 part) const { return step.norm + u64{part} * step.column_bytes * wire::relay_part_words(step.n, step.run) * 8; }
+
+  bool has_words(const Step& step) const {
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) {
+      const u32 count = step.part == 0 ? parts(step) : 1;
+      for (u32 part = 1; part < count; ++part)
+        if (!is_there(part_at(step, part), wire::relay_part_words(step.n, step.run))) return false;
+      return step.part >= parts(step) || (is_there(step.row, u64{step.n} * step.run / 2) && is_there(step.columns, step.run / 2) && is_there(step.beyond, step.run / 2));
+    }
+    if ((step.flags & wire::kRelayPlainRow) == 0 && !is_there(step.row, step.k / 2)) return false;
+    const bool sum = step.end == static_cast<std::uint8_t>(wire::RelayEnd::sum) && (step.flags & wire::kRelayPlainBeside) == 0;
+    return !sum || is_there(step.beside, step.n / 2);
+  }
+
+  // ---- steps ----------------------------------------------------------------------------------------------------------------
+
+  void run(const Step& step) {
+    EXPECT_TRUE(done_.insert({step.op, step.tile}).second) << "twice";
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) return attend(step);
+    EXPECT_EQ(step.k % wire::kRelayRow, 0u);
+    EXPECT_EQ(step.n % wire::kRelayColumns, 0);
+    EXPECT_EQ(step.run % (wire::kRelayColumns / 2), 0);
+    finish(step, multiply(step));
+  }
+  std::vector<float> multiply(const Step& step) const {
+    const bool plain = (step.flags & wire::kRelayPlainRow) != 0;
+    std::vector<float> row(step.k), sums(step.n);
+    for (u32 i = 0; i < step.k; ++i) row[i] = plain ? of_half(read_at<std::uint16_t>(step.row + i * 2)) : element(step.row, i);
+    double squares = 0;
+    for (const float value : row) squares += double{value} * value;
+    const double factor = step.norm == 0 ? 1 : 1 / std::sqrt(squares / step.k + double{step.scale});
+    for (u32 i = 0; i < step.k && step.norm != 0; ++i) row[i] = rounded(static_cast<float>(row[i] * factor * double{of_half(read_at<std::uint16_t>(step.norm + i * 2))}));
+    for (u32 column = 0; column < step.n; ++column) {
+      const u64 from = step.columns + u64{column} * step.column_bytes + (column < step.run ? 0 : step.beyond);
+      double sum = 0;
+      for (u32 i = 0; i < step.k; ++i) sum += double{row[i]} * double{of_half(read_at<std::uint16_t>(from + i * 2))};
+      sums[column] = static_cast<float>(sum);
+    }
+    return sums;
+  }
+  static float act(const Step& step, float x) {
+    switch (static_cast<wire::RelayAct>(step.act)) {
+      case wire::RelayAct::none:
+        return x;
+      case wire::RelayAct::silu:
+        return x / (1 + std::exp(-x));
+      case wire::RelayAct::gelu_tanh:
+        return 0.5f * x * (1 + std::tanh(0.7978845608f * (x + 0.044715f * x * x * x)));
+      case wire::RelayAct::relu:
+        return std::max(x, 0.0f);
+    }
+    return 0;
+  }
+  void finish(const Step& step, const std::vector<float>& sums) {
+    std::vector<float> first, second;
+    for (u32 i = 0; i < step.run; ++i) {
+      const float own = sums[i];
+      switch (static_cast<wire::RelayEnd>(step.end)) {
+        case wire::RelayEnd::plain:
+          first.push_back(own);
+          break;
+        case wire::RelayEnd::sum:
+          first.push_back(own + ((step.flags & wire::kRelayPlainBeside) != 0 ? of_half(read_at<std::uint16_t>(step.beside + i * 2)) : element(step.beside, i)));
+          break;
+        case wire::RelayEnd::twin:
+          first.push_back(own * rounded(act(step, sums[step.run + i])));
+          break;
+        case wire::RelayEnd::turned: {
+          const float u = rounded(own), v = rounded(sums[step.run + i]), c = read_at<float>(step.beside + i * 4), s = read_at<float>(step.beside + i * 4 + step.sines);
+          first.push_back(u * c - v * s);
+          second.push_back(u * s + v * c);
+        }
+      }
+    }
+    leave(step, first, 0);
+    leave(step, second, step.second);
+  }
+  void leave(const Step& step, const std::vector<float>& values, u32 at) {
+    for (u32 i = 0; i + 1 < values.size() && step.words != 0; i += 2) put(step.words + (at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);
+    const bool moves = (step.flags & wire::kRelayMoves) != 0;
+    if (step.store == 0 && !moves) return;
+    const u64 to = step.store + (moves ? place(operand(step, block(step).input_count)) : 0);
+    for (u32 i = 0; i < values.size(); ++i) {
+      if ((step.flags & wire::kRelayFloats) != 0)
+        write_at<float>(to + (at + i) * 4, values[i]);
+      else
+        write_at<std::uint16_t>(to + (at + i) * 2, static_cast<std::uint16_t>(half(values[i])));
+    }
+  }
+
+  // ---- attention --------------------------------------------------------------------------------------------------------------
+
+  struct Part {
+    std::vector<double> values;
+    double top = -1e30, sum = 0;
+  };
+  float cached(const Step& step, u32 i, u32 position, u32 dim) const {
+    const wire::OperandParams& o = operand(step, i);
+    if (position + 1 == static_cast<u32>(o.dim[2])) return element(i == 1 ? step.columns : step.beyond, dim);
+    return of_half(read_at<std::uint16_t>(place(o) + u64{position} * static_cast<u64>(o.stride[2]) * 2 + (u64{step.kv_head} * step.run + dim) * 2));
+  }
+  Part look(const Step& step, u32 query) const {
+    const u32 context = static_cast<u32>(operand(step, 1).dim[2]), count = parts(step);
+    Part part{std::vector<double>(step.run, 0.0)};
+    const u32 share = (context + count - 1) / count;
+    for (u32 j = step.part * share; j < std::min(context, (step.part + 1u) * share); ++j) {
+      double score = 0;
+      for (u32 d = 0; d < step.run; ++d) score += double{element(step.row, query * step.run + d)} * double{cached(step, 1, j, d)};
+      score *= double{step.scale};
+      const double top = std::max(part.top, score), left = std::exp(part.top - top), weight = std::exp(score - top);
+      part.top = top, part.sum = part.sum * left + weight;
+      for (u32 d = 0; d < step.run; ++d) part.values[d] = part.values[d] * left + weight * double{cached(step, 2, j, d)};
+    }
+    return part;
+  }
+  void add(const Step& step, u32 query, u32 index, Part& to) const {
+    const u64 at = part_at(step, index) + u64{query} * (step.run + 2) * 8;
+    const auto word = [&](u32 i) { return double{read_at<float>(at + i * 8)}; };
+    const double top = std::max(to.top, word(step.run)), left = std::exp(to.top - top), share = std::exp(word(step.run) - top);
+    to.top = top, to.sum = to.sum * left + word(step.run + 1) * share;
+    for (u32 d = 0; d < step.run; ++d) to.values[d] = to.values[d] * left + word(d) * share;
+  }
+  void put_float(u64 at, double value) {
+    const auto given = static_cast<float>(value);
+    u32 bits;
+    std::memcpy(&bits, &given, sizeof(bits));
+    put(at, bits);
+  }
+  void attend(const Step& step) {
+    if (step.part >= parts(step)) return;
+    std::vector<float> result;
+    for (u32 query = 0; query < step.n; ++query) {
+      Part part = look(step, query);
+      const u64 at = part_at(step, step.part) + u64{query} * (step.run + 2) * 8;
+      for (u32 d = 0; d < step.run && step.part != 0; ++d) put_float(at + d * 8, part.values[d]);
+      if (step.part != 0) put_float(at + step.run * 8, part.top), put_float(at + (step.run + 1) * 8, part.sum);
+      for (u32 other = 1; other < parts(step) && step.part == 0; ++other) add(step, query, other, part);
+      for (u32 d = 0; d < step.run; ++d) result.push_back(static_cast<float>(part.values[d] / part.sum));
+    }
+    if (step.part == 0) leave(step, result, 0);
+  }
+
+  RelayRig& rig_;
+  std::mt19937 random_;
+  u32 tag_;
+  std::vector<u32> record_, step_;  // per list: where it stands
+  std::set<u64> written_;
+  std::set<std::pair<u32, u32>> done_;
+};
+
+}  // namespace ccks::scheduler::test

@@ -1,0 +1,161 @@
+// What steps say is what the program says: played on the host they give the reference interpreter's numbers, from one position to the next.
+#include "scheduler/relays.hpp"
+#include "tests/unit/scheduler/relay_play.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+using test::RelayOptions;
+using test::RelayPlay;
+using test::RelayRig;
+using test::u32;
+using test::u64;
+
+constexpr std::uint64_t kSeed = 7;
+
+/// A step's memory, filled with numbers, and what of it the ops in front of the relay leave.
+class Numbers {
+ public:
+  explicit Numbers(RelayRig& rig) : rig_(rig) {
+    for (spec::TensorId id = 0; id < rig.given.tensors.size(); ++id) {
+      const spec::Tensor& tensor = rig.given.tensors[id];
+      if (tensor.kind == spec::TensorKind::intermediate || tensor.kind == spec::TensorKind::output) continue;
+      bound_[tensor.name] = spec::seeded_values(rig.given, id, rig.symbols, kSeed);
+      if (tensor.kind == spec::TensorKind::state) fill_cache(tensor.name);
+      put(tensor.name, bound_[tensor.name].values);
+    }
+  }
+
+  /// At the position that the rig stands at.
+  void lead_in() {
+    const spec::DenseTensor& table = bound_["embedding"];
+    const auto width = static_cast<std::size_t>(table.shape[1]), token = static_cast<std::size_t>(bound_["tokens"].values[0]);
+    put("x", std::vector<double>(table.values.begin() + static_cast<std::ptrdiff_t>(token * width), table.values.begin() + static_cast<std::ptrdiff_t>((token + 1) * width)));
+    std::vector<double> angles(64);
+    for (u32 pair = 0; pair < 32; ++pair) {
+      const double angle = static_cast<double>(rig_.symbols[1]) * std::pow(500000.0, -2.0 * pair / 64);
+      angles[pair] = std::cos(angle), angles[32 + pair] = std::sin(angle);
+    }
+    put("rope.angles.0", angles);
+  }
+  /// What the reference says of this position; its caches are the next one's.
+  void expect_same() {
+    const spec::TensorMap want = spec::interpret(rig_.given, rig_.symbols, bound_).value();
+    for (const auto& [name, tensor] : want) {
+      const bool cache = name.find("_cache") != std::string::npos;
+      if (name != "logits" && !cache) continue;
+      const double most = spec::output_tolerance(rig_.given, find(name));
+      EXPECT_LE(spec::max_relative_error(get(name, tensor.values.size()), tensor.values), most) << name;
+      if (cache) bound_[name] = tensor;
+    }
+  }
+
+ private:
+  spec::TensorId find(const std::string& name) const {
+    for (spec::TensorId id = 0; id < rig_.given.tensors.size(); ++id)
+      if (rig_.given.tensors[id].name == name) return id;
+    ADD_FAILURE() << name;
+    return 0;
+  }
+  const plan::TensorDesc& place(const std::string& name) const {
+    return *std::find_if(rig_.view.tensors.begin(), rig_.view.tensors.end(), [&](const plan::TensorDesc& t) { return t.name == name; });
+  }
+  std::byte* at(const plan::TensorDesc& tensor) const {
+    RelayRig::Memory& memory = tensor.space == wire::Space::arena ? rig_.arena : tensor.space == wire::Space::weights ? rig_.weights : rig_.state;
+    return reinterpret_cast<std::byte*>(memory.data()) + tensor.offset;
+  }
+  void put(const std::string& name, const std::vector<double>& values) const {
+    const plan::TensorDesc& tensor = place(name);
+    spec::pack_values(tensor.dtype, values, {at(tensor), values.size() * wire::dtype_bytes(tensor.dtype)});
+  }
+  std::vector<double> get(const std::string& name, std::size_t count) const {
+    const plan::TensorDesc& tensor = place(name);
+    std::vector<double> values(count);
+    spec::unpack_values(tensor.dtype, {at(tensor), count * wire::dtype_bytes(tensor.dtype)}, values);
+    return values;
+  }
+  /// As if there had been positions in front.
+  void fill_cache(const std::string& name) {
+    spec::DenseTensor& cache = bound_[name];
+    for (std::size_t i = 0; i < cache.values.size(); ++i)
+      cache.values[i] = spec::round_to(spec::Dtype::bf16, static_cast<double>(spec::seeded_number(kSeed, name, i) % 2001) / 1000 - 1);
+  }
+
+  RelayRig& rig_;
+  spec::TensorMap bound_;
+};
+
+RelayRig loaded(const RelayOptions& options, std::int64_t pos) {
+  RelayRig rig(options);
+  find_relays(rig.tables);
+  rig.load(1, pos);
+  EXPECT_TRUE(rig.instance.relays());
+  return rig;
+}
+
+TEST(RelayResults, AreTheReferences) {
+  for (const u32 workers : {8u, 132u}) {
+    RelayRig rig = loaded({.workers = workers}, 5);
+    Numbers numbers(rig);
+    numbers.lead_in();
+    ASSERT_TRUE(RelayPlay(rig, 1).go());
+    numbers.expect_same();
+  }
+}
+
+// Layers whose tensors share the arena, as those of large models do.
+TEST(RelayResults, AreTheReferencesWhereMemoryIsReused) {
+  for (const std::int64_t layers : {3, 4}) {
+    RelayOptions options{.reuse_from_bytes = 0};
+    options.sizes["layers"] = layers;
+    RelayRig rig = loaded(options, 300);
+    Numbers numbers(rig);
+    numbers.lead_in();
+    ASSERT_TRUE(RelayPlay(rig, 2).go());
+    numbers.expect_same();
+  }
+}
+
+TEST(RelayResults, FollowThePositionInOneFrame) {
+  RelayRig rig = loaded({}, 126);
+  Numbers numbers(rig);
+  const std::vector<wire::RelayStep> steps = rig.all_steps();
+  for (const std::int64_t pos : {126, 127, 128, 129, 300}) {  // one part of the context, then two and three
+    ASSERT_TRUE(pos == 126 || rig.update(1, pos));
+    for (const FrameRange& range : rig.instance.take_changes()) EXPECT_LE(range.end, rig.head().records) << "more than ops, operands and blocks";
+    EXPECT_EQ(std::memcmp(steps.data(), rig.all_steps().data(), steps.size() * sizeof(wire::RelayStep)), 0);
+    numbers.lead_in();
+    ASSERT_TRUE(RelayPlay(rig, static_cast<u32>(pos)).go());
+    numbers.expect_same();
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// Another session's caches lie elsewhere; only the head of the frame says where.
+TEST(RelayResults, AreOfTheRunsState) {
+  RelayRig rig = loaded({}, 5);
+  RelayRig::Memory other = RelayRig::of(rig.view.state_bytes);
+  std::swap(rig.state, other);
+  rig.instance.set_state(RelayRig::address(rig.state));
+  rig.write();
+  Numbers numbers(rig);
+  numbers.lead_in();
+  ASSERT_TRUE(RelayPlay(rig, 1).go());
+  numbers.expect_same();
+}
+
+// A frame whose caches no longer end where the step writes is to be made anew, and then has no relay that reads them.
+TEST(RelayResults, UpdatesThatMoveACacheAloneAreRefused) {
+  RelayOptions options;
+  options.text = test::replaced(options.text, "out: \"k_cache[pos:pos + n, :]\"", "out: \"k_cache[row:row + n, :]\"");
+  options.text = test::replaced(options.text, "  pos: {range", "  row: {range: [0, context - 1], default: 0}\n  pos: {range");
+  RelayRig rig = loaded(options, 5);
+  EXPECT_TRUE(rig.update(1, 6)) << "both of them";
+  rig.row = 3;
+  EXPECT_FALSE(rig.update(1, 6));
+  rig.rebuild(1, 6);
+  for (const wire::RelayStep& step : rig.all_steps()) EXPECT_NE(step.kind, static_cast<std::uint8_t>(wire::RelayKind::attention));
+}
+
+}  // namespace
+}  // namespace ccks::scheduler

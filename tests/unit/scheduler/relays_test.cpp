@@ -1,0 +1,265 @@
+// Which tiles of a decode step run as steps of a relay, and that steps, records and events are enough to get the step right.
+#include "scheduler/relays.hpp"
+
+#include <algorithm>
+
+#include "scheduler/overtaking.hpp"
+#include "tests/unit/scheduler/relay_play.hpp"
+
+namespace ccks::scheduler {
+namespace {
+
+using test::RelayOptions;
+using test::RelayPlay;
+using test::RelayRig;
+using test::u32;
+using test::u64;
+
+/// Of a Llama's step, as prepared to be run: relays found, frame made.
+RelayRig loaded(const RelayOptions& options = {}, std::int64_t n = 1, std::int64_t pos = 5) {
+  RelayRig rig(options);
+  find_row_edges(rig.tables);
+  find_relays(rig.tables);
+  rig.load(n, pos);
+  return rig;
+}
+
+/// Ops that have steps.
+std::set<u32> relayed(const RelayRig& rig) {
+  std::set<u32> ops;
+  for (const wire::RelayStep& step : rig.all_steps()) ops.insert(step.op);
+  return ops;
+}
+std::set<u32> ops_between(u32 first, u32 end) {
+  std::set<u32> ops;
+  for (u32 op = first; op < end; ++op) ops.insert(op);
+  return ops;
+}
+
+TEST(Relays, AreOneRecordOfEachList) {
+  for (const u32 workers : {8u, 132u}) {
+    const RelayRig rig = loaded({.workers = workers});
+    EXPECT_EQ(relayed(rig), ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("argmax.next")));
+    u32 tiles = 0;
+    for (const u32 op : relayed(rig)) tiles += rig.instance.op(op).tile_count;
+    std::set<std::pair<u32, u32>> seen;
+    for (const wire::RelayStep& step : rig.all_steps()) EXPECT_TRUE(seen.insert({step.op, step.tile}).second);
+    EXPECT_EQ(seen.size(), tiles);
+    EXPECT_EQ(rig.instance.relay_steps(), tiles);
+    for (u32 index = 0; index < rig.tables.list_count(); ++index) {
+      u32 relays = 0;
+      for (const wire::TileRecord& record : rig.list(index)) {
+        const auto steps = rig.steps(record);
+        relays += steps.empty() ? 0 : 1;
+        EXPECT_LE(record.block_offset + record.block_bytes, rig.head().frame_bytes);
+        EXPECT_FALSE(RelayRig::has_body(record) && steps.empty() && relayed(rig).contains(record.op)) << "a tile of op " << record.op << " beside its steps";
+        if (steps.empty()) continue;
+        EXPECT_EQ(record.flags, wire::kRecordBody);
+        EXPECT_EQ(record.op, steps.front().op);
+        EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.op < b.op; }));
+      }
+      EXPECT_LE(relays, 1u) << "list " << index;
+    }
+    EXPECT_LE(rig.head().frame_bytes, rig.tables.layout.max_bytes);
+  }
+}
+
+// Nobody looks at a record's flags to find out that the one in front was a relay.
+TEST(Relays, NoRecordIsJoinedToOne) {
+  const RelayRig rig = loaded();
+  for (u32 index = 0; index < rig.tables.list_count(); ++index) {
+    const auto records = rig.list(index);
+    for (std::size_t i = 1; i < records.size(); ++i) {
+      const bool beside = !rig.steps(records[i]).empty() || !rig.steps(records[i - 1]).empty();
+      EXPECT_FALSE(beside && (records[i].flags & wire::kRecordJoined) != 0);
+    }
+  }
+}
+
+TEST(Relays, WaitForAllThatComesInFrontAndForNothingElse) {
+  const RelayRig rig = loaded();
+  std::set<u32> wanted = {rig.tables.turn_event};
+  for (const char* name : {"arrived.zero", "rope.angles.0", "gather.x"}) {
+    const u32 op = rig.op_of(name);
+    const auto signals = std::span(rig.instance.signals() + rig.view.ops[op].signal_first, rig.view.ops[op].signal_count);
+    const auto least = std::min_element(signals.begin(), signals.end(), [](const auto& a, const auto& b) { return a.event_count < b.event_count; });
+    for (u32 i = 0; i < least->event_count; ++i) wanted.insert(least->event_first + i);
+  }
+  u32 relays = 0;
+  for (u32 index = 0; index < rig.tables.list_count(); ++index) {
+    std::set<u32> waits, added;  // of the list up to its relay
+    for (const wire::TileRecord& record : rig.list(index)) {
+      waits.insert(record.wait_event, record.wait_event + record.wait_count);
+      if (!rig.steps(record).empty()) {
+        ++relays;
+        break;
+      }
+      added.insert(record.signal_event, record.signal_event + record.signal_count);
+    }
+    for (const u32 event : wanted) EXPECT_TRUE(waits.contains(event) || added.contains(event)) << "list " << index << ", event " << event;
+    for (const u32 event : waits) EXPECT_TRUE(wanted.contains(event) || event < rig.instance.signals()[rig.view.ops[rig.op_of("layers.0.matmul.q")].signal_first].event_first);
+  }
+  EXPECT_EQ(relays, 8u);
+}
+
+// As a slot's runs follow one another; whoever goes on is drawn.
+TEST(Relays, StepsGetThroughAndEventsAreSignalledAsOftenAsTheyAreWaitedFor) {
+  for (const u32 workers : {8u, 132u}) {
+    for (const std::int64_t pos : {0, 5, 300}) {
+      RelayRig rig = loaded({.workers = workers}, 1, pos);
+      for (u32 run = 0; run < 3; ++run) {
+        RelayPlay play(rig, run);
+        EXPECT_TRUE(play.go()) << "stuck";
+        EXPECT_EQ(play.steps(), rig.instance.relay_steps());
+        if (testing::Test::HasFailure()) return;
+      }
+      for (u32 s = 0; s < rig.view.signals.size(); ++s) {
+        const wire::SignalParams& signal = rig.instance.signals()[s];
+        for (u32 e = 0; e < signal.event_count; ++e)
+          EXPECT_EQ(rig.events[signal.event_first + e], rig.instance.sends(s) ? 3 * signal.total : 0) << rig.view.ops[rig.view.signals[s].op].name;
+      }
+    }
+  }
+}
+
+TEST(Relays, NobodySignalsWhatOnlyStepsReadFromOneAnother) {
+  const RelayRig rig = loaded();
+  for (u32 s = 0; s < rig.view.signals.size(); ++s) {
+    bool outside = false;
+    for (const plan::WaitDesc& wait : rig.view.waits) {
+      const u32 op = static_cast<u32>(std::find_if(rig.view.ops.begin(), rig.view.ops.end(),
+                                                   [&](const plan::OpDesc& o) { return &wait >= &rig.view.waits[o.wait_first] && &wait < &rig.view.waits[o.wait_first] + o.wait_count; }) -
+                                      rig.view.ops.begin());
+      outside = outside || (wait.signal == s && !relayed(rig).contains(op));
+    }
+    if (relayed(rig).contains(rig.view.signals[s].op)) {
+      EXPECT_EQ(rig.instance.sends(s), outside);
+    }
+  }
+}
+
+// ---- what is stored, and where ----------------------------------------------------------------------------------------------
+
+TEST(Relays, StoreOnlyWhatIsReadElsewhere) {
+  const RelayRig rig = loaded();
+  for (const wire::RelayStep& step : rig.all_steps()) {
+    const std::string name = rig.view.ops[step.op].name;
+    const bool cache = name.ends_with(".k") || name.ends_with("v_cache"), logits = name == "matmul.logits";
+    EXPECT_EQ((step.flags & wire::kRelayMoves) != 0, cache) << name;
+    EXPECT_EQ(step.store != 0 && !cache, logits) << name;
+    EXPECT_EQ((step.flags & wire::kRelayFloats) != 0, logits) << name;
+    EXPECT_EQ(step.words == 0, logits) << name;
+  }
+}
+
+TEST(Relays, WordsLieBehindTheArenaEachOpsApart) {
+  const RelayRig rig = loaded();
+  const u64 arena = RelayRig::address(rig.arena), plan = (rig.view.arena_bytes + 255) / 256 * 256;
+  std::map<u64, u64> taken;
+  for (const RelayPlace& place : rig.tables.relay_places) {
+    if (place.row != 0) taken.emplace(place.row, place.row + place.elements * 4);
+    if (place.parts != 0) taken.emplace(place.parts, place.parts + place.part_words * 8);
+  }
+  u64 end = plan;
+  for (const auto& [first, behind] : taken) {
+    EXPECT_GE(first, end);
+    EXPECT_EQ(first % 256, 0u);
+    end = behind;
+  }
+  EXPECT_LE(end, rig.tables.arena_bytes);
+  for (const RowEdge& edge : rig.tables.rows) EXPECT_FALSE(taken.contains(edge.copy));
+  for (const wire::RelayStep& step : rig.all_steps()) {
+    if (step.words == 0) continue;
+    const RelayPlace& place = rig.tables.relay_places[step.op];
+    EXPECT_GE(step.words, arena + place.row);
+    EXPECT_LT(step.words, arena + place.row + place.elements * 4);
+  }
+}
+
+// A program whose logits no step can make leaves the last row where the op behind reads it, and says so by its event.
+TEST(Relays, EndsWhereAnOpCannotBeAStep) {
+  RelayOptions options;
+  options.text = test::replaced(options.text, "b: lm_head.T, out: logits", "b: lm_head.T, epilogue: tanh(acc), out: logits");
+  RelayRig rig = loaded(options);
+  EXPECT_EQ(relayed(rig), ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("matmul.logits")));
+  const u32 last = rig.op_of("layers.1.matmul.x@1");
+  for (const wire::RelayStep& step : rig.all_steps()) EXPECT_EQ(step.store != 0 && (step.flags & wire::kRelayMoves) == 0, step.op == last) << step.op;
+  for (u32 index = 0; index < rig.tables.list_count(); ++index) {
+    for (const wire::TileRecord& record : rig.list(index)) {
+      const bool early = record.op == rig.op_of("matmul.logits") && (record.flags & wire::kRecordEarly) != 0;
+      EXPECT_FALSE(early) << "overtakes what leaves its words elsewhere";
+    }
+  }
+  EXPECT_TRUE(RelayPlay(rig, 1).go());
+}
+
+// ---- when there is none -----------------------------------------------------------------------------------------------------
+
+TEST(Relays, SeveralRowsHaveNone) {
+  const RelayRig rig = loaded({}, 5, 0);
+  EXPECT_FALSE(rig.instance.relays());
+  EXPECT_TRUE(rig.all_steps().empty());
+}
+
+TEST(Relays, FramesOfOneSlotHaveThemOrNot) {
+  RelayRig rig = loaded({}, 5, 0);
+  for (const std::int64_t n : {1, 5, 1, 1}) {
+    rig.rebuild(n, 7);
+    EXPECT_EQ(rig.instance.relays(), n == 1);
+    EXPECT_TRUE(RelayPlay(rig, 3).go()) << "with bases as they have come to be";
+  }
+}
+
+TEST(Relays, UnknownEpiloguesHaveNone) {
+  RelayOptions options;
+  options.text = test::replaced(options.text, "epilogue: acc + x", "epilogue: acc + 2 * x");
+  EXPECT_FALSE(loaded(options).instance.relays());
+  options.text = test::replaced(test::llama_text(), "epilogue: silu(acc)", "epilogue: tanh(acc)");
+  RelayRig rig = loaded(options);
+  EXPECT_EQ(relayed(rig), ops_between(rig.op_of("layers.0.matmul.x@1"), rig.op_of("layers.1.matmul.u"))) << "between two twins that no step can end";
+  EXPECT_TRUE(RelayPlay(rig, 1).go());
+}
+
+TEST(Relays, RowsOfOtherLengthsHaveNone) {
+  RelayOptions options;
+  options.sizes["d"] = 640, options.sizes["head_dim"] = 64;
+  EXPECT_FALSE(loaded(options).instance.relays()) << "no multiple of 256";
+}
+
+TEST(Relays, FramesWithoutRoomHaveNone) {
+  RelayRig rig;
+  find_relays(rig.tables);
+  --rig.tables.relay_steps;
+  rig.load();
+  EXPECT_FALSE(rig.instance.relays());
+}
+
+TEST(Relays, EnginesWithoutThemHaveNone) {
+  RelayRig rig;
+  rig.load();
+  EXPECT_FALSE(rig.instance.relays());
+}
+
+// Products in a row, with state beside them or without.
+std::string chain_text(bool state) {
+  std::string text = "ccks: 1\nprogram: chain\ndtype: bf16\ntensors:\n  x: {shape: [1, 512], kind: input}\n  y: {shape: [1, 512], kind: output}\n  w: {shape: [512, 512], kind: weight}\n";
+  if (state) text += "  kept: {shape: [1, 512], kind: state}\n";
+  text += "ops:\n";
+  const char* const names[] = {"x", "a", "b", "c", "d", "y"};
+  for (int i = 0; i < 5; ++i) text += std::string("  - {op: matmul, a: ") + names[i] + ", b: w.T, out: " + names[i + 1] + "}\n";
+  return text + (state ? "  - {op: matmul, a: d, b: w.T, out: kept}\n" : "");
+}
+
+// What a run is fed lies elsewhere from run to run, and only runs of one state feed one another.
+TEST(Relays, NoStepReadsWhatMayBeFed) {
+  for (const bool state : {false, true}) {
+    RelayOptions options{.text = chain_text(state), .sizes = {}};
+    RelayRig rig = loaded(options);
+    EXPECT_EQ(relayed(rig), ops_between(state ? 1 : 0, state ? 6 : 5));
+    for (const wire::RelayStep& step : rig.all_steps()) EXPECT_EQ((step.flags & wire::kRelayPlainRow) != 0, step.op == (state ? 1 : 0));
+    EXPECT_TRUE(RelayPlay(rig, 1).go());
+  }
+}
+
+}  // namespace
+}  // namespace ccks::scheduler
