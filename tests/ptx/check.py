@@ -127,7 +127,7 @@ def check_orders(nvcc, include, work):
     return wrong
 
 
-def check_worker(nvcc, include, work, *options):
+def check_worker(nvcc, include, work, *options, spilled=0):
     wrong = Complaints()
     ptx = ptx_of(nvcc, include, "worker.cu", work, *options)["ccks_worker"]
     found = ordered(ptx)
@@ -141,29 +141,37 @@ def check_worker(nvcc, include, work, *options):
         wrong.need(not (re.match(r"atom|red", instruction) and ".sys" in instruction),
                    f"{instruction}: no read-modify-write crosses PCIe")
     wrong.need(not re.search(r"\b(?:ld|st)\.local\b", ptx), "the pipeline uses local memory")
-    check_resources(nvcc, include, work, ptx, wrong, options)
+    check_resources(nvcc, include, work, ptx, wrong, options, spilled)
     return wrong
 
 
-# Macros of workers: without and with what takes rows by their tags.
-WORKERS = [(), ("-DCCKS_WORKER_ROW_TAGS=1",)]
+# Macros of workers, and bytes a lane that their loop may spill. Without and with what takes rows by their tags, relays included: those run in a function that takes most
+# registers, over which the loop keeps what it has found out once. Decode steps run in that function; the loop is for what is no relay there.
+WORKERS = [((), 0), (("-DCCKS_WORKER_ROW_TAGS=1",), 128)]
+MOST_SPILLED_IN_RELAYS = 64
 
 
 def check_workers(nvcc, include, work):
-    return Complaints(" ".join(options + (text,)) for options in WORKERS for text in check_worker(nvcc, include, work, *options))
+    return Complaints(" ".join(options + (text,)) for options, spilled in WORKERS for text in check_worker(nvcc, include, work, *options, spilled=spilled))
 
 
-def check_resources(nvcc, include, work, ptx, wrong, options):
+SPILLS = r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+
+
+def check_resources(nvcc, include, work, ptx, wrong, options, spilled):
     said = compile_to(nvcc, include, "worker.cu", work / "worker.cubin", "-cubin", "-Xptxas", "-v", *options)
+    relay = re.search(r"properties for \w*run_relay\w*\s+" + SPILLS, said)
+    if relay is not None:
+        wrong.need(int(relay.group(3)) <= MOST_SPILLED_IN_RELAYS, f"relays load back {relay.group(3)} bytes of registers, at most {MOST_SPILLED_IN_RELAYS} expected")
     said = said[said.index("'ccks_worker'"):]
-    stack, stores, loads = (int(n) for n in re.search(
-        r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said).groups())
+    stack, stores, loads = (int(n) for n in re.search(SPILLS, said).groups())
     registers = int(re.search(r"Used (\d+) registers", said).group(1))
     threads = int(re.search(r"\.maxntid (\d+)", ptx).group(1))
     limit = 65536 // threads // 8 * 8  # of an SM, handed out by eights
     print(f"ccks_worker: {registers} registers of {limit}, {threads} threads, {stack} bytes of stack")
     wrong.need(registers <= limit, f"{registers} registers, {limit} at most for {threads} threads")
-    wrong.need(stack == stores == loads == 0, f"{stack} bytes of stack, {stores} spilled, {loads} loaded back")
+    wrong.need(stores <= spilled and loads <= spilled, f"{stores} bytes spilled, {loads} loaded back, at most {spilled} expected")
+    wrong.need(stack == 0 or spilled != 0, f"{stack} bytes of stack")
 
 
 def check_step(nvcc, include, work):
@@ -311,12 +319,12 @@ def check_sass(nvcc, include, work):
         if instruction.endswith(".b128"):
             check_whole(wrong, name, body, "LD" if instruction.startswith("ld") else "ST")
     check_whole(wrong, "a slot used in part", probes["probe_slot_in_part"], "LD")
-    for options in WORKERS:
-        check_worker_code(wrong, nvcc, nvdisasm, include, work, options)
+    for options, spilled in WORKERS:
+        check_worker_code(wrong, nvcc, nvdisasm, include, work, options, spilled)
     return wrong
 
 
-def check_worker_code(wrong, nvcc, nvdisasm, include, work, options):
+def check_worker_code(wrong, nvcc, nvdisasm, include, work, options, spilled):
     ptx = ptx_of(nvcc, include, "worker.cu", work, *options)["ccks_worker"]
     compile_to(nvcc, include, "worker.cu", work / "worker.cubin", "-cubin", *options)
     worker = sass_of(nvdisasm, work / "worker.cubin")["ccks_worker"]
@@ -326,7 +334,7 @@ def check_worker_code(wrong, nvcc, nvdisasm, include, work, options):
         wrong.need(len(whole) >= meant > 0, f"{meant} slots in PTX, {len(whole)} whole {letter} in the machine code")
     check_drops(wrong, "the worker", worker)
     check_zeros(wrong, "the worker", listing_of(nvdisasm, work / "worker.cubin", work))
-    wrong.need(not mnemonics(worker, "LDL|STL"), "local memory in the machine code")
+    wrong.need(spilled != 0 or not mnemonics(worker, "LDL|STL"), "local memory in the machine code")
     crossing = [m for m in mnemonics(worker, "RED|ATOM") if m.endswith(".SYS")]
     wrong.need(not crossing, f"read-modify-writes that cross the link: {crossing}")
 
