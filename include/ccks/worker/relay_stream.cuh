@@ -72,6 +72,7 @@ class RelayStream {
 
   /// Asks for whatever there is room for, and looks again for a while.
   __device__ __forceinline__ void serve() {
+    if (fill_.asked == 0) ptx::fence_proxy_async_global();  // steps and weights may have been written since; whoever sent the run has waited for that
     for (u32 idle = 0; idle < kTurns; ++idle) {
       if (ptx::ld_acquire_cta_shared(&relay_.done) != 0) return end();  // [RL6] pairs with [RL5]
       if (ask_step() | ask_stage()) idle = 0;
