@@ -122,7 +122,7 @@ class RelayProducts : public RelayWords {
       bool late = false;
       CCKS_UNROLL
       for (u32 p = 0; p < kPasses; ++p) late = late || is_late(w[p][0]) || is_late(w[p][1]) || is_late(w[p][2]) || is_late(w[p][3]);
-      if (__any_sync(kFullWarp, late) == 0 || is_over(spins)) break;
+      if (__any_sync(kFullWarp, late) == 0 || __any_sync(kFullWarp, is_over(spins)) != 0) break;
       CCKS_UNROLL
       for (u32 p = 0; p < kPasses; ++p) {
         const u64* at = words + packet_at(from + p) / 2;
