@@ -113,16 +113,21 @@ struct RelayRig {
     return {reinterpret_cast<const wire::TileRecord*>(at(head().records)) + list.first, list.count};
   }
   static bool has_body(const wire::TileRecord& record) { return (record.flags & wire::kRecordBody) != 0; }
-  /// Those of a record; none where it is of no relay.
-  std::span<const wire::RelayStep> steps(const wire::TileRecord& record) const {
+  /// Copies of those of a record, since a staging frame need not lie as a device's does; none where it is of no relay.
+  std::vector<wire::RelayStep> steps(const wire::TileRecord& record) const {
     const auto& op = *reinterpret_cast<const wire::OpParams*>(at(record.block_offset));
     if (!has_body(record) || op.body != wire::kRelayBody) return {};
-    return {reinterpret_cast<const wire::RelayStep*>(at(static_cast<u32>(op.dims[1]))), static_cast<std::size_t>(op.dims[0])};
+    std::vector<wire::RelayStep> out(static_cast<std::size_t>(op.dims[0]));
+    std::memcpy(out.data(), at(static_cast<u32>(op.dims[1])), out.size() * sizeof(wire::RelayStep));
+    return out;
   }
   std::vector<wire::RelayStep> all_steps() const {
     std::vector<wire::RelayStep> all;
     for (u32 index = 0; index < tables.list_count(); ++index) {
-      for (const wire::TileRecord& record : list(index)) all.insert(all.end(), steps(record).begin(), steps(record).end());
+      for (const wire::TileRecord& record : list(index)) {
+        const std::vector<wire::RelayStep> some = steps(record);
+        all.insert(all.end(), some.begin(), some.end());
+      }
     }
     return all;
   }
