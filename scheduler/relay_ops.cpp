@@ -91,11 +91,20 @@ class Describer {
   bool run() {
     to_ = {};
     if (!tables_.relay_places[index_].fits || op_.tile_count == 0) return false;
-    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::attention) return is_attention();
-    return is_product() && has_end() && has_columns() && has_output();
+    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::attention) return is_attention() && fits_scratch();
+    return is_product() && has_end() && has_columns() && has_output() && fits_scratch();
   }
 
  private:
+  bool fits_scratch() const {
+    wire::RelayStep step{};
+    step.kind = static_cast<std::uint8_t>(to_.kind);
+    step.k = to_.k;
+    step.n = static_cast<std::uint16_t>(to_.tile);
+    step.run = static_cast<std::uint16_t>(to_.width);  // of attention, the only kind that is asked for these
+    return wire::relay_step_bytes(step, wire::kMarkedLanes / 32) <= wire::kMostRelayStepBytes;
+  }
+
   const OperandParams& input(std::uint32_t i) const { return operands_[i]; }
   const OperandParams& output() const { return operands_[op_.input_count]; }
   std::uint32_t writer_of(std::uint32_t i) const { return tables_.last_writers[op_.operand_first + i]; }
@@ -146,6 +155,7 @@ class Describer {
     const OperandParams& norm = input(index);
     to_.norm = source_.weights + norm.offset;
     to_.scale = op_.scalars[0];
+    if (input(0).dim[3] > wire::kMostRelayNormed) return false;
     return is_in(norm, wire::Space::weights) && is_of(norm, Dtype::bf16) && norm.stride[3] == 1 && norm.dim[3] == input(0).dim[3] && norm.offset % 16 == 0;
   }
 
@@ -195,7 +205,7 @@ class Describer {
     const std::uint32_t last = to_.width - (static_cast<std::uint32_t>(op_.grid[3]) - 1) * to_.tile;
     const std::uint32_t multiple = runs ? wire::kRelayColumns / 2 : wire::kRelayColumns;
     if (to_.tile % multiple != 0 || last % multiple != 0) return false;
-    return runs ? 2 * to_.tile <= wire::kMostRelayColumns : to_.tile <= 0xffff;
+    return to_.end == RelayEnd::plain ? to_.tile <= 0xffff : (runs ? 2 : 1) * to_.tile <= wire::kMostRelayColumns;
   }
   bool has_output() {
     const OperandParams& out = output();

@@ -4,8 +4,7 @@
 // for otherwise (worker/relay.cuh).
 //
 // A relay is one record of a list (TileRecord), whose op says so by its body, kRelayBody: dims[0] steps, which lie dims[1] bytes from the frame's start; none wants more than dims[2]
-// bytes of scratch (relay_step_bytes of kMarkedLanes). It waits for
-// what its tiles read of ops that are no part of it, and signals what others wait for.
+// bytes of scratch (relay_step_bytes of kMarkedLanes). It waits for what its tiles read of ops that are no part of it, and signals what others wait for.
 #pragma once
 
 #include "ccks/wire/frame.hpp"
@@ -32,10 +31,12 @@ enum RelayFlags : u8 {
   kRelayMoves = 8,        // store: bytes from where the op's output lies in this run, which its block says
 };
 
-inline constexpr i32 kRelayRow = 256;       // a row has a multiple of so many elements
-inline constexpr i32 kRelayColumns = 8;     // a tile has a multiple of so many columns, and runs of half as many
-inline constexpr i32 kMostRelayColumns = 128;  // of a tile with twins or pairs, both counted
+inline constexpr i32 kRelayRow = 256;          // a row has a multiple of so many elements
+inline constexpr i32 kMostRelayNormed = 8192;  // elements of a row with a norm: lanes hold all of it until its factor is known
+inline constexpr i32 kRelayColumns = 8;        // a tile has a multiple of so many columns, and runs of half as many
+inline constexpr i32 kMostRelayColumns = 128;  // of a tile, both runs counted; more only of RelayEnd::plain, for which nothing is fetched ahead
 inline constexpr i32 kMostRelayQueries = 8;
+inline constexpr u32 kMostRelayStepBytes = 38 * 1024;  // relay_step_bytes: what the least scratch of a worker, 48 KiB, has beside what all steps share
 
 /// One tile. All addresses are of the device; dtypes are bf16 where nothing else is said.
 struct alignas(128) RelayStep {
@@ -45,7 +46,7 @@ struct alignas(128) RelayStep {
   u64 block;    // of the op (BlockRef): what changes from run to run, output's place, context, caches
   u64 columns;  // product: the first column of b. attention: words of the newest position's keys of its kv head
   u64 beyond;   // product: bytes from the end of the first run of columns to the second. attention: words of the newest position's values
-  u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (kRelayPartWords)
+  u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (relay_part_words)
   u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32
   u32 column_bytes, k;  // product
   u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head

@@ -18,7 +18,7 @@ class RelayProducts : public RelayWords {
     if (s.k <= kPass)
       stage<1>(s, turn);
     else
-      stage<4>(s, turn);
+      stage<kMostPasses>(s, turn);
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
     if (waits_beside(s)) beside.word = await_word(reinterpret_cast<const u64*>(s.beside) + threadIdx.x / 2, beside.word);
     __syncwarp();
@@ -34,9 +34,10 @@ class RelayProducts : public RelayWords {
     return true;
   }
 
-
  private:
   static constexpr u32 kPass = kCudaLanes * 8;  // elements of a row that lanes hold eight each of
+  static constexpr u32 kMostPasses = 4;         // at a time
+  static_assert(wire::kMostRelayNormed <= static_cast<i32>(kMostPasses * kPass) && wire::kMostRelayColumns <= static_cast<i32>(kCudaLanes));
 
   /// What the end of a product wants besides sums, on its way while the row is waited for.
   struct Beside {
@@ -262,7 +263,6 @@ class RelayProducts : public RelayWords {
     else
       reinterpret_cast<wire::u16*>(store)[element] = ptx::cvt_rn_bf16(v);
   }
-
 
   StreamPlace place_;
   u32 turn_ = 0;  // of the two sets of sums: a warp may be one product ahead of another

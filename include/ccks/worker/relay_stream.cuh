@@ -34,6 +34,8 @@ struct alignas(128) RelayShared {
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
 
+static_assert(sizeof(RelayShared) + wire::kMostRelayStepBytes <= kMinScratchBytes);
+
 __device__ __forceinline__ RelayShared& relay_shared() { return *reinterpret_cast<RelayShared*>(dynamic_shared() + kSharedInFront); }
 __device__ __forceinline__ u8* relay_stage(const CudaPipelineMemory::Relay& relay, u32 stage) {
   const u32 skipped = stage < relay.in_scratch ? 0 : static_cast<u32>(sizeof(StreamRing));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ccks/wire/op_shape.hpp"
 #include "scheduler/overtaking.hpp"
 #include "tests/unit/scheduler/relay_play.hpp"
 
@@ -228,6 +229,50 @@ TEST(Relays, RowsOfOtherLengthsHaveNone) {
   RelayOptions options;
   options.sizes["d"] = 640, options.sizes["head_dim"] = 64;
   EXPECT_FALSE(loaded(options).instance.relays()) << "no multiple of 256";
+}
+
+// A row that lanes cannot hold, a tile with more residuals than are fetched ahead, and a row for which scratch has no room: each would be a step if nobody looked.
+TEST(Relays, StepsKeepToWhatWorkersTake) {
+  const auto sizes = [](std::int64_t d, std::int64_t ffn) {
+    return std::map<std::string, std::int64_t>{{"layers", 2}, {"d", d}, {"heads", 8}, {"kv_heads", 2}, {"head_dim", 64}, {"ffn", ffn}, {"vocab", 1024}, {"context", 512}};
+  };
+  RelayOptions few, long_rows, deep;
+  few.workers = 2;
+  few.sizes = sizes(512, 1024);
+  long_rows.sizes = sizes(wire::kMostRelayNormed + wire::kRelayRow, 512);
+  deep.sizes = sizes(512, wire::kMostRelayStepBytes / 2 + wire::kRelayRow);
+  for (const RelayOptions& options : {RelayOptions{}, few, long_rows, deep}) {
+    RelayRig rig = loaded(options);
+    for (const wire::RelayStep& step : rig.all_steps()) {
+      const bool product = step.kind == static_cast<std::uint8_t>(wire::RelayKind::product), plain = step.end == static_cast<std::uint8_t>(wire::RelayEnd::plain);
+      EXPECT_LE(wire::relay_step_bytes(step, wire::kMarkedLanes / 32), wire::kMostRelayStepBytes);
+      if (product && !plain) EXPECT_LE(step.n, wire::kMostRelayColumns);
+      if (product && step.norm != 0) EXPECT_LE(step.k, static_cast<u32>(wire::kMostRelayNormed));
+    }
+  }
+  EXPECT_FALSE(loaded().all_steps().empty());
+}
+
+// Of what is added to sums a lane fetches one element ahead. Plans of this planner have no such tile; others may.
+TEST(Relays, SumsOfWideTilesAreNoSteps) {
+  RelayRig rig = loaded();
+  const std::vector<wire::RelayStep> steps = rig.all_steps();
+  const auto sum = std::find_if(steps.begin(), steps.end(), [](const wire::RelayStep& s) { return s.end == static_cast<std::uint8_t>(wire::RelayEnd::sum); });
+  const u32 first = std::min_element(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.op < b.op; })->op;
+  ASSERT_NE(sum, steps.end());
+  std::vector<wire::OpParams> ops(rig.view.ops.size());
+  std::memcpy(ops.data(), rig.at(rig.head().ops), ops.size() * sizeof(wire::OpParams));
+  const auto* operands = reinterpret_cast<const wire::OperandParams*>(rig.at(rig.head().operands));
+  const RelaySource source{&rig.tables, ops.data(), operands, rig.instance.signals(), rig.head().arena, rig.head().weights, 0};
+  const auto is_step_of = [&](std::int32_t columns) {
+    wire::OpParams& op = ops[sum->op];
+    op.tile[3] = columns;
+    op.tile_count = static_cast<u32>(op.grid[3] = operands[op.operand_first + op.input_count].dim[3] / columns);
+    RelayOp made;
+    return describe(source, first, sum->op, made);
+  };
+  EXPECT_TRUE(is_step_of(wire::kMostRelayColumns));
+  EXPECT_FALSE(is_step_of(2 * wire::kMostRelayColumns));
 }
 
 TEST(Relays, FramesWithoutRoomHaveNone) {
