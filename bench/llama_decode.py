@@ -4,7 +4,7 @@
 A checkpoint with random weights is made by transformers. Each of our arms generates in one process that also puts out the logits of
 every step; its time is printed only if those logits agree with transformers' (bench/llama_check.py says how). Prints a JSON line per
 arm and context, with bytes of weights and keys over the step's time, and with --trace a table of ops: bytes, floor, the time that
-bodies took, and the time that workers spent waiting, of one step that runs tile by tile (--no-relays), the last two averaged over the workers. Exits 77 without PyTorch or transformers.
+bodies took, and the time that workers spent waiting, of one step, the last two averaged over the workers. Exits 77 without PyTorch or transformers.
 usage: bench/llama_decode.py [--size tiny|1b|3b|8b] [--batch N] [--context N[,N]] [--arms A[,A]] [--torch eager,graph,compile] [--trace]
 """
 import argparse
@@ -133,11 +133,11 @@ def op_bytes(args, folder, position):
 
 
 def op_table(args, folder, prompt, work):
-    """Of one step in the middle, tile by tile, since a relay is one task to a trace: per kind of op, microseconds of bodies and of waiting, averaged over the workers."""
+    """Of one step in the middle: per kind of op, microseconds of bodies and of waiting, averaged over the workers."""
     numpy.save(f"{work}/prompt.npy", prompt.astype(numpy.int32))
     command = [args.ccks_run, *llama_check.spec_of(args.batch), "--device", args.device, "--weights", folder, "--quiet",
                "--json", "--set", f"context={prompt.shape[-1] + 24}", "--generate", "10", "--prompt-ids", f"{work}/prompt.npy", "--arm", "static",
-               "--trace", f"{work}/trace.json", "--no-relays"] + ["--no-fold"] * args.no_fold + ["--no-row-tags"] * args.no_row_tags
+               "--trace", f"{work}/trace.json"] + ["--no-fold"] * args.no_fold + ["--no-row-tags"] * args.no_row_tags + ["--no-relays"] * args.no_relays
     done = subprocess.run(command, capture_output=True, text=True, timeout=args.timeout)
     if done.returncode != 0:
         return [f"no table: {done.stderr.strip()}"]

@@ -294,6 +294,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     op.dims[0] = static_cast<std::int32_t>(tiles_of(list).size());
     op.dims[1] = static_cast<std::int32_t>(steps_at_ + list_first_[list] * sizeof(wire::RelayStep));
     op.dims[2] = static_cast<std::int32_t>((most + 15) / 16 * 16);
+    op.dims[3] = static_cast<std::int32_t>(kRelayUnderWay);
     op.report = -1;
     std::memcpy(frame + block_of(list).offset, &op, sizeof(op));
   }

@@ -55,6 +55,7 @@ ACCESSES = [
     ("st_release_cta_shared", "u32", ["P odd"], "st.release.cta.shared.u32"),
     ("st_relaxed_cta_shared", "u32", [], "st.relaxed.cta.shared.u32"),
     ("red_relaxed_cta_shared_add", "u32", [], "red.relaxed.cta.shared.add.u32"),
+    ("atom_relaxed_cta_shared_add", "u32", [], "atom.relaxed.cta.shared.add.u32"),
 ]
 
 ENTRY = re.compile(r"\.entry\s+(\w+)|^\.func\b", re.MULTILINE)  # a function has no name here

@@ -53,6 +53,10 @@ PROBE_SHARED_LOAD(ld_relaxed_cta_shared)
 PROBE_SHARED_STORE(st_release_cta_shared)
 PROBE_SHARED_STORE(st_relaxed_cta_shared)
 PROBE_SHARED_STORE(red_relaxed_cta_shared_add)
+extern "C" __global__ void probe_atom_relaxed_cta_shared_add_u32(u32 value, u32* to) {
+  extern __shared__ u32 word[];
+  *to = ptx::atom_relaxed_cta_shared_add(word, value);
+}
 
 /// Uses a slot's first and last word only: a load in parts would leave the rest out, and could tear.
 extern "C" __global__ void probe_slot_in_part(const SlotWords* from, u32* to) {

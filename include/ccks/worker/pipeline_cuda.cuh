@@ -633,6 +633,7 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ void post() {
     WorkerPost<CudaPlatform> post(platform_, params_, index_);
     post.start();
+    if (tracing()) set_word(memory_.traced, post.traced());
     u32 at = 0;
     for (u32 spins = 0; !post.left(); ++spins) {
       stream_next(memory_);
@@ -722,22 +723,27 @@ class CudaPipeline : CudaStage {
     return post.fault({static_cast<wire::FaultCode>(memory_.body_faults[place]), record.op, task.slot(), task.epoch, record.tile});
   }
 
-  /// The gate begins with a tile while the body before it runs; the record counts from that body's end.
+  /// The gate begins with a tile while the body before it runs; the record counts from that body's end. A relay's steps have records of their own (relay.cuh), its tile one of
+  /// the list that waits for it.
   __device__ __forceinline__ void trace(WorkerPost<CudaPlatform>& post, const Control& control, u32 place) {
     const Memory::Times times = memory_.times[place];
     const u64 ready_ns = times.start_ns + times.wait_ns;
     const u64 from_ns = times.start_ns > traced_to_ns_ ? times.start_ns : traced_to_ns_;
-    const bool ended = control.kind == TileKind::body && times.end_ns > from_ns;
+    const bool relays = memory_.is_relay(place), ended = control.kind == TileKind::body && times.end_ns > from_ns && !relays;
     const u64 end_ns = ended ? times.end_ns : ready_ns > from_ns ? ready_ns : from_ns;
     if ((control.flags & kTileOpensTask) != 0) {
       task_start_ns_ = from_ns;
       task_wait_ns_ = 0;
     }
     if (times.wait_ns > 0 && ready_ns > from_ns) task_wait_ns_ += ready_ns - from_ns;
-    traced_to_ns_ = end_ns;
+    traced_to_ns_ = relays ? times.end_ns : end_ns;
     if ((control.flags & kTileClosesTask) == 0) return;
     post.add_times(end_ns - task_start_ns_ - task_wait_ns_, task_wait_ns_);
-    post.trace(task_of(control, place), task_start_ns_, task_wait_ns_, end_ns - task_start_ns_);
+    wire::Task task = task_of(control, place);
+    if (relays) task.op = wire::kOpList;
+    // Relaxed: the relay's records are those of bodies that have ended.
+    const u32 number = platform_.leader() ? ptx::atom_relaxed_cta_shared_add(&memory_.traced, 1) : 0;
+    post.trace(number, task, {task_start_ns_, task_wait_ns_, end_ns - task_start_ns_});
   }
 
   // signal

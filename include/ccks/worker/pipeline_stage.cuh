@@ -102,8 +102,10 @@ struct CudaPipelineMemory {
     const u8* steps;  // wire::RelayStep
     u64 state;        // of the run
     u32 count;        // steps
+    u32 under_way;    // stages, at most
     u32 stages, in_scratch, first_stage;  // of its ring; of those, in scratch; where the first lies in dynamic shared memory
     RelayFill fill;
+    wire::Task task;  // for traces: whose slot and epoch steps' records have
     u32 active, done;
   };
 
@@ -133,6 +135,7 @@ struct CudaPipelineMemory {
   u32 let;             // strands that begin early and whose events the gate has seen, or that it leaves before: the number of the last
   u32 prefetched;      // tiles whose operands the fetching warp has asked for; nobody else looks
   u32 gate_left, closing, leave, abandon, suspend, stop, attention;
+  u32 traced;          // records of the trace area, by the posting warp and, while it runs, by a relay
   u32 missed;          // number of the last body that has not found its row's tags
   alignas(128) u8 blocks[kBlocks][kBlockBytes];
 

@@ -116,6 +116,11 @@ __device__ __forceinline__ void st_relaxed_cta_shared(u32* p, u32 v) {
 __device__ __forceinline__ void red_relaxed_cta_shared_add(u32* p, u32 v) {
   asm volatile("red.relaxed.cta.shared.add.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
 }
+__device__ __forceinline__ u32 atom_relaxed_cta_shared_add(u32* p, u32 v) {
+  u32 before;
+  asm volatile("atom.relaxed.cta.shared.add.u32 %0, [%1], %2;" : "=r"(before) : "r"(shared_address(p)), "r"(v) : "memory");
+  return before;
+}
 
 /// Barrier `id` (0 is __syncthreads) of `threads` threads, whole converged warps: waits for all, or only counts this warp in.
 __device__ __forceinline__ void barrier_sync(u32 id, u32 threads) {

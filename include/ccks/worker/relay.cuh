@@ -27,6 +27,21 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
+/// The record of a step that has ended; the next begins.
+inline __device__ __noinline__ void trace_step(CudaPipelineMemory& memory, const wire::RelayStep& step) {
+  if (threadIdx.x == 0) {
+    RelayShared& shared = relay_shared();
+    const u64 now = ptx::globaltimer();
+    wire::Task task = memory.relay.task;
+    task.tile = wire::Task::pack_tiles(step.tile, 1);
+    task.op = static_cast<u16>(step.op);
+    const u32 number = ptx::atom_relaxed_cta_shared_add(&memory.traced, 1);  // relaxed: that the record is there says the relay's own
+    put_trace(CudaAtoms{}, memory.params, blockIdx.x, number, task, {shared.begun_ns, shared.ready_ns - shared.begun_ns, now - shared.begun_ns});
+    shared.begun_ns = shared.ready_ns = now;
+  }
+  __syncwarp();
+}
+
 class RelayBody : RelayProducts {
  public:
   __device__ __forceinline__ RelayBody(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag) : RelayProducts(memory, frame, tag) {}
@@ -43,6 +58,7 @@ class RelayBody : RelayProducts {
                                                                                                : attend<128>(memory_, frame_, tag_, step);
       if (!goes_on) return;
       __syncwarp();
+      if (memory_.params.trace != 0) trace_step(memory_, step);
       if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.step_empty[i % kRelaySteps]);  // [RL9] pairs with [RL10]
     }
   }
@@ -56,6 +72,10 @@ inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_b
   const u32 steps = static_cast<u32>(entry.op->dims[0]);
   ptx::fence_proxy_async_shared();  // copies will write over what bodies before have stored
   if (threadIdx.x == 0) begin_relay(memory, relay_shared(), *entry.frame, *entry.op, scratch_bytes);
+  if (threadIdx.x == 0 && memory.params.trace != 0) {
+    memory.relay.task = memory.heads[memory.controls[place].head].task;
+    relay_shared().begun_ns = relay_shared().ready_ns = ptx::globaltimer();
+  }
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
   if (memory.relay.stages == 0) {
     memory.body_faults[place] = memory.ends[body % 2] = static_cast<u32>(wire::FaultCode::op_fault);  // the same from all lanes

@@ -24,6 +24,7 @@ class RelayAttention : RelayWords {
     Turn<kDims> turn;
     if (j < caches.end) load(turn, caches, j);
     stage(s, kDims);
+    mark_ready();
     sync();
     if (has_given_up()) return false;
     Found<kDims> found;

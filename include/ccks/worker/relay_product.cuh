@@ -8,7 +8,7 @@ inline namespace CCKS_ISA {
 
 class RelayProducts : public RelayWords {
  protected:
-  using RelayWords::RelayWords;
+  __device__ __forceinline__ RelayProducts(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag) : RelayWords(memory, frame, tag), stages_(memory.relay) {}
 
   /// False: the worker leaves, and nothing is stored.
   __device__ __forceinline__ bool product(const wire::RelayStep& s) {
@@ -19,6 +19,7 @@ class RelayProducts : public RelayWords {
       stage<1>(s, turn);
     else
       stage<kMostPasses>(s, turn);
+    mark_ready();
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
     if (waits_beside(s)) beside.word = await_word(reinterpret_cast<const u64*>(s.beside) + threadIdx.x / 2, beside.word);
     __syncwarp();
@@ -181,24 +182,24 @@ class RelayProducts : public RelayWords {
   /// Products of the warp's slices by `columns` columns, eight a stage: to `sums`, of this lane two a stage. The row is one of sixteen that the unit has, so lanes of the
   /// first group have what counts.
   __device__ __forceinline__ void walk(const wire::RelayStep& s, u32 columns, float* sums) {
-    const u32 own = warp_ * 64 + part_ * 16;
+    const u32 own = warp_ * 64 + part_ * 16, bytes = s.k * 2;
     const u8* row = row_ + own;
     CCKS_NO_UNROLL
     for (u32 j = 0; j < columns; j += wire::kRelayColumns) {
       float acc[2][4] = {};
       CCKS_NO_UNROLL
-      for (u32 at = 0; at < s.k * 2; at += kRelayDepth * 2) {
+      for (u32 at = 0; at < bytes; at += kRelayDepth * 2) {
         uint4 x[4], w[4];
         CCKS_UNROLL
-        for (u32 i = 0; i < 4; ++i) x[i] = group_ == 0 && at + i * 512 < s.k * 2 ? *reinterpret_cast<const uint4*>(row + at + i * 512) : uint4{};
+        for (u32 i = 0; i < 4; ++i) x[i] = group_ == 0 && at + i * 512 < bytes ? *reinterpret_cast<const uint4*>(row + at + i * 512) : uint4{};
+        const u8* from = stages_.at(place_.stage) + group_ * kRelayPitch + own;
         while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
         }
-        const u8* from = relay_stage(memory_.relay, place_.stage) + group_ * kRelayPitch + own;
         CCKS_UNROLL
-        for (u32 i = 0; i < 4; ++i) w[i] = at + i * 512 < s.k * 2 ? *reinterpret_cast<const uint4*>(from + i * 512) : uint4{};  // beyond k there may be anything
+        for (u32 i = 0; i < 4; ++i) w[i] = at + i * 512 < bytes ? *reinterpret_cast<const uint4*>(from + i * 512) : uint4{};  // beyond k there may be anything
         __syncwarp();
         if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.empty[place_.stage]);  // [P19] pairs with [P20]
-        place_.step(memory_.relay.stages);
+        place_.step(stages_.count);
         CCKS_UNROLL
         for (u32 i = 0; i < 4; ++i) {
           const u32 a[2][4] = {{x[i].x, 0, x[i].y, 0}, {x[i].z, 0, x[i].w, 0}}, b[2][2] = {{w[i].x, w[i].y}, {w[i].z, w[i].w}};
@@ -264,6 +265,7 @@ class RelayProducts : public RelayWords {
       reinterpret_cast<wire::u16*>(store)[element] = ptx::cvt_rn_bf16(v);
   }
 
+  RelayStages stages_;
   StreamPlace place_;
   u32 turn_ = 0;  // of the two sets of sums: a warp may be one product ahead of another
 };

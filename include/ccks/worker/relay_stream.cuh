@@ -17,8 +17,6 @@ inline constexpr u32 kRelayPitch = kRelayDepth * 2 + 64;     // as kStagePitch
 inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayPitch;
 inline constexpr u32 kMostRelayStages = 16;
 inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run, and those whose weights are asked for
-// What is asked of memory comes back in order, words that others wait for behind it. An H100, a step of a Llama of 1B, us: 861 with two stages under way, 858 with three, 869 with four, 919 with six.
-inline constexpr u32 kRelayUnderWay = 3;
 static_assert(kStageBytes == 2 * kRelayStageBytes && sizeof(StreamRing) % 128 == 0);
 
 /// In front of scratch while a relay runs.
@@ -31,18 +29,24 @@ struct alignas(128) RelayShared {
   u64 step_full[kRelaySteps], step_empty[kRelaySteps];
   float sums[2][kCudaLanes / kWarpLanes][wire::kMostRelayColumns];
   float squares[2][kCudaLanes / kWarpLanes];
+  u64 begun_ns, ready_ns;  // of the step, where traces are taken; by one thread
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
 
 static_assert(sizeof(RelayShared) + wire::kMostRelayStepBytes <= kMinScratchBytes);
 
 __device__ __forceinline__ RelayShared& relay_shared() { return *reinterpret_cast<RelayShared*>(dynamic_shared() + kSharedInFront); }
-__device__ __forceinline__ u8* relay_stage(const CudaPipelineMemory::Relay& relay, u32 stage) {
-  const u32 skipped = stage < relay.in_scratch ? 0 : static_cast<u32>(sizeof(StreamRing));
-  return dynamic_shared() + relay.first_stage + stage * kRelayStageBytes + skipped;
-}
+/// Where stages are, found out once by who fills them and by each who reads them.
+struct RelayStages {
+  u8* first;
+  u32 count, in_scratch;
 
-/// By one lane, before the others begin. `op`: dims[0] steps, dims[1] bytes from the frame to the first, dims[2] bytes of the longest row.
+  __device__ __forceinline__ explicit RelayStages(const CudaPipelineMemory::Relay& relay)
+      : first(dynamic_shared() + relay.first_stage), count(relay.stages), in_scratch(relay.in_scratch) {}
+  __device__ __forceinline__ u8* at(u32 stage) const { return first + stage * kRelayStageBytes + (stage < in_scratch ? 0 : static_cast<u32>(sizeof(StreamRing))); }
+};
+
+/// By one lane, before the others begin. `op`: dims as wire/relay.hpp has them.
 inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shared, const wire::RunFrame& frame, const wire::OpParams& op, u32 scratch_bytes) {
   constexpr u32 kWarps = kCudaLanes / kWarpLanes;
   const u32 used = static_cast<u32>(sizeof(RelayShared) + op.dims[2]);
@@ -53,6 +57,7 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
   relay.first_stage = kSharedInFront + scratch_bytes - relay.in_scratch * kRelayStageBytes;
   relay.steps = reinterpret_cast<const u8*>(&frame) + op.dims[1];
   relay.count = static_cast<u32>(op.dims[0]);
+  relay.under_way = static_cast<u32>(op.dims[3]);
   relay.state = frame.state;
   relay.fill = {};
   for (u32 i = 0; i < relay.stages; ++i) {
@@ -67,23 +72,36 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
   ptx::fence_proxy_async_shared();
 }
 
-/// By the posting warp.
+/// By the posting warp. What it looks at for each stage it keeps in registers: on a GPU whose memory is fast a stage lands every 0.45 us.
 class RelayStream {
  public:
-  __device__ explicit RelayStream(CudaPipelineMemory& memory) : relay_(memory.relay), shared_(relay_shared()), fill_(memory.relay.fill) {}
+  __device__ __forceinline__ explicit RelayStream(CudaPipelineMemory& memory)
+      : relay_(memory.relay), shared_(relay_shared()), stages_(relay_), steps_(relay_.steps), count_(relay_.count), under_way_(relay_.under_way), fill_(relay_.fill) {}
 
   /// Asks for whatever there is room for, and looks again for a while.
   __device__ __forceinline__ void serve() {
     if (fill_.asked == 0) ptx::fence_proxy_async_global();  // steps and weights may have been written since; whoever sent the run has waited for that
-    for (u32 idle = 0; idle < kTurns; ++idle) {
+    for (u32 idle = 0; idle < kTurns;) {
+      if (ask_step() | ask_stage()) {
+        idle = 0;
+        continue;
+      }
       if (ptx::ld_acquire_cta_shared(&relay_.done) != 0) return end();  // [RL6] pairs with [RL5]
-      if (ask_step() | ask_stage()) idle = 0;
+      ++idle;
     }
     keep();
   }
 
  private:
   static constexpr u32 kTurns = 16;
+
+  /// The step whose weights are being asked for.
+  struct Product {
+    bool known = false;
+    const u8* columns;
+    u64 beyond;
+    u32 stride, k, n, run;
+  };
 
   __device__ __forceinline__ void keep() {
     __syncwarp();
@@ -92,12 +110,12 @@ class RelayStream {
   }
 
   __device__ __forceinline__ bool ask_step() {
-    if (fill_.asked == relay_.count || fill_.asked - fill_.step >= kRelaySteps - 1) return false;
+    if (fill_.asked == count_ || fill_.asked - fill_.step >= kRelaySteps - 1) return false;
     const u32 at = fill_.asked % kRelaySteps;
     if (!ptx::mbarrier_has_ended_acquire(&shared_.step_empty[at], fill_.asked / kRelaySteps % 2 ^ 1)) return false;  // [RL10] pairs with [RL9]
     if (ptx::elected()) {
       ptx::mbarrier_expect_release(&shared_.step_full[at], sizeof(wire::RelayStep));  // [RL7] pairs with [RL8]
-      ptx::copy_bulk(&shared_.steps[at], relay_.steps + u64{fill_.asked} * sizeof(wire::RelayStep), sizeof(wire::RelayStep), &shared_.step_full[at]);
+      ptx::copy_bulk(&shared_.steps[at], steps_ + u64{fill_.asked} * sizeof(wire::RelayStep), sizeof(wire::RelayStep), &shared_.step_full[at]);
     }
     __syncwarp();
     ++fill_.asked;
@@ -106,46 +124,51 @@ class RelayStream {
 
   __device__ __forceinline__ bool ask_stage() {
     if (fill_.step == fill_.asked) return false;
-    const wire::RelayStep& s = shared_.steps[fill_.step % kRelaySteps];
-    if (!ptx::mbarrier_has_ended_acquire(&shared_.step_full[fill_.step % kRelaySteps], fill_.step / kRelaySteps % 2)) return false;  // [RL8] pairs with [RL7]
-    if (static_cast<wire::RelayKind>(s.kind) != wire::RelayKind::product) {
-      ask_positions(s);
-      ++fill_.step;
-      return true;
+    if (!product_.known) {
+      const wire::RelayStep& s = shared_.steps[fill_.step % kRelaySteps];
+      if (!ptx::mbarrier_has_ended_acquire(&shared_.step_full[fill_.step % kRelaySteps], fill_.step / kRelaySteps % 2)) return false;  // [RL8] pairs with [RL7]
+      if (static_cast<wire::RelayKind>(s.kind) != wire::RelayKind::product) {
+        ask_positions(s);
+        ++fill_.step;
+        return true;
+      }
+      product_ = {true, reinterpret_cast<const u8*>(s.columns), s.beyond, s.column_bytes, s.k, s.n, s.run};
     }
     if (!ptx::mbarrier_has_ended_acquire(&shared_.empty[fill_.next.stage], fill_.next.round % 2 ^ 1) || !may_ask()) return false;  // [P20] pairs with [P19]
-    if (ptx::elected()) copy(s);
+    if (ptx::elected()) copy();
     __syncwarp();
-    fill_.next.step(relay_.stages);
+    fill_.next.step(stages_.count);
     fill_.depth += kRelayDepth;
-    if (fill_.depth < s.k) return true;
+    if (fill_.depth < product_.k) return true;
     fill_.depth = 0;
     fill_.column += wire::kRelayColumns;
-    if (fill_.column < s.n) return true;
+    if (fill_.column < product_.n) return true;
     fill_.column = 0;
     ++fill_.step;
+    product_.known = false;
     return true;
   }
-  /// No more than kRelayUnderWay stages are on their way.
+  /// No more than so many stages are on their way.
   __device__ __forceinline__ bool may_ask() const {
-    const bool wraps = fill_.next.stage < kRelayUnderWay;
-    if (relay_.stages <= kRelayUnderWay || (wraps && fill_.next.round == 0)) return true;
-    const u32 before = wraps ? fill_.next.stage + relay_.stages - kRelayUnderWay : fill_.next.stage - kRelayUnderWay;
+    const bool wraps = fill_.next.stage < under_way_;
+    if (stages_.count <= under_way_ || (wraps && fill_.next.round == 0)) return true;
+    const u32 before = wraps ? fill_.next.stage + stages_.count - under_way_ : fill_.next.stage - under_way_;
     return ptx::mbarrier_has_ended_acquire(&shared_.full[before], (fill_.next.round - (wraps ? 1 : 0)) % 2);  // [P18] pairs with [P17]
   }
   /// By one lane.
-  __device__ __forceinline__ void copy(const wire::RelayStep& s) const {
-    const u32 bytes = least(kRelayDepth, s.k - fill_.depth) * 2, stride = s.column_bytes;
+  __device__ __forceinline__ void copy() const {
+    const Product& s = product_;
+    const u32 bytes = least(kRelayDepth, s.k - fill_.depth) * 2;
     u64* full = &shared_.full[fill_.next.stage];
-    u8* to = relay_stage(relay_, fill_.next.stage);
+    u8* to = stages_.at(fill_.next.stage);
     const u64 policy = ptx::evict_first_policy();
     ptx::mbarrier_expect_release(full, wire::kRelayColumns * bytes);  // [P17] pairs with [P18]
     CCKS_UNROLL
     for (u32 half = 0; half < 2; ++half) {
       const u32 column = fill_.column + half * wire::kRelayColumns / 2;
-      const u8* from = reinterpret_cast<const u8*>(s.columns) + u64{column} * stride + (column < s.run ? 0 : s.beyond) + fill_.depth * 2;
+      const u8* from = s.columns + u64{column} * s.stride + (column < s.run ? 0 : s.beyond) + fill_.depth * 2;
       CCKS_UNROLL
-      for (u32 i = 0; i < wire::kRelayColumns / 2; ++i) ptx::copy_bulk(to + (half * wire::kRelayColumns / 2 + i) * kRelayPitch, from + u64{i} * stride, bytes, full, policy);
+      for (u32 i = 0; i < wire::kRelayColumns / 2; ++i) ptx::copy_bulk(to + (half * wire::kRelayColumns / 2 + i) * kRelayPitch, from + u64{i} * s.stride, bytes, full, policy);
     }
   }
   /// Earlier positions of an attention are asked for of the L2, since its queries are some microseconds away: a lane a row of keys and of values.
@@ -172,7 +195,7 @@ class RelayStream {
 
   /// The body wants no more: what has been asked for must have landed before its shared memory is another's.
   __device__ __forceinline__ void end() {
-    for (u32 stage = 0; stage < relay_.stages; ++stage) {
+    for (u32 stage = 0; stage < stages_.count; ++stage) {
       const u32 filled = fill_.next.round + (stage < fill_.next.stage ? 1 : 0);
       while (filled != 0 && !ptx::mbarrier_ended_acquire(&shared_.full[stage], (filled - 1) % 2)) {  // [P18] pairs with [P17]
       }
@@ -188,7 +211,11 @@ class RelayStream {
 
   CudaPipelineMemory::Relay& relay_;
   RelayShared& shared_;
+  RelayStages stages_;
+  const u8* steps_;
+  u32 count_, under_way_;
   RelayFill fill_;
+  Product product_;
 };
 
 /// Whether a relay wants the posting warp.

@@ -28,6 +28,11 @@ class RelayWords {
     return spins % kSpinsPerLook == kSpinsPerLook - 1 && has_given_up();
   }
 
+  /// What the step has waited for is there; for traces.
+  __device__ __forceinline__ void mark_ready() const {
+    if (memory_.params.trace != 0 && threadIdx.x == 0) shared_.ready_ns = ptx::globaltimer();
+  }
+
   __device__ __forceinline__ bool is_late(u64 word) const { return static_cast<u32>(word >> 32) != tag_; }
   __device__ __forceinline__ void store_word(u64* to, u32 bits) const { ptx::st_relaxed_gpu(to, wire::tagged_value(bits, tag_)); }
   /// One word, `w` being what a look has found. By any lanes.

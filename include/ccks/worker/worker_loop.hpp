@@ -58,6 +58,7 @@ class WorkerLoop {
   CCKS_HD_ANY void start() {
     if (!platform_.control()) return;
     post_.start();
+    traced_ = post_.traced();
     const ResumePoint resume = post_.resume_point();
     source_.start(post_.consumed_tasks(), resume.list_task);
     finished_tiles_ = resume.tile;
@@ -253,7 +254,7 @@ class WorkerLoop {
     const u64 run_ns = platform_.now_ns() - task_start_ns_;
     task_ns_ += run_ns;
     post_.add_times(run_ns - task_wait_ns_, task_wait_ns_);
-    post_.trace(tile_.task, task_start_ns_, task_wait_ns_, run_ns);
+    if (post_.tracing()) post_.trace(traced_++, tile_.task, {task_start_ns_, task_wait_ns_, run_ns});
   }
 
   CCKS_HD_ANY void end_inbox_task() {
@@ -288,6 +289,7 @@ class WorkerLoop {
   u32 finished_tiles_ = 0;  // of the first task, by an earlier launch
   u32 prefetched_end_ = 0;  // tiles of the task before this one have been prefetched
   u64 task_start_ns_ = 0, task_wait_ns_ = 0;
+  u32 traced_ = 0;          // records of the trace area
   u64 task_ns_ = 0;         // time in tasks since the last look at the host's line
 };
 

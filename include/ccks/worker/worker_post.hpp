@@ -18,6 +18,21 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
+struct TraceTimes {
+  u64 start_ns, wait_ns, run_ns;  // as in TraceRecord
+};
+/// Record `number` of a worker's trace area.
+CCKS_ANY_SIDE
+template <class Atoms>
+CCKS_HD inline void put_trace(const Atoms& atoms, const wire::WorkerParams& params, u32 index, u32 number, const wire::Task& task, const TraceTimes& times) {
+  const u64 slot = static_cast<u64>(index) * params.trace_slots + number % params.trace_slots;
+  u64* words = reinterpret_cast<u64*>(params.trace) + slot * (sizeof(wire::TraceRecord) / sizeof(u64));
+  atoms.link_store_relaxed(&words[0], times.start_ns);
+  atoms.link_store_relaxed(&words[1], static_cast<u32>(times.wait_ns) | static_cast<u64>(static_cast<u32>(times.run_ns)) << 32);
+  atoms.link_store_relaxed(&words[2], task.tile | static_cast<u64>(task.epoch) << 32);
+  atoms.link_store_relaxed(&words[3], task.op | static_cast<u64>(task.slot()) << 16 | static_cast<u64>(index) << 32);
+}
+
 template <class Platform>
 class WorkerPost {
  public:
@@ -37,7 +52,6 @@ class WorkerPost {
     answered_tasks_ = platform_.uniform(atoms_.link_load_relaxed(&line_->answered_position));
     if (answered_tasks_ != consumed_tasks_) owe_last_task();
     const u32 produced = platform_.uniform(atoms_.link_load_relaxed(&line_->outbox_position));
-    trace_count_ = platform_.uniform(atoms_.link_load_relaxed(&line_->trace_count));
     outbox_ = wire::RingWriter<Record, Atoms>(records, params_.outbox_slots, produced, atoms_);
     outbox_consumed_ = platform_.uniform(atoms_.link_load_acquire(&host_->outbox_consumed));  // [R4]
     if (platform_.stores()) {
@@ -151,19 +165,13 @@ class WorkerPost {
   }
 
   CCKS_HD_ANY bool tracing() const { return params_.trace != 0 && params_.trace_slots != 0; }
-  /// Appends to the worker's trace area; when it is full the oldest records go. The next release record publishes it.
-  CCKS_HD_ANY void trace(const wire::Task& task, u64 start_ns, u64 wait_ns, u64 run_ns) {
-    if (!tracing()) return;
-    if (platform_.stores()) {
-      const u64 slot = static_cast<u64>(index_) * params_.trace_slots + trace_count_ % params_.trace_slots;
-      u64* words = reinterpret_cast<u64*>(params_.trace) + slot * (sizeof(wire::TraceRecord) / sizeof(u64));
-      atoms_.link_store_relaxed(&words[0], start_ns);
-      atoms_.link_store_relaxed(&words[1], static_cast<u32>(wait_ns) | static_cast<u64>(static_cast<u32>(run_ns)) << 32);
-      atoms_.link_store_relaxed(&words[2], task.tile | static_cast<u64>(task.epoch) << 32);
-      atoms_.link_store_relaxed(&words[3], task.op | static_cast<u64>(task.slot()) << 16 | static_cast<u64>(index_) << 32);
-      atoms_.link_store_relaxed(&line_->trace_count, trace_count_ + 1);
-    }
-    ++trace_count_;
+  /// How many records its trace area has been given.
+  CCKS_HD_ANY u32 traced() const { return platform_.uniform(atoms_.link_load_relaxed(&line_->trace_count)); }
+  /// Puts record `number` into the worker's trace area and says that all up to it are there; when it is full the oldest go. The next release record publishes it.
+  CCKS_HD_ANY void trace(u32 number, const wire::Task& task, const TraceTimes& times) {
+    if (!platform_.stores()) return;
+    put_trace(atoms_, params_, index_, number, task, times);
+    atoms_.link_store_relaxed(&line_->trace_count, number + 1);
   }
 
  private:
@@ -274,7 +282,6 @@ class WorkerPost {
   u32 launched_at_ = 0;      // where this launch began
   u32 answered_tasks_ = 0;   // of them, those that the host knows of
   u32 outbox_consumed_ = 0;  // last value read of HostLine::outbox_consumed; re-read only when the outbox looks full
-  u32 trace_count_ = 0;
   u64 busy_ns_ = 0;
   u64 wait_ns_ = 0;
 };
