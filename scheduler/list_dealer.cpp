@@ -40,6 +40,8 @@ void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops
   }
   done_ = ready_;
   const bool root = producer_ == plan::kNone;
+  // Of an op of fewer tiles than workers it is the first that have them: the last have done with the run in front before others have.
+  early_ = tables.chained() && tables.early[op] != 0;
   if (ops[op].tiles < workers_) {
     place_narrow(ops, op, root);
   } else if (ops[op].in_turn && tables.record_capacity > 0) {  // lists of records: a tile alone takes no more room
@@ -85,6 +87,7 @@ void ListDealer::place_in_turn(const OpInstance& info, bool counted) {
 
 std::uint32_t ListDealer::preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile,
                                     bool root) const {
+  if (early_ && root) return workers_ - 1 - (early_turn_ + tile) % workers_;
   if (root) return (turn_ + tile) % workers_;
   const std::uint64_t tiles = ops[op].tiles;
   const std::uint64_t others = ops[producer_].tiles;
@@ -108,7 +111,8 @@ void ListDealer::place_narrow(std::span<const OpInstance> ops, std::uint32_t op,
     dealt_.push_back({op, worker, tile, 1});
     run_on(worker, info.tile_cost);
   }
-  if (root) turn_ = static_cast<std::uint32_t>((std::uint64_t{turn_} + info.tiles) % workers_);
+  std::uint32_t& turn = early_ ? early_turn_ : turn_;
+  if (root) turn = static_cast<std::uint32_t>((std::uint64_t{turn} + info.tiles) % workers_);
 }
 
 }  // namespace ccks::scheduler

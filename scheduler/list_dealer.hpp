@@ -28,7 +28,7 @@ class ListDealer {
 
   /// Calls sink(DealtTiles) for all tiles of `stretch`, op by op in plan order, so that a list holds producers first.
   /// The same tiles in the same order for the same stretch at the same dims; begin() comes before the first stretch.
-  void begin() { turn_ = 0; }
+  void begin() { turn_ = early_turn_ = 0; }
   template <class Sink>
   void deal(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t stretch, Sink&& sink) {
     start(tables);
@@ -55,6 +55,8 @@ class ListDealer {
 
   std::uint32_t workers_ = 0;
   std::uint32_t turn_ = 0;                // where the next op without producers begins
+  std::uint32_t early_turn_ = 0;          // the same of ops that run before their run's turn, from the last worker back
+  bool early_ = false;                    // the op that is placed is one of those
   std::vector<std::uint64_t> free_at_;    // per worker
   std::vector<std::uint64_t> finish_;     // per op
   std::vector<std::uint16_t> home_;       // per op and tile: worker, for ops of fewer tiles than workers

@@ -96,10 +96,11 @@ struct PlanTables {
   std::vector<std::uint8_t> operand_fed; // per operand: an input, which a run may have elsewhere than in the slot's arena (Instance::feed). With relay_places
   std::uint32_t relay_steps = 0;         // wire::RelayStep that a frame has room for
   std::uint64_t arena_bytes = 0;         // of a slot, with tagged copies and words of relays behind what the plan has there
-  // Runs of one state instance that follow each other on the device: every op without waits waits for `turn_event`, to which
+  // Runs of one state instance that follow each other on the device: every op without waits, but those of `early`, waits for `turn_event`, to which
   // each worker adds 1 once it has done with the run before. kNone: the scheduler keeps them apart.
   std::uint32_t turn_event = plan::kNone;
   std::uint32_t event_count = 0;         // of a slot, with that one
+  std::vector<std::uint8_t> early;       // per op: nothing it reads or writes is another run's, so it may run before its run's turn. With turn_event
   // What may change from run to run without a new frame: dims that no grid, event or report hangs on, and the ops that use some.
   std::vector<plan::DimId> fixed_dims;   // those that must not change
   std::vector<VaryingOp> varying_ops;    // in what they compute
@@ -121,8 +122,8 @@ struct PlanTables {
   /// Whether workers' bodies of products find tags, whatever their rows (WorkerImage::cuda_tags): then some need no events.
   bool finds_tags = false;
   bool chained() const { return turn_event != plan::kNone; }
-  /// Whether `op` begins a run: what all others wait for, directly or not.
-  bool takes_turn(std::uint32_t op) const { return chained() && plan.ops[op].wait_count == 0; }
+  /// Whether `op` begins a run: what all others but early ones wait for, directly or not.
+  bool takes_turn(std::uint32_t op) const { return chained() && plan.ops[op].wait_count == 0 && early[op] == 0; }
   std::span<const std::uint32_t> successors_of(std::uint32_t op) const {
     return std::span(successors).subspan(successor_first[op], successor_first[op + 1] - successor_first[op]);
   }

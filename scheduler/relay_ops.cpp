@@ -281,15 +281,14 @@ void fill_product(const RelayOp& op, const wire::OpParams& params, wire::RelaySt
   step.sines = op.sines;
 }
 
-// Tiles are numbered kv head by kv head, part by part.
-void fill_attention(const RelayOp& op, wire::RelayStep& step, std::uint64_t& element) {
+// Tiles are numbered part by part, in each kv head by kv head. Words of a kv head's parts lie one behind the other.
+void fill_attention(const RelayOp& op, const wire::OpParams& params, wire::RelayStep& step, std::uint64_t& element) {
   const std::uint32_t kv_heads = op.column_bytes, kv_head = step.tile % kv_heads;
   element = std::uint64_t{kv_head} * op.tile * op.width;
   step.row += element / 2 * sizeof(std::uint64_t);
   step.columns = op.columns + std::uint64_t{kv_head} * op.width / 2 * sizeof(std::uint64_t);
   step.beyond = op.other + std::uint64_t{kv_head} * op.width / 2 * sizeof(std::uint64_t);
-  if (op.norm != 0) step.norm = op.norm + std::uint64_t{kv_head} * wire::relay_part_words(op.tile, op.width) * sizeof(std::uint64_t);
-  step.column_bytes = kv_heads;
+  if (op.norm != 0) step.norm = op.norm + std::uint64_t{kv_head} * static_cast<std::uint32_t>(params.grid[0]) * wire::relay_part_words(op.tile, op.width) * sizeof(std::uint64_t);
   step.n = static_cast<std::uint16_t>(op.tile);
   step.run = static_cast<std::uint16_t>(op.width);
   step.part = static_cast<std::uint16_t>(step.tile / kv_heads);
@@ -313,7 +312,7 @@ wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const Re
   step.tile = tile;
   std::uint64_t element = 0;
   if (op.kind == wire::RelayKind::attention) {
-    fill_attention(op, step, element);
+    fill_attention(op, source.ops[index], step, element);
   } else {
     fill_product(op, source.ops[index], step, element);
   }

@@ -32,6 +32,7 @@ enum RelayFlags : u8 {
 };
 
 inline constexpr i32 kRelayRow = 256;          // a row has a multiple of so many elements
+inline constexpr u32 kRelayDepth = 1024;       // elements along k of a stage, at most; scratch has room for a multiple of it
 inline constexpr i32 kMostRelayNormed = 8192;  // elements of a row with a norm: lanes hold all of it until its factor is known
 inline constexpr i32 kRelayColumns = 8;        // a tile has a multiple of so many columns, and runs of half as many
 inline constexpr i32 kMostRelayColumns = 128;  // of a tile, both runs counted; more only of RelayEnd::plain, for which nothing is fetched ahead
@@ -64,7 +65,7 @@ CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries *
 
 /// Of scratch, what a step of `warps` warps wants for itself: a row; or queries, the newest key and value, and what warps have found, padded.
 CCKS_HD constexpr u32 relay_step_bytes(const RelayStep& s, u32 warps) {
-  if (static_cast<RelayKind>(s.kind) == RelayKind::product) return s.k * 2;
+  if (static_cast<RelayKind>(s.kind) == RelayKind::product) return (s.k + kRelayDepth - 1) / kRelayDepth * kRelayDepth * 2;
   return (u32{s.n} + 2) * s.run * 2 + warps * s.n * (u32{s.run} + 8) * 4;
 }
 

@@ -29,6 +29,8 @@ struct RelayFill {
   StreamPlace next;   // the stage to be filled
   u32 asked, step;    // steps asked for; the one whose weights are being asked for
   u32 column, depth;  // of it, where the next piece begins
+  u32 ahead;          // pieces behind that one that the L2 has been asked for; where the next of them begins:
+  u32 ahead_step, ahead_column, ahead_depth;
 };
 
 struct CudaPipelineMemory {
@@ -103,6 +105,7 @@ struct CudaPipelineMemory {
     u64 state;        // of the run
     u32 count;        // steps
     u32 under_way;    // stages, at most
+    u32 most_ahead, pace;  // pieces that the L2 is asked for while all stages are full; cycles from one to the next
     u32 stages, in_scratch, first_stage;  // of its ring; of those, in scratch; where the first lies in dynamic shared memory
     RelayFill fill;
     wire::Task task;  // for traces: whose slot and epoch steps' records have

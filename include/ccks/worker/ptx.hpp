@@ -206,6 +206,10 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes,
   CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy) : "memory");
 }
+/// Asks for it of the L2 alone.
+__device__ __forceinline__ void prefetch_bulk(const void* from, u32 bytes) {
+  CCKS_BULK_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 /// The same of data that is read again.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
   CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
@@ -326,6 +330,12 @@ __device__ __forceinline__ void st_relaxed_gpu(u64* p, u64 v) {
   asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
+/// Cycles of this SM; wraps.
+__device__ __forceinline__ u32 clock32() {
+  u32 v;
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(v));
+  return v;
+}
 /// Nanoseconds, the same clock on all SMs; steps of 32 ns on an H200.
 __device__ __forceinline__ u64 globaltimer() {
   u64 v;

@@ -49,6 +49,7 @@ class RelayAttention : RelayWords {
 
  private:
   static constexpr u32 kTurn = 16;  // positions of a warp
+  static constexpr u32 kWordsAtOnce = 8;  // of a lane
   static constexpr float kLog2e = 1.44269504f;
 
   /// Where earlier positions lie in this run, and which of them are this part's.
@@ -225,10 +226,10 @@ class RelayAttention : RelayWords {
     }
     return share;
   }
-  /// Words of part `part`: a query's values, its top and its sum.
+  /// Words of part `part`: of each query its values, its top and its sum.
   template <u32 kDims>
-  static __device__ __forceinline__ u64* part_words(const wire::RelayStep& s, u32 part, u32 query) {
-    return reinterpret_cast<u64*>(s.norm) + part * s.column_bytes * wire::relay_part_words(s.n, kDims) + query * (kDims + 2);
+  static __device__ __forceinline__ u64* part_words(const wire::RelayStep& s, u32 part) {
+    return reinterpret_cast<u64*>(s.norm) + part * wire::relay_part_words(s.n, kDims);
   }
 
   template <u32 kDims>
@@ -236,7 +237,7 @@ class RelayAttention : RelayWords {
     CCKS_NO_UNROLL
     for (u32 o = threadIdx.x; o < s.n * kDims; o += kCudaLanes) {
       const Share share = of_warps<kDims>(o / kDims, o % kDims, s.n);
-      u64* words = part_words<kDims>(s, s.part, o / kDims);
+      u64* words = part_words<kDims>(s, s.part) + o / kDims * (kDims + 2);
       store_word(words + o % kDims, __float_as_uint(share.value));
       if (o % kDims == 0) store_word(words + kDims, __float_as_uint(share.top));
       if (o % kDims == 1) store_word(words + kDims + 1, __float_as_uint(share.sum));
@@ -247,15 +248,26 @@ class RelayAttention : RelayWords {
   template <u32 kDims>
   __device__ __forceinline__ bool bring_together(const wire::RelayStep& s, u32 count) const {
     constexpr u32 kMost = wire::kMostRelayQueries * kDims / kCudaLanes;
-    float result[kMost];
+    Share shares[kMost];
     CCKS_UNROLL
     for (u32 i = 0; i < kMost; ++i) {
       const u32 o = threadIdx.x + i * kCudaLanes;
-      if (o >= s.n * kDims) break;
-      Share share = of_warps<kDims>(o / kDims, o % kDims, s.n);
-      CCKS_NO_UNROLL
-      for (u32 part = 1; part < count; ++part) add_part<kDims>(share, s, part, o / kDims, o % kDims);
-      result[i] = share.value * ptx::rcp(share.sum);
+      if (o < s.n * kDims) shares[i] = of_warps<kDims>(o / kDims, o % kDims, s.n);
+    }
+    // In the place of what warps have found: as many parts as that has room for.
+    const u32 part_size = wire::relay_part_words(s.n, kDims), at_once = most(1u, least(kWarps, kWordsAtOnce * kCudaLanes / part_size));
+    float* found = values_of<kDims>(0, 0, s.n);
+    CCKS_NO_UNROLL
+    for (u32 part = 1; part < count; part += at_once) {
+      const u32 parts = least(at_once, count - part);
+      sync();  // what lies there has been read
+      fetch(found, part_words<kDims>(s, part), parts * part_size);
+      sync();
+      CCKS_UNROLL
+      for (u32 i = 0; i < kMost; ++i) {
+        const u32 o = threadIdx.x + i * kCudaLanes;
+        if (o < s.n * kDims) add_parts<kDims>(shares[i], found + o / kDims * (kDims + 2), o % kDims, parts, part_size);
+      }
     }
     sync();  // before the next step's row; and behind the last wait
     if (has_given_up()) return false;
@@ -263,18 +275,31 @@ class RelayAttention : RelayWords {
     for (u32 i = 0; i < kMost; ++i) {
       const u32 o = threadIdx.x + i * kCudaLanes;
       if (o >= s.n * kDims) break;
-      const float next = __shfl_down_sync(kFullWarp, result[i], 1);
-      if (s.words != 0 && o % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + o / 2, ptx::cvt_bf16x2(result[i], next));
-      if (s.store != 0) reinterpret_cast<wire::u16*>(s.store)[o] = ptx::cvt_rn_bf16(result[i]);
+      const float result = shares[i].value * ptx::rcp(shares[i].sum), next = __shfl_down_sync(kFullWarp, result, 1);
+      if (s.words != 0 && o % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + o / 2, ptx::cvt_bf16x2(result, next));
+      if (s.store != 0) reinterpret_cast<wire::u16*>(s.store)[o] = ptx::cvt_rn_bf16(result);
     }
     return true;
   }
+  /// `count` words, kWordsAtOnce a lane at most, all asked for before the first is waited for.
+  __device__ __forceinline__ void fetch(float* to, const u64* words, u32 count) const {
+    u64 w[kWordsAtOnce];
+    CCKS_UNROLL
+    for (u32 i = 0; i < kWordsAtOnce; ++i) {
+      const u32 at = threadIdx.x + i * kCudaLanes;
+      w[i] = at < count ? ptx::ld_relaxed_gpu(words + at) : wire::tagged_value(0, tag_);
+    }
+    CCKS_UNROLL
+    for (u32 i = 0; i < kWordsAtOnce; ++i) {
+      const u32 at = threadIdx.x + i * kCudaLanes;
+      const u32 value = await_word(words + at, w[i]);
+      if (at < count) to[at] = __uint_as_float(value);
+    }
+  }
   template <u32 kDims>
-  __device__ __forceinline__ void add_part(Share& share, const wire::RelayStep& s, u32 part, u32 query, u32 dim) const {
-    const u64* words = part_words<kDims>(s, part, query);
-    const u64 value = ptx::ld_relaxed_gpu(words + dim), top = ptx::ld_relaxed_gpu(words + kDims), sum = ptx::ld_relaxed_gpu(words + kDims + 1);
-    const float v = __uint_as_float(await_word(words + dim, value)), t = __uint_as_float(await_word(words + kDims, top));
-    share.add(t, __uint_as_float(await_word(words + kDims + 1, sum)), v);
+  static __device__ __forceinline__ void add_parts(Share& share, const float* query, u32 dim, u32 parts, u32 part_size) {
+    CCKS_NO_UNROLL
+    for (u32 part = 0; part < parts; ++part, query += part_size) share.add(query[kDims], query[kDims + 1], query[dim]);
   }
 };
 

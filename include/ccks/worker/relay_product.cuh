@@ -27,7 +27,7 @@ class RelayProducts : public RelayWords {
     for (u32 first = 0; first < s.n; first += wire::kMostRelayColumns) {
       const u32 columns = least(u32{s.n} - first, static_cast<u32>(wire::kMostRelayColumns));
       if (first != 0) sync();  // sums of the columns before have been read
-      walk(s, columns, &shared_.sums[turn][warp_][2 * part_]);
+      walk(s, columns, shared_.sums[turn][warp_]);
       sync();
       if (has_given_up()) return false;
       finish(s, beside, first, columns, turn);
@@ -94,11 +94,19 @@ class RelayProducts : public RelayWords {
         await_row(s, from, row);
       if (s.norm != 0) norm(s, turn, row, weight);
       CCKS_UNROLL
-      for (u32 p = 0; p < kPasses; ++p) {
-        const u32 at = packet_at(from + p);
-        if (at < s.k) *reinterpret_cast<uint4*>(row_ + at * 2) = row[p];
-      }
+      for (u32 p = 0; p < kPasses; ++p) put_packet(s.k, from + p, row[p]);
     }
+  }
+  // Of a piece of kRelayDepth elements the warp's 128 are 256 bytes: of packets 0 and 1, then of 2 and 3, words 0 and 2 of each for one column of the units' second matrix, and words 1
+  // and 3 for the next; see multiply().
+  __device__ __forceinline__ u8* slice_of(u32 piece, u32 column) const { return row_ + (piece * kWarps + warp_) * 256 + column * 64 + part_ * 16; }
+  /// What lies beyond the row in its last piece is zero.
+  __device__ __forceinline__ void put_packet(u32 k, u32 pass, const uint4& packet) const {
+    if (pass * kPass + group_ / 4 * kRelayDepth >= k) return;
+    const u32 piece = pass * 2 + group_ / 4, i = group_ % 4;
+    const u32 at = i / 2 * 128 + i % 2 * 8;
+    *reinterpret_cast<uint2*>(slice_of(piece, 0) + at) = {packet.x, packet.z};
+    *reinterpret_cast<uint2*>(slice_of(piece, 1) + at) = {packet.y, packet.w};
   }
 
   template <u32 kPasses>
@@ -179,35 +187,74 @@ class RelayProducts : public RelayWords {
     return near * (1.5f - 0.5f * v * near * near);
   }
 
-  /// Products of the warp's slices by `columns` columns, eight a stage: to `sums`, of this lane two a stage. The row is one of sixteen that the unit has, so lanes of the
-  /// first group have what counts.
+  /// A stage of the ring and the row's piece, as lanes multiply them: of column `group_` four packets of eight weights.
+  struct Piece {
+    uint4 weights[4];
+    uint4 row[2] = {};  // of lanes of the first two groups; what others have is of no use
+  };
+  /// Where in a tile the next piece lies.
+  struct Pieces {
+    u32 left;       // of the tile
+    u32 at, k;      // along k, in elements
+  };
+
+  __device__ __forceinline__ void take(Piece& piece, Pieces& next) {
+    if (group_ < 2) {
+      const u8* row = slice_of(next.at / kRelayDepth, group_);
+      piece.row[0] = *reinterpret_cast<const uint4*>(row);
+      piece.row[1] = *reinterpret_cast<const uint4*>(row + 128);
+    }
+    const u8* from = stages_.at(place_.stage) + group_ * kRelayPitch + warp_ * 64 + part_ * 16;
+    const u32 packets = (next.k - next.at) / 256;
+    while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
+    }
+    CCKS_UNROLL
+    for (u32 i = 0; i < 4; ++i) piece.weights[i] = i < packets ? *reinterpret_cast<const uint4*>(from + i * 512) : uint4{};  // beyond k there may be anything
+    __syncwarp();
+    if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.empty[place_.stage]);  // [P19] pairs with [P20]
+    place_.step(stages_.count);
+    next.at += kRelayDepth;
+    if (next.at >= next.k) next.at = 0;
+    --next.left;
+  }
+  /// A packet of weights is the units' first matrix as it comes: words 0 and 2 count as row g, 1 and 3 as row g + 8, so the row's words 0 and 2 are column 0 of the second, 1 and 3
+  /// column 1. What counts is [g][0] and [g + 8][1], of the group's first lane.
+  static __device__ __forceinline__ void multiply(float (&acc)[2][4], const Piece& p) {
+    CCKS_UNROLL
+    for (u32 i = 0; i < 4; ++i) {
+      const uint4 &w = p.weights[i], &x = p.row[i / 2];
+      if (i % 2 == 0)
+        ptx::mma_16x16x8_bf16(acc[0], {w.x, w.y, w.z, w.w}, {x.x, x.y});
+      else
+        ptx::mma_16x16x8_bf16(acc[1], {w.x, w.y, w.z, w.w}, {x.z, x.w});
+    }
+  }
+
+  /// Products of the warp's slices by `columns` columns, eight a stage: to `sums`. A piece is multiplied while the next is on its way into registers.
   __device__ __forceinline__ void walk(const wire::RelayStep& s, u32 columns, float* sums) {
-    const u32 own = warp_ * 64 + part_ * 16, bytes = s.k * 2;
-    const u8* row = row_ + own;
+    const u32 pieces = (s.k + kRelayDepth - 1) / kRelayDepth;
+    Pieces next{columns / wire::kRelayColumns * pieces, 0, s.k};
+    Piece a, b;
+    float acc[2][4] = {};
+    u32 left = pieces;  // of eight columns
+    const auto end = [&](const Piece& piece) {
+      multiply(acc, piece);
+      if (--left != 0) return;
+      if (part_ == 0) sums[group_] = acc[0][0] + acc[0][3] + (acc[1][0] + acc[1][3]);
+      sums += wire::kRelayColumns;
+      left = pieces;
+      CCKS_UNROLL
+      for (u32 i = 0; i < 4; ++i) acc[0][i] = acc[1][i] = 0;
+    };
+    take(a, next);
     CCKS_NO_UNROLL
-    for (u32 j = 0; j < columns; j += wire::kRelayColumns) {
-      float acc[2][4] = {};
-      CCKS_NO_UNROLL
-      for (u32 at = 0; at < bytes; at += kRelayDepth * 2) {
-        uint4 x[4], w[4];
-        CCKS_UNROLL
-        for (u32 i = 0; i < 4; ++i) x[i] = group_ == 0 && at + i * 512 < bytes ? *reinterpret_cast<const uint4*>(row + at + i * 512) : uint4{};
-        const u8* from = stages_.at(place_.stage) + group_ * kRelayPitch + own;
-        while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
-        }
-        CCKS_UNROLL
-        for (u32 i = 0; i < 4; ++i) w[i] = at + i * 512 < bytes ? *reinterpret_cast<const uint4*>(from + i * 512) : uint4{};  // beyond k there may be anything
-        __syncwarp();
-        if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.empty[place_.stage]);  // [P19] pairs with [P20]
-        place_.step(stages_.count);
-        CCKS_UNROLL
-        for (u32 i = 0; i < 4; ++i) {
-          const u32 a[2][4] = {{x[i].x, 0, x[i].y, 0}, {x[i].z, 0, x[i].w, 0}}, b[2][2] = {{w[i].x, w[i].y}, {w[i].z, w[i].w}};
-          ptx::mma_16x16x8_bf16(acc[0], a[0], b[0]);
-          ptx::mma_16x16x8_bf16(acc[1], a[1], b[1]);
-        }
-      }
-      if (group_ == 0) *reinterpret_cast<float2*>(sums + j) = float2{acc[0][0] + acc[1][0], acc[0][1] + acc[1][1]};
+    for (;;) {
+      if (next.left == 0) return end(a);
+      take(b, next);
+      end(a);
+      if (next.left == 0) return end(b);
+      take(a, next);
+      end(b);
     }
   }
 

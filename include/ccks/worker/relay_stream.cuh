@@ -12,7 +12,7 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-inline constexpr u32 kRelayDepth = 1024;                     // elements along k of a stage, at most
+inline constexpr u32 kRelayDepth = wire::kRelayDepth;
 inline constexpr u32 kRelayPitch = kRelayDepth * 2 + 64;     // as kStagePitch
 inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayPitch;
 inline constexpr u32 kMostRelayStages = 16;
@@ -58,6 +58,8 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
   relay.steps = reinterpret_cast<const u8*>(&frame) + op.dims[1];
   relay.count = static_cast<u32>(op.dims[0]);
   relay.under_way = static_cast<u32>(op.dims[3]);
+  relay.most_ahead = static_cast<u32>(op.dims[4]);
+  relay.pace = static_cast<u32>(op.dims[5]);
   relay.state = frame.state;
   relay.fill = {};
   for (u32 i = 0; i < relay.stages; ++i) {
@@ -76,7 +78,8 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
 class RelayStream {
  public:
   __device__ __forceinline__ explicit RelayStream(CudaPipelineMemory& memory)
-      : relay_(memory.relay), shared_(relay_shared()), stages_(relay_), steps_(relay_.steps), count_(relay_.count), under_way_(relay_.under_way), fill_(relay_.fill) {}
+      : relay_(memory.relay), shared_(relay_shared()), stages_(relay_), steps_(relay_.steps), count_(relay_.count), under_way_(relay_.under_way),
+        most_ahead_(relay_.most_ahead), pace_(relay_.pace), fill_(relay_.fill) {}
 
   /// Asks for whatever there is room for, and looks again for a while.
   __device__ __forceinline__ void serve() {
@@ -95,12 +98,31 @@ class RelayStream {
  private:
   static constexpr u32 kTurns = 16;
 
-  /// The step whose weights are being asked for.
+  /// A step whose weights are being asked for.
   struct Product {
     bool known = false;
     const u8* columns;
     u64 beyond;
     u32 stride, k, n, run;
+
+    /// False: it is none.
+    __device__ __forceinline__ bool read(const wire::RelayStep& s) {
+      known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product;
+      if (known) columns = reinterpret_cast<const u8*>(s.columns), beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
+      return known;
+    }
+    __device__ __forceinline__ const u8* at(u32 column, u32 depth) const { return columns + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2; }
+    /// From a piece to the next. True: that was the last.
+    __device__ __forceinline__ bool step(u32& column, u32& depth) {
+      depth += kRelayDepth;
+      if (depth < k) return false;
+      depth = 0;
+      column += wire::kRelayColumns;
+      if (column < n) return false;
+      column = 0;
+      known = false;
+      return true;
+    }
   };
 
   __device__ __forceinline__ void keep() {
@@ -123,29 +145,56 @@ class RelayStream {
   }
 
   __device__ __forceinline__ bool ask_stage() {
-    if (fill_.step == fill_.asked) return false;
+    if (fill_.step == fill_.asked) return fill_.asked == count_ && ask_ahead();
     if (!product_.known) {
       const wire::RelayStep& s = shared_.steps[fill_.step % kRelaySteps];
       if (!ptx::mbarrier_has_ended_acquire(&shared_.step_full[fill_.step % kRelaySteps], fill_.step / kRelaySteps % 2)) return false;  // [RL8] pairs with [RL7]
-      if (static_cast<wire::RelayKind>(s.kind) != wire::RelayKind::product) {
+      if (!product_.read(s)) {
         ask_positions(s);
         ++fill_.step;
         return true;
       }
-      product_ = {true, reinterpret_cast<const u8*>(s.columns), s.beyond, s.column_bytes, s.k, s.n, s.run};
     }
-    if (!ptx::mbarrier_has_ended_acquire(&shared_.empty[fill_.next.stage], fill_.next.round % 2 ^ 1) || !may_ask()) return false;  // [P20] pairs with [P19]
+    if (!ptx::mbarrier_has_ended_acquire(&shared_.empty[fill_.next.stage], fill_.next.round % 2 ^ 1)) return ask_ahead();  // [P20] pairs with [P19]
+    if (!may_ask()) return false;
     if (ptx::elected()) copy();
     __syncwarp();
     fill_.next.step(stages_.count);
-    fill_.depth += kRelayDepth;
-    if (fill_.depth < product_.k) return true;
-    fill_.depth = 0;
-    fill_.column += wire::kRelayColumns;
-    if (fill_.column < product_.n) return true;
-    fill_.column = 0;
-    ++fill_.step;
-    product_.known = false;
+    if (product_.step(fill_.column, fill_.depth)) ++fill_.step;
+    if (fill_.ahead != 0)
+      --fill_.ahead;
+    else
+      look_ahead_from_here();
+    return true;
+  }
+  __device__ __forceinline__ void look_ahead_from_here() {
+    fill_.ahead_step = fill_.step, fill_.ahead_column = fill_.column, fill_.ahead_depth = fill_.depth;
+    behind_.known = false;
+  }
+  /// What all stages are full of is waited for: what comes behind it the L2 is asked for, so that memory does not rest. Behind the last step that is what the next run's relay most
+  /// likely begins with, what this one did.
+  __device__ __forceinline__ bool ask_ahead() {
+    if (fill_.ahead >= most_ahead_ || fill_.ahead_step >= 2 * count_) return false;
+    if (fill_.ahead_step < fill_.step) look_ahead_from_here();  // what lay between has no weights
+    if (!behind_.known) {
+      const bool again = fill_.ahead_step >= count_;
+      if (!again && fill_.ahead_step == fill_.asked) return false;
+      if (!again && !ptx::mbarrier_has_ended_acquire(&shared_.step_full[fill_.ahead_step % kRelaySteps], fill_.ahead_step / kRelaySteps % 2)) return false;  // [RL8] pairs with [RL7]
+      if (!behind_.read(again ? reinterpret_cast<const wire::RelayStep*>(steps_)[fill_.ahead_step % count_] : shared_.steps[fill_.ahead_step % kRelaySteps])) {
+        ++fill_.ahead_step;
+        return true;
+      }
+    }
+    if (ptx::clock32() - asked_ahead_at_ < pace_) return false;
+    asked_ahead_at_ = ptx::clock32();
+    if (ptx::elected()) {
+      const u32 bytes = least(kRelayDepth, behind_.k - fill_.ahead_depth) * 2;
+      CCKS_UNROLL
+      for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::prefetch_bulk(behind_.at(fill_.ahead_column + i, fill_.ahead_depth), bytes);
+    }
+    __syncwarp();
+    ++fill_.ahead;
+    if (behind_.step(fill_.ahead_column, fill_.ahead_depth)) ++fill_.ahead_step;
     return true;
   }
   /// No more than so many stages are on their way.
@@ -165,8 +214,7 @@ class RelayStream {
     ptx::mbarrier_expect_release(full, wire::kRelayColumns * bytes);  // [P17] pairs with [P18]
     CCKS_UNROLL
     for (u32 half = 0; half < 2; ++half) {
-      const u32 column = fill_.column + half * wire::kRelayColumns / 2;
-      const u8* from = s.columns + u64{column} * s.stride + (column < s.run ? 0 : s.beyond) + fill_.depth * 2;
+      const u8* from = s.at(fill_.column + half * wire::kRelayColumns / 2, fill_.depth);
       CCKS_UNROLL
       for (u32 i = 0; i < wire::kRelayColumns / 2; ++i) ptx::copy_bulk(to + (half * wire::kRelayColumns / 2 + i) * kRelayPitch, from + u64{i} * s.stride, bytes, full, policy);
     }
@@ -213,9 +261,9 @@ class RelayStream {
   RelayShared& shared_;
   RelayStages stages_;
   const u8* steps_;
-  u32 count_, under_way_;
+  u32 count_, under_way_, most_ahead_, pace_, asked_ahead_at_ = 0;
   RelayFill fill_;
-  Product product_;
+  Product product_, behind_;  // the step whose weights go into the ring, and the one whose weights go into the L2
 };
 
 /// Whether a relay wants the posting warp.

@@ -100,7 +100,7 @@ class RelayPlay {
   u64 place(const wire::OperandParams& o) const { return o.offset + (o.space == static_cast<std::uint8_t>(wire::Space::state) ? rig_.head().state : 0); }
 
   u32 parts(const Step& step) const { return static_cast<u32>(block(step).dims[4]) >> 8 & 0xff; }
-  u64 part_at(const Step& step, u32 part) const { return step.norm + u64{part} * step.column_bytes * wire::relay_part_words(step.n, step.run) * 8; }
+  u64 part_at(const Step& step, u32 part) const { return step.norm + u64{part} * wire::relay_part_words(step.n, step.run) * 8; }
 
   bool has_words(const Step& step) const {
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) {
