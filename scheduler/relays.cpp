@@ -258,6 +258,17 @@ void Relays::sort() {
   for (const Tile& tile : tiles_) sorted_[list_first_[tile.list]++] = tile;
   for (std::size_t list = list_first_.size() - 1; list > 0; --list) list_first_[list] = list_first_[list - 1];
   list_first_[0] = 0;
+  for (std::uint32_t list = 0; list + 1 < list_first_.size(); ++list) put_parts_first(list);
+}
+
+// Who has part 0 of a context waits for the other parts, which wait for nothing of their op: in each list those come first, last tiles in front.
+void Relays::put_parts_first(std::uint32_t list) {
+  const auto begin = sorted_.begin() + list_first_[list], end = sorted_.begin() + list_first_[list + 1];
+  for (auto first = begin; first != end;) {
+    const auto behind = std::find_if(first, end, [&](const Tile& tile) { return tile.op != first->op; });
+    if (made_[first->op].kind == wire::RelayKind::attention) std::reverse(first, behind);
+    first = behind;
+  }
 }
 
 std::uint32_t Relays::lay_out(std::uint32_t begin) {

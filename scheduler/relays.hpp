@@ -80,6 +80,7 @@ class Relays {
   void mark_done(std::uint32_t op);
   void find_waits();
   void find_signals();
+  void put_parts_first(std::uint32_t list);
 
   const plan::TensorDesc& tensor_of(std::uint32_t operand) const { return plan().tensors[plan().operands[operand].tensor]; }
   const plan::PlanView& plan() const { return source_.tables->plan; }

@@ -14,7 +14,8 @@
 //   done        the body wants no more stages: body [RL5] -> post [RL6]
 //   full, empty a stage of the ring: as [P17] to [P20], of the relay's own barriers; step_full, step_empty: the same of steps in scratch
 // Invariants    Steps of a relay are written by the host before the run's first task. What they name beside words was there before the relay began (its record waits for it), or
-//               is weights. Whoever takes a row of words is behind all of its makers' steps in every list, so no worker waits for one that waits for it.
+//               is weights. Whoever takes a row of words is behind all of its makers' steps in every list, and who has part 0 of a context behind all other parts, so no worker waits for one that waits
+//               for it.
 //               Run again from the start, after its worker has left in the middle, a relay makes the same words of the same words.
 //
 // Leaving. Who waits for words looks at `hurry`. Whoever gives up goes on with whatever it has until the step's barrier, behind which all see it, store nothing and leave; so stages

@@ -85,6 +85,7 @@ class RelayStream {
   __device__ __forceinline__ void serve() {
     if (fill_.asked == 0) ptx::fence_proxy_async_global();  // steps and weights may have been written since; whoever sent the run has waited for that
     for (u32 idle = 0; idle < kTurns;) {
+      __syncwarp();  // what lanes look at is the same if they look at the same time
       if (ask_step() | ask_stage()) {
         idle = 0;
         continue;

@@ -127,6 +127,29 @@ TEST(Relays, StepsGetThroughAndEventsAreSignalledAsOftenAsTheyAreWaitedFor) {
   }
 }
 
+// However parts of a context are dealt out, also where one list has several of a head.
+TEST(Relays, StepsGetThroughWhereverPartsOfAContextLie) {
+  u32 several = 0;
+  for (const u32 workers : {1u, 8u, 17u, 132u}) {
+    for (const std::int64_t kv_heads : {1, 2, 8}) {
+      RelayOptions options;
+      options.workers = workers;
+      options.sizes = {{"layers", 2}, {"d", 512}, {"heads", 8}, {"kv_heads", kv_heads}, {"ffn", 1024}, {"vocab", 1288}, {"context", 1536}};
+      RelayRig rig = loaded(options);
+      for (const std::int64_t pos : {128, 300, 1400}) {
+        rig.rebuild(1, pos);
+        EXPECT_TRUE(RelayPlay(rig, 1).go()) << workers << " workers, " << kv_heads << " heads of keys, position " << pos;
+        for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+          std::map<u32, u32> parts;
+          for (const wire::TileRecord& record : rig.list(list))
+            for (const wire::RelayStep& step : rig.steps(record)) several += step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention) && ++parts[step.op * 8 + step.kv_head] == 2 ? 1 : 0;
+        }
+      }
+    }
+  }
+  EXPECT_GT(several, 0u) << "no list had two parts of a head";
+}
+
 TEST(Relays, NobodySignalsWhatOnlyStepsReadFromOneAnother) {
   const RelayRig rig = loaded();
   for (u32 s = 0; s < rig.view.signals.size(); ++s) {
