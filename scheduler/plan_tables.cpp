@@ -6,6 +6,7 @@
 #include <array>
 
 #include "ccks/plan_eval.hpp"
+#include "scheduler/early_ops.hpp"
 #include "scheduler/stretches.hpp"
 #include "scheduler/tagged_edges.hpp"
 #include "scheduler/tuning.hpp"
@@ -189,56 +190,6 @@ bool can_chain(const plan::PlanView& plan) {
   return true;
 }
 
-// Which ops need not wait for their run's turn: what they read and write lies in the slot's arena, or is weights, no run feeds it, and it follows from such ops alone. The angles of
-// a position are that. Every op that is none must be behind one that takes the turn: one that waits for early ops alone would not be, so those are none either.
-class EarlyOps {
- public:
-  explicit EarlyOps(const plan::PlanView& plan) : plan_(plan), early_(plan.ops.size(), 0) {}
-
-  std::vector<std::uint8_t> find() {
-    for (std::uint32_t op = 0; op < early_.size(); ++op) early_[op] = is_alone(plan_.ops[op]) && follows_early(op) ? 1 : 0;
-    for (bool changed = true; changed;) {
-      changed = false;
-      for (std::uint32_t op = 0; op < early_.size(); ++op) {
-        if (early_[op] != 0 || plan_.ops[op].wait_count == 0 || !follows_early(op)) continue;
-        for (const plan::WaitDesc& wait : waits_of(op)) early_[wait.producer] = 0;
-        changed = true;
-      }
-      for (std::uint32_t op = 0; op < early_.size(); ++op) {
-        if (early_[op] == 0 || follows_early(op)) continue;
-        early_[op] = 0;
-        changed = true;
-      }
-    }
-    return std::move(early_);
-  }
-
- private:
-  std::span<const plan::WaitDesc> waits_of(std::uint32_t op) const { return plan_.waits.subspan(plan_.ops[op].wait_first, plan_.ops[op].wait_count); }
-  bool follows_early(std::uint32_t op) const {
-    const auto waits = waits_of(op);
-    return std::all_of(waits.begin(), waits.end(), [&](const plan::WaitDesc& wait) { return early_[wait.producer] != 0; });
-  }
-  bool is_alone(const plan::OpDesc& op) const {
-    if (op.output_count == 0 || op.guard_count != 0 || op.report != plan::kNone || (op.flags & wire::kOpDynamic) != 0) return false;
-    const auto operands = plan_.operands.subspan(op.operand_first, op.input_count + op.output_count);
-    return std::all_of(operands.begin(), operands.end(), [&](const plan::OperandDesc& operand) {
-      if (operand.space == wire::Space::weights) return true;
-      return operand.space == wire::Space::arena && operand.tensor < plan_.tensors.size() && !is_shown(plan_.tensors[operand.tensor]);
-    });
-  }
-  /// Whether it lies where an input or an output does.
-  bool is_shown(const plan::TensorDesc& tensor) const {
-    return std::any_of(plan_.tensors.begin(), plan_.tensors.end(), [&](const plan::TensorDesc& other) {
-      const bool shown = other.kind == plan::TensorKind::input || other.kind == plan::TensorKind::output;
-      return shown && other.space == tensor.space && other.offset < tensor.offset + tensor.max_bytes && tensor.offset < other.offset + other.max_bytes;
-    });
-  }
-
-  const plan::PlanView& plan_;
-  std::vector<std::uint8_t> early_;
-};
-
 // Finds the dims that follow from a symbol, and among them those that lists, events and reports are built on.
 class Varying {
  public:
@@ -374,7 +325,7 @@ Result<PlanTables> make_plan_tables(const plan::PlanView& plan, std::uint32_t wo
   tables.event_count = plan.event_count;
   if (chain && can_chain(plan)) {
     tables.turn_event = tables.event_count++;
-    tables.early = EarlyOps(plan).find();
+    tables.early = find_early_ops(plan);
   }
   build_silent(tables);
   build_deciders(tables);

@@ -14,6 +14,10 @@
 
 namespace ccks::scheduler {
 
+inline bool share_bytes(const plan::TensorDesc& a, const plan::TensorDesc& b) {
+  return a.space == b.space && a.offset < b.offset + b.max_bytes && b.offset < a.offset + a.max_bytes;
+}
+
 /// What of a plan goes out as lists in its frames, one task starting many, and what as tiles.
 enum class Spine : std::uint8_t {
   tiles,      // everything tile by tile

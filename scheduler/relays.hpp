@@ -19,9 +19,6 @@ namespace ccks::scheduler {
 struct OpInstance;
 
 inline std::uint32_t first_output(const plan::OpDesc& op) { return op.operand_first + op.input_count; }
-inline bool share_bytes(const plan::TensorDesc& a, const plan::TensorDesc& b) {
-  return a.space == b.space && a.offset < b.offset + b.max_bytes && b.offset < a.offset + a.max_bytes;
-}
 
 /// Finds ops that may be part of relays, and room for their words behind the slot's arena and for their steps behind a frame's records. For an engine whose workers
 /// know of relays (WorkerImage::cuda_row_tags).

@@ -3,7 +3,7 @@
 // Why. A decode step is a chain of some eighty products whose weights stream. Through the stages of a pipeline each costs a hop of a microsecond or two and runs code that the
 // weights have driven out of all caches: 17 cycles an instruction where 4 would do. Here all that lies between two products of a worker is a few hundred instructions, the
 // same for every product of the program, while the other warps of the block sleep but for the one that has weights copied. On an H100 (PCIe Gen5 x16) a step of a Llama of 1B
-// takes 938 us so and 1,118 through the stages; its weights alone take 830 (README.md, 2026-11-26).
+// takes 910 us so and 1,118 through the stages; its weights alone take 816 to 830 (README.md, 2026-11-26 and 27).
 //
 // A step. Each warp waits for those slices of the row that it multiplies and keeps them in scratch, normed where there is a norm; nobody else reads
 // them. Stage by stage of the ring it multiplies 8 columns by its slices on matrix units. Sums meet in scratch behind a barrier; as many lanes as there are results finish
