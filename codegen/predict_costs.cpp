@@ -20,6 +20,20 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.attention = {3.5, 17e3, 0};   // attention_step.hpp: 65 positions 3.7, 256 of them, and what brings parts together, 6.5
   costs.rows = {2.6, 25e3, 0};         // a norm 3.0, argmax of 128,256 floats 24.1
   costs.gather = {3.3, 0, 0};
+  // Steps: a trace of 365756a on an H200; pieces and what lies beside them as 51becb5 has them on an H100, whose clock is the same.
+  costs.step.piece_bytes = 16384;
+  costs.step.stages = 9;
+  costs.step.ahead = 12;
+  costs.step.latency_us = 0.8;
+  costs.step.landing_us = 0.25;
+  costs.step.piece_us = 0.175;
+  costs.step.fixed_us = 1.2;
+  costs.step.hop_us = 0.9;
+  costs.step.word_us = 0.00025;
+  costs.step.attention_us = 2.3;
+  costs.step.bytes_per_us = 17e3;
+  costs.step.parts_us = 3.2;
+  costs.step.begin_us = 4.5;
   return costs;
 }
 

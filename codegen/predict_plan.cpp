@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "ccks/wire/op_shape.hpp"
 #include "codegen/check_events.hpp"
+#include "codegen/predict_relay.hpp"
 
 namespace ccks::codegen {
 namespace {
@@ -10,7 +12,11 @@ namespace {
 class Player {
  public:
   Player(const check::Model& model, const PredictCosts& costs, std::uint32_t workers)
-      : m_(model), costs_(costs), free_(std::max(1u, workers)), ends_(model.ops.size()), bodies_(model.ops.size(), 0) {}
+      : m_(model), costs_(costs), free_(std::max(1u, workers)), ends_(model.ops.size()), bodies_(model.ops.size(), 0) {
+    if (costs.step.piece_us <= 0) return;
+    steps_ = find_steps(model);
+    streams_.assign(free_.size(), PieceStream(costs_.step, costs_.bytes_per_us / static_cast<double>(free_.size())));
+  }
 
   Prediction run() {
     Prediction out;
@@ -66,6 +72,7 @@ class Player {
   PredictedOp play(std::size_t op) {
     PredictedOp out;
     if (!m_.ops[op].exists()) return out;
+    if (is_step(op)) return play_steps(op);
     const auto tiles = static_cast<std::size_t>(m_.ops[op].tiles);
     out.body_us = bodies_[op] = body_us(op);
     out.busy_us = out.body_us * static_cast<double>(tiles) / static_cast<double>(free_.size());
@@ -80,6 +87,47 @@ class Player {
       ends_[op][i] = {free_[worker], worker};
       out.end_us = std::max(out.end_us, free_[worker]);
     }
+    return out;
+  }
+
+  // ---- relays ---------------------------------------------------------------------------------------------------------------
+
+  bool is_step(std::size_t op) const { return !steps_.empty() && steps_[op]; }
+
+  /// When the rows of a step are there: those of other steps some time behind the last that made them, those of ops in front when the relay begins.
+  double rows_there(std::size_t op) const {
+    const plan::OpDesc& d = *m_.ops[op].desc;
+    const auto elements = static_cast<double>(m_.operands_of(op)[0].dim[3]);
+    double at = 0;
+    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
+      const std::size_t producer = m_.waits[w].producer;
+      const double late = is_step(producer) ? costs_.step.hop_us + costs_.step.word_us * elements : costs_.step.begin_us;
+      for (const End& end : ends_[producer]) at = std::max(at, end.us + late);
+    }
+    return at;
+  }
+
+  PredictedOp play_steps(std::size_t op) {
+    PredictedOp out;
+    const plan::OpDesc& d = *m_.ops[op].desc;
+    const StepCost& cost = costs_.step;
+    const auto tiles = static_cast<std::size_t>(m_.ops[op].tiles);
+    const bool attends = d.kind == wire::OpCode::attention;
+    const double bytes = static_cast<double>(m_.values[d.bytes_read]) / static_cast<double>(tiles), there = rows_there(op);
+    const bool parts = attends && wire::part_count(static_cast<wire::u32>(m_.operands_of(op)[1].dim[2]), static_cast<wire::u32>(m_.ops[op].grid[0])) > 1;
+    const double attention = cost.attention_us + (parts ? cost.parts_us : 0);
+    ends_[op].resize(tiles);
+    for (std::size_t i = 0; i < tiles; ++i) {
+      const std::size_t worker = choose(op, i, tiles);
+      const double begin = std::max(free_[worker], there);
+      out.begin_us = i == 0 ? begin : std::min(out.begin_us, begin);
+      free_[worker] = attends ? begin + attention + bytes / cost.bytes_per_us : streams_[worker].multiply(begin + cost.fixed_us / 2, bytes) + cost.fixed_us / 2;
+      ends_[op][i] = {free_[worker], worker};
+      out.busy_us += (free_[worker] - begin) / static_cast<double>(free_.size());
+      out.body_us = std::max(out.body_us, free_[worker] - begin);
+      out.end_us = std::max(out.end_us, free_[worker]);
+    }
+    bodies_[op] = out.body_us;
     return out;
   }
 
@@ -108,6 +156,8 @@ class Player {
   std::vector<double> free_;
   std::vector<std::vector<End>> ends_;
   std::vector<double> bodies_;
+  std::vector<bool> steps_;             // per op; empty: none is a relay's
+  std::vector<PieceStream> streams_;    // per worker
 };
 
 }  // namespace

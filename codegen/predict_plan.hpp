@@ -17,6 +17,21 @@ struct BodyCost {
   double operations_per_us = 0;
 };
 
+/// What a step of a relay takes (include/ccks/worker/relay.cuh), whose weights come in pieces ahead of it. No piece_us: nothing was measured, and every tile is a body.
+struct StepCost {
+  double piece_bytes = 0;     // as they are copied
+  int stages = 0, ahead = 0;  // pieces that lie in shared memory in front of the one that is multiplied; and behind those, in the L2
+  double latency_us = 0;      // from asking to what has landed, of a piece that the L2 has
+  double landing_us = 0;      // at least, from one that has landed to the next, of a worker
+  double piece_us = 0;        // that has landed: to multiply it
+  double fixed_us = 0;        // beside its pieces: half of it in front
+  double hop_us = 0;          // from the end of the last that makes a row to where its words are there
+  double word_us = 0;         // and more for each element of the row
+  double attention_us = 0, bytes_per_us = 0;  // a step of attention, and its bytes at the rate of one worker
+  double parts_us = 0;        // more where a context has several parts that are brought together
+  double begin_us = 0;        // from the last op in front to where the first step begins
+};
+
 /// Costs of one kind of GPU. `source` says where they come from; empty: nothing was measured, so nothing is predicted.
 struct PredictCosts {
   std::string source;
@@ -26,6 +41,7 @@ struct PredictCosts {
   double next_us = 0;       // between two bodies of one worker that wait for nobody
   double ends_us = 0;       // from submit to the first body and from the last one to the answer, of runs that follow one another
   BodyCost other, few_rows, block, attention, rows, gather;
+  StepCost step;
   /// `op` with `rows` rows of output in a tile.
   const BodyCost& of(wire::OpCode kind, std::int64_t rows) const;
 };

@@ -3,8 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
+#include <string>
+
 #include "codegen/explain_plan.hpp"
+#include "codegen/plan_rewrite.hpp"
+#include "codegen/predict_relay.hpp"
 #include "spec/parse.hpp"
+#include "tests/paths.hpp"
 
 namespace ccks::test {
 namespace {
@@ -26,15 +33,19 @@ ops:
 )yaml";
 
 struct Planned {
-  explicit Planned(std::uint32_t workers) : program(spec::parse_text(kSpec, "two.yaml").program) {
+  explicit Planned(std::uint32_t workers, const char* text = kSpec) : Planned(workers, spec::parse_text(text, "two.yaml").program, {}) {}
+  Planned(std::uint32_t workers, const spec::Program& given, const std::map<std::string, std::int64_t>& symbols) {
     codegen::PlanOptions options;
     options.device = "cuda";
     options.workers = workers;
+    program = codegen::rewrite_program(given, options);
     image = *codegen::make_plan(program, options);
     view = image->view();
+    std::vector<std::int64_t> values;
+    for (const plan::SymbolDesc& symbol : view.symbols) values.push_back(symbols.at(symbol.name));
     codegen::CheckReport report;
     codegen::check::Faults faults(report, {}, 5);
-    EXPECT_TRUE(codegen::check::check_tables(program, view, faults) && codegen::check::build_model(program, view, {}, faults, model));
+    EXPECT_TRUE(codegen::check::check_tables(program, view, faults) && codegen::check::build_model(program, view, values, faults, model));
   }
   spec::Program program;
   std::shared_ptr<const codegen::PlanImage> image;
@@ -85,6 +96,98 @@ TEST(PredictPlan, BytesAtTheRateOfAWorkerOrOfAll) {
   EXPECT_DOUBLE_EQ(predict_plan(planned.model, c, 4).ops[0].body_us, 3 + 2);
   c.bytes_per_us = bytes * 4 / 10;  // all four at once
   EXPECT_DOUBLE_EQ(predict_plan(planned.model, c, 4).ops[0].body_us, 10);
+}
+
+// ---- relays -----------------------------------------------------------------------------------------------------------------
+
+constexpr const char* kChain = R"yaml(
+ccks: 1
+program: chain
+dtype: bf16
+dims: {k: 512}
+tensors:
+  x: {shape: [1, k], kind: input}
+  a: {shape: [k, k], kind: weight}
+  b: {shape: [k, k], kind: weight}
+  c: {shape: [k, k], kind: weight}
+  d: {shape: [k, k], kind: weight}
+  y: {shape: [1, k], kind: output}
+ops:
+  - {op: matmul, a: x, b: a.T, out: h}
+  - {op: matmul, a: h, b: b.T, out: i}
+  - {op: matmul, a: i, b: c.T, out: j}
+  - {op: matmul, a: j, b: d.T, out: y}
+)yaml";
+
+codegen::StepCost step_cost() {
+  codegen::StepCost c;
+  c.piece_bytes = 16384;
+  c.stages = 2;
+  c.piece_us = 1;
+  c.fixed_us = 2;
+  c.hop_us = 5;
+  c.begin_us = 3;
+  return c;
+}
+
+TEST(PredictRelay, PiecesComeAsMemoryBringsThemAndStagesHaveRoom) {
+  codegen::StepCost cost = step_cost();
+  codegen::PieceStream slow(cost, 16384 / 4.0);  // a piece in 4 us
+  EXPECT_DOUBLE_EQ(slow.multiply(0, 3 * 16384), 3 * 4 + 1);
+  // Two came meanwhile, and the third only once the first of these had been multiplied.
+  EXPECT_DOUBLE_EQ(slow.multiply(100, 3 * 16384), 101 + 4 + 1);
+  cost.ahead = 1;
+  codegen::PieceStream ahead(cost, 16384 / 4.0);
+  EXPECT_DOUBLE_EQ(ahead.multiply(100, 3 * 16384), 103) << "the third waits in the L2";
+  cost.latency_us = 5;
+  codegen::PieceStream far(cost, 16384 / 4.0);
+  EXPECT_DOUBLE_EQ(far.multiply(100, 3 * 16384), 101 + 5 + 1);
+}
+
+TEST(PredictRelay, FromRowToRow) {
+  const Planned planned(4, kChain);
+  codegen::PredictCosts c = costs();
+  c.step = step_cost();
+  const codegen::Prediction p = predict_plan(planned.model, c, 4);
+  const auto tiles = static_cast<double>(planned.model.ops[0].tiles);
+  const auto pieces = static_cast<int>((512 * 512 * 2 / tiles + 16383) / 16384);  // of a tile, with its row
+  const int of_worker = static_cast<int>(tiles) / 4;
+  EXPECT_NEAR(p.ops[1].begin_us - p.ops[0].end_us, 5, 1e-9);
+  EXPECT_NEAR(p.ops[3].begin_us - p.ops[2].end_us, 5, 1e-9);
+  EXPECT_GE(p.ops[1].end_us - p.ops[1].begin_us, of_worker * (2 + pieces) - 1e-6);
+}
+
+TEST(PredictRelay, ThreeProductsAreNoRelay) {
+  std::string text = kChain;
+  text.replace(text.find("  - {op: matmul, a: j"), std::string::npos, "  - {op: map, expr: j * 2.0, out: y}\n");
+  const Planned planned(4, text.c_str());
+  const std::vector<bool> steps = codegen::find_steps(planned.model);
+  EXPECT_EQ(std::count(steps.begin(), steps.end(), true), 0);
+  const Planned four(4, kChain);
+  const std::vector<bool> all = codegen::find_steps(four.model);
+  EXPECT_EQ(std::count(all.begin(), all.end(), true), 4);
+}
+
+// A step of a Llama of 1B: what an H200 took at 365756a, whose workers multiply a piece in 0.27 us and ask for none ahead, and an H100, which reads 3.03 TB/s, then and at 51becb5
+// (bench/README.md, 2026-11-27).
+TEST(PredictRelay, IsWithinTenPercentOfWhatWasMeasured) {
+  struct Case {
+    double bytes_per_us, piece_us, fixed_us;
+    int ahead;
+    std::int64_t pos;
+    double measured_us;
+  };
+  for (const Case& c : {Case{4.67e6, 0.27, 1.1, 0, 64, 731}, Case{3.03e6, 0.27, 1.1, 0, 64, 922}, Case{3.03e6, 0.27, 1.1, 0, 512, 969}, Case{3.03e6, 0.175, 1.2, 12, 64, 910},
+                        Case{3.03e6, 0.175, 1.2, 12, 512, 961}, Case{3.03e6, 0.175, 1.2, 0, 64, 915}}) {
+    const spec::Program program = spec::parse_file(std::string(CCKS_SOURCE_DIR) + "/spec/examples/llama.yaml", {}).program;
+    const Planned planned(132, program, {{"n", 1}, {"pos", c.pos}});
+    codegen::PredictCosts costs = codegen::predict_costs("h200");
+    costs.bytes_per_us = c.bytes_per_us;
+    costs.step.piece_us = c.piece_us;
+    costs.step.fixed_us = c.fixed_us;
+    costs.step.ahead = c.ahead;
+    EXPECT_NEAR(predict_plan(planned.model, costs, 132).run_us / c.measured_us, 1, 0.1) << c.measured_us << " us at " << c.pos;
+  }
 }
 
 TEST(PredictPlan, NothingIsSaidOfAGpuThatWasNotMeasured) {

@@ -1,0 +1,58 @@
+#include "codegen/predict_relay.hpp"
+
+#include <algorithm>
+
+#include "ccks/wire/op_shape.hpp"
+#include "ccks/wire/relay.hpp"
+
+namespace ccks::codegen {
+namespace {
+
+bool is_row(const check::Operand& o) { return o.dim[2] == 1 && o.dtype == wire::Dtype::bf16; }
+
+bool is_product(const check::Model& m, std::size_t op) {
+  const auto operands = m.operands_of(op);
+  const plan::OpDesc& d = *m.ops[op].desc;
+  if (d.kind != wire::OpCode::matmul || d.output_count != 1) return false;
+  const check::Operand &a = operands[0], &b = operands[1];
+  const bool weights = b.space == wire::Space::weights && b.dtype == wire::Dtype::bf16 && b.stride[2] == 1;
+  return is_row(a) && operands[d.input_count].dim[2] == 1 && weights && b.dim[2] >= wire::kStreamedDepth && b.dim[2] % wire::kRelayRow == 0;
+}
+bool is_attention(const check::Model& m, std::size_t op) {
+  const plan::OpDesc& d = *m.ops[op].desc;
+  return d.kind == wire::OpCode::attention && d.input_count == 3 && is_row(m.operands_of(op)[0]);
+}
+
+}  // namespace
+
+std::vector<bool> find_steps(const check::Model& m) {
+  constexpr std::ptrdiff_t kLeastProducts = 4;  // scheduler/tuning.hpp
+  std::size_t first = 0, best = 0, best_end = 0;
+  for (std::size_t op = 0; op < m.ops.size(); ++op) {
+    if (!m.ops[op].exists() || m.ops[op].desc->guard_count != 0 || !(is_product(m, op) || is_attention(m, op)))
+      first = op + 1;
+    else if (op + 1 - first > best_end - best)
+      best = first, best_end = op + 1;
+  }
+  std::ptrdiff_t products = 0;
+  for (std::size_t op = best; op < best_end; ++op) products += is_product(m, op) ? 1 : 0;
+  std::vector<bool> out(m.ops.size(), false);
+  if (products >= kLeastProducts) std::fill(out.begin() + static_cast<std::ptrdiff_t>(best), out.begin() + static_cast<std::ptrdiff_t>(best_end), true);
+  return out;
+}
+
+// Memory brings a piece once there is room for it in the stages or in the L2 behind them, and it lands once there is a stage.
+double PieceStream::multiply(double begin_us, double bytes) {
+  const auto pieces = static_cast<int>((bytes + cost_->piece_bytes - 1) / cost_->piece_bytes);
+  double us = begin_us;
+  for (int i = 0; i < pieces; ++i) {
+    brought_us_ = std::max(brought_us_, taken(cost_->stages + cost_->ahead)) + memory_us_;
+    landed_us_ = std::max({brought_us_, taken(cost_->stages) + cost_->latency_us, landed_us_ + cost_->landing_us});
+    us = std::max(us, landed_us_) + cost_->piece_us;
+    taken_.push_back(us);
+    if (taken_.size() > static_cast<std::size_t>(cost_->stages + cost_->ahead)) taken_.pop_front();
+  }
+  return us;
+}
+
+}  // namespace ccks::codegen

@@ -1,0 +1,32 @@
+// Relays as predict_plan plays them: products of one row, and attention between them, that workers run from row to row while memory brings weights ahead.
+#pragma once
+
+#include <deque>
+#include <vector>
+
+#include "codegen/predict_plan.hpp"
+
+namespace ccks::codegen {
+
+/// Per op of `model`: whether it is a step of the relay, the longest run of ops that may be, or of nothing where that is short (scheduler/relays.hpp).
+std::vector<bool> find_steps(const check::Model& model);
+
+/// The weights of one worker, in the order of its steps.
+class PieceStream {
+ public:
+  /// `bytes_per_us`: of memory, for this worker.
+  PieceStream(const StepCost& cost, double bytes_per_us) : cost_(&cost), memory_us_(cost.piece_bytes / bytes_per_us) {}
+
+  /// Multiplies `bytes` of weights from `begin_us` on; when it has.
+  double multiply(double begin_us, double bytes);
+
+ private:
+  double taken(int pieces_before) const { return pieces_before < 1 || static_cast<std::size_t>(pieces_before) > taken_.size() ? 0 : taken_[taken_.size() - static_cast<std::size_t>(pieces_before)]; }
+
+  const StepCost* cost_;
+  double memory_us_;
+  double brought_us_ = 0, landed_us_ = 0;  // the last piece: by memory, and where it is multiplied
+  std::deque<double> taken_;               // when the last pieces had been multiplied
+};
+
+}  // namespace ccks::codegen
