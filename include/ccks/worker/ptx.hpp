@@ -206,14 +206,14 @@ __device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes,
   CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy) : "memory");
 }
-/// Asks for it of the L2 alone.
-__device__ __forceinline__ void prefetch_bulk(const void* from, u32 bytes) {
-  CCKS_BULK_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
 /// The same of data that is read again.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
   CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                 ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)) : "memory");
+}
+/// Asks the L2 alone for so much. Addresses and bytes as above.
+__device__ __forceinline__ void prefetch_bulk(const void* from, u32 bytes) {
+  CCKS_BULK_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 #undef CCKS_BULK_ASM
 
