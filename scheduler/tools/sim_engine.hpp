@@ -197,8 +197,10 @@ class SimEngine final : public RunEvents {
     while (keeper_is_busy()) machine_.work(options_.patience_ns / 16);
     for (std::uint32_t w = 0; w < memory_.params.workers; ++w) park(w, wire::kParkAbandon);
     const Status left = device_.join(20 * options_.patience_ns);
-    while (machine_.memory().settled(scheduler_) > machine_.now()) machine_.work(machine_.memory().settled(scheduler_) - machine_.now());
+    settle(scheduler_);
     while (sending_) machine_.work(100);
+    // What a client has stored before it let go of the gate comes before what is stored there now: one place has one order of its stores.
+    if (sender_ != gpu::sim::Explorer::kNobody) settle(sender_);
     std::vector<Submission> waiting;
     for (Submission item; submissions_.pop(item);) waiting.push_back(item);
     const std::vector<bool> lost = lost_runs(waiting);
@@ -262,10 +264,16 @@ class SimEngine final : public RunEvents {
   const char* outside_failure() const override { return failure_.empty() ? nullptr : failure_.c_str(); }
 
  private:
+  /// Waits until all that `agent` has stored so far can be seen.
+  void settle(gpu::sim::Explorer::Agent agent) {
+    while (machine_.memory().settled(agent) > machine_.now()) machine_.work(machine_.memory().settled(agent) - machine_.now());
+  }
+
   // As EngineCore::hand_over; restart() waits for it where that has a gate.
   void hand_over(RunSlot& run) {
     if (primed_.take(run)) {
       sending_ = true;
+      sender_ = machine_.explorer().self();
       primed_.send(Atoms{&machine_});
       sending_ = false;
     } else {
@@ -429,6 +437,7 @@ class SimEngine final : public RunEvents {
   SubmissionQueue submissions_;
   PrimedRun primed_;
   bool sending_ = false;  // a client is
+  gpu::sim::Explorer::Agent sender_ = gpu::sim::Explorer::kNobody;  // the last that did
   SchedulerStats stats_;
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<ExpertGuesses> guesses_;  // null: nothing is guessed
