@@ -71,7 +71,7 @@ TEST(EarlyOps, TouchNothingOfOtherRunsAndLeaveNoOtherOpInFrontOfTheTurn) {
   EXPECT_GE(chained, 3);
 }
 
-// What is all that an op of state, or of an input, waits for must take the turn in its place; what another waits for beside such an op need not.
+// What is all that an op of state, or of an input, waits for must take the turn in its place; what another waits for beside such an op need not, unless it waits itself.
 TEST(EarlyOps, WhatAloneStandsBeforeAnOpOfStateTakesTheTurn) {
   RelayOptions options;
   options.sizes = {};
@@ -89,7 +89,8 @@ ops:
   - {op: map, expr: a * 4, out: beside}
   - {op: map, expr: doubled + 1, out: "kept[pos:pos + 1, :]"}
   - {op: map, expr: tripled + x, out: sum}
-  - {op: map, expr: sum * beside, out: y}
+  - {op: map, expr: doubled * 5, out: behind}
+  - {op: map, expr: sum * beside + behind, out: y}
 )";
   const RelayRig rig(options);
   EXPECT_EQ(names_of_early(rig.tables), std::vector<std::string>{"map.beside"});
