@@ -203,8 +203,7 @@ class Describer {
     to_.width = static_cast<std::uint32_t>(output().dim[3]);
     to_.tile = std::min(static_cast<std::uint32_t>(op_.tile[3]), to_.width);
     const std::uint32_t last = to_.width - (static_cast<std::uint32_t>(op_.grid[3]) - 1) * to_.tile;
-    const std::uint32_t multiple = runs ? wire::kRelayColumns / 2 : wire::kRelayColumns;
-    if (to_.tile % multiple != 0 || last % multiple != 0) return false;
+    if (to_.tile % wire::kRelayColumns != 0 || last % wire::kRelayColumns != 0) return false;
     return to_.end == RelayEnd::plain ? to_.tile <= 0xffff : (runs ? 2 : 1) * to_.tile <= wire::kMostRelayColumns;
   }
   bool has_output() {

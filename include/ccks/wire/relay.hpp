@@ -33,9 +33,9 @@ enum RelayFlags : u8 {
 };
 
 inline constexpr i32 kRelayRow = 256;          // a row has a multiple of so many elements
-inline constexpr u32 kRelayDepth = 1024;       // elements along k of a stage, at most; scratch has room for a multiple of it
+inline constexpr u32 kRelayDepth = 2048;       // elements along k of a stage, at most; scratch has room for a multiple of it
 inline constexpr i32 kMostRelayNormed = 8192;  // elements of a row with a norm: lanes hold all of it until its factor is known
-inline constexpr i32 kRelayColumns = 8;        // a tile has a multiple of so many columns, and runs of half as many
+inline constexpr i32 kRelayColumns = 4;        // of a stage; a tile has a multiple of so many, and so has each of its runs
 inline constexpr i32 kMostRelayColumns = 128;  // of a tile, both runs counted; more only of RelayEnd::plain, for which nothing is fetched ahead
 inline constexpr i32 kMostRelayQueries = 8;
 inline constexpr u32 kMostRelayStepBytes = 38 * 1024;  // relay_step_bytes: what the least scratch of a worker, 48 KiB, has beside what all steps share

@@ -26,10 +26,12 @@ struct StreamFill {
 
 /// How far the ring of a relay has been filled (relay_stream.cuh). The posting warp's alone.
 struct RelayFill {
-  StreamPlace next;   // the stage to be filled
-  u32 asked, step;    // steps asked for; the one whose weights are being asked for
-  u32 column, depth;  // of it, where the next piece begins
-  u32 ahead;          // pieces behind that one that the L2 has been asked for; where the next of them begins:
+  StreamPlace next;     // the stage to be filled
+  StreamPlace landing;  // of those on their way the oldest
+  u32 on_way;           // how many that are, at most
+  u32 asked, step;      // steps asked for; the one whose weights are being asked for
+  u32 column, depth;    // of it, where the next piece begins
+  u32 ahead;            // pieces that the ring or the L2 has been asked for; where the next of the latter begins:
   u32 ahead_step, ahead_column, ahead_depth;
 };
 

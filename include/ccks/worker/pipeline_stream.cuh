@@ -87,7 +87,7 @@ __device__ __forceinline__ bool may_ask(StreamRing& ring, const StreamPlace& nex
 /// Its state lies in shared memory and is this warp's alone.
 inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 published) {
   if constexpr (kWorkerRowTags) {
-    if (is_relaying(memory)) return RelayStream(memory).serve();
+    if (is_relaying(memory)) return serve_relay();
   }
   StreamRing& ring = *memory.ring;
   StreamFill fill = memory.fill;
@@ -107,13 +107,14 @@ inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 pu
   __syncwarp();
 }
 
-/// Whatever the ring wants now.
-__device__ __forceinline__ void stream_next(CudaPipelineMemory& memory) {
+/// Whatever the ring wants now. True: a relay is under way, which will soon want more.
+__device__ __forceinline__ bool stream_next(CudaPipelineMemory& memory) {
   const bool relays = is_relaying(memory);
-  if (!memory.has_ring() && !relays) return;
+  if (!memory.has_ring() && !relays) return false;
   const StreamFill& fill = memory.fill;
   const u32 published = ptx::ld_acquire_cta_shared(&memory.fetched);  // [P2] pairs with [P1]
   if (relays || (fill.tile != published && is_empty(*memory.ring, fill.next) && may_ask(*memory.ring, fill.next, fill.begun))) fill_ring(memory, published);
+  return relays;
 }
 /// All tiles before `tile` are through: none is looked at any more.
 __device__ __forceinline__ void pass_streams(CudaPipelineMemory& memory, u32 tile) {

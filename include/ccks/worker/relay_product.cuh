@@ -12,101 +12,116 @@ class RelayProducts : public RelayWords {
 
   /// False: the worker leaves, and nothing is stored.
   __device__ __forceinline__ bool product(const wire::RelayStep& s) {
-    const u32 turn = turn_;
+    const u32 turn = turn_, k = s.k, n = s.n;
     turn_ ^= 1;
-    Beside beside = ask_beside(s);
-    if (s.k <= kPass)
-      stage<1>(s, turn);
-    else
-      stage<kMostPasses>(s, turn);
+    Ending ending(*this, s);
+    const float squares = k <= kPass ? stage<1>(s) : stage<kMostPasses>(s);
     mark_ready();
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
-    if (waits_beside(s)) beside.word = await_word(reinterpret_cast<const u64*>(s.beside) + threadIdx.x / 2, beside.word);
+    if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(ending.beside) + threadIdx.x / 2, ending.word);
     __syncwarp();
     CCKS_NO_UNROLL
-    for (u32 first = 0; first < s.n; first += wire::kMostRelayColumns) {
-      const u32 columns = least(u32{s.n} - first, static_cast<u32>(wire::kMostRelayColumns));
+    for (u32 first = 0; first < n; first += wire::kMostRelayColumns) {
+      const u32 columns = least(n - first, static_cast<u32>(wire::kMostRelayColumns));
       if (first != 0) sync();  // sums of the columns before have been read
-      walk(s, columns, shared_.sums[turn][warp_]);
+      float* sums = shared_.sums[turn][warp_];
+      if (k == kRelayDepth)
+        walk_whole(columns, sums);
+      else
+        walk(k, columns, sums);
+      if (first == 0 && ending.normed) leave_squares(squares, turn);
       sync();
       if (has_given_up()) return false;
-      finish(s, beside, first, columns, turn);
+      finish(ending, first, columns, turn);
     }
     return true;
   }
 
  private:
-  static constexpr u32 kPass = kCudaLanes * 8;  // elements of a row that lanes hold eight each of
+  static constexpr u32 kPass = kCudaLanes * 8;  // elements of a row that lanes hold eight each of: a piece's
   static constexpr u32 kMostPasses = 4;         // at a time
+  static constexpr u32 kHalfBytes = kRelayDepth / 2 * 2;  // of a column of a stage
+  static_assert(kPass == kRelayDepth && wire::kRelayColumns == 4);
   static_assert(wire::kMostRelayNormed <= static_cast<i32>(kMostPasses * kPass) && wire::kMostRelayColumns <= static_cast<i32>(kCudaLanes));
 
-  /// What the end of a product wants besides sums, on its way while the row is waited for.
-  struct Beside {
-    u64 store = 0;  // where results lie as they are; 0: nowhere
-    u64 word = 0;
+  /// What the end of a product wants besides sums, in registers or on its way there while the row is waited for.
+  struct Ending {
+    u64 words, store, beside;  // where results lie, 0: nowhere; words or elements of what is added
+    u64 word = 0;              // the one that is added
     float cosine = 1, sine = 0;
+    float eps, mean;           // of a norm: 1 / k
+    u32 run, second;
+    wire::RelayEnd end;
+    wire::RelayAct act;
+    u8 flags;
+    bool normed, waits;  // waits: this lane finishes a result to which a word is added
+
+    __device__ __forceinline__ Ending(const RelayProducts& lane, const wire::RelayStep& s)
+        : words(s.words), store(s.store), beside(s.beside), eps(s.scale), mean(ptx::rcp(static_cast<float>(s.k))), run(s.run), second(s.second), end(static_cast<wire::RelayEnd>(s.end)),
+          act(static_cast<wire::RelayAct>(s.act)), flags(s.flags), normed(s.norm != 0), waits(false) {
+      if ((flags & wire::kRelayMoves) != 0) {
+        const auto* op = reinterpret_cast<const wire::OpParams*>(s.block);
+        const wire::OperandParams& out = reinterpret_cast<const wire::OperandParams*>(op + 1)[op->input_count];
+        store += out.offset + (out.space == static_cast<u8>(wire::Space::state) ? lane.frame_.state : 0);
+      }
+      const u32 mine = threadIdx.x;
+      if (end == wire::RelayEnd::turned && mine < run && beside != 0) {
+        const u8* angle = reinterpret_cast<const u8*>(beside) + mine * sizeof(float);
+        cosine = *reinterpret_cast<const float*>(angle);
+        sine = *reinterpret_cast<const float*>(angle + s.sines);
+      } else if (end == wire::RelayEnd::sum && mine < s.n) {
+        waits = (flags & wire::kRelayPlainBeside) == 0;
+        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(beside) + mine / 2) : reinterpret_cast<const u32*>(beside)[mine / 2];
+      }
+    }
   };
 
-  /// Whether this lane finishes a result to which a word is added.
-  static __device__ __forceinline__ bool waits_beside(const wire::RelayStep& s) {
-    return static_cast<wire::RelayEnd>(s.end) == wire::RelayEnd::sum && (s.flags & wire::kRelayPlainBeside) == 0 && threadIdx.x < s.n;
-  }
-  __device__ __forceinline__ Beside ask_beside(const wire::RelayStep& s) const {
-    Beside b;
-    b.store = s.store;
-    if ((s.flags & wire::kRelayMoves) != 0) {
-      const auto* op = reinterpret_cast<const wire::OpParams*>(s.block);
-      const wire::OperandParams& out = reinterpret_cast<const wire::OperandParams*>(op + 1)[op->input_count];
-      b.store += out.offset + (out.space == static_cast<u8>(wire::Space::state) ? frame_.state : 0);
-    }
-    const auto end = static_cast<wire::RelayEnd>(s.end);
-    const u32 mine = threadIdx.x;
-    if (end == wire::RelayEnd::turned && mine < s.run && s.beside != 0) {
-      const u8* angle = reinterpret_cast<const u8*>(s.beside) + mine * sizeof(float);
-      b.cosine = *reinterpret_cast<const float*>(angle);
-      b.sine = *reinterpret_cast<const float*>(angle + s.sines);
-    } else if (end == wire::RelayEnd::sum && mine < s.n) {
-      if ((s.flags & wire::kRelayPlainBeside) != 0)
-        b.word = reinterpret_cast<const u32*>(s.beside)[mine / 2];
-      else
-        b.word = ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(s.beside) + mine / 2);
-    }
-    return b;
-  }
+  /// The warp has of every 256 elements the 32 that it multiplies, its slice: lanes of a group eight each of one. Of a piece's second half it is another's than of the first, so that lanes
+  /// that read both at once (take()) find them in different banks.
+  __device__ __forceinline__ u32 slice(u32 half) const { return (warp_ ^ half) * 32; }
+  __device__ __forceinline__ u32 packet_at(u32 pass) const { return pass * kPass + group_ * 256 + slice(group_ / 4) + part_ * 8; }
 
-  /// The warp has of every 256 elements the 32 that it multiplies: lanes of a group eight each of one slice.
-  __device__ __forceinline__ u32 packet_at(u32 pass) const { return pass * kPass + group_ * 256 + warp_ * 32 + part_ * 8; }
-
-  /// The warp's slices of the row, normed where there is a norm, into scratch: kPasses passes at a time, of which a row that is normed has no more.
+  /// The warp's slices of the row into scratch, kPasses passes at a time, of which a row that is normed has no more: there times the norm's weights, whose squares' sum, by this lane, is
+  /// returned; the factor that comes of all of them results are multiplied by in the end (finish()), so that nobody waits for it.
   template <u32 kPasses>
-  __device__ __forceinline__ void stage(const wire::RelayStep& s, u32 turn) const {
+  __device__ __forceinline__ float stage(const wire::RelayStep& s) const {
+    const u32 k = s.k;
+    const u64 norm = s.norm;
+    float squares = 0;
     CCKS_NO_UNROLL
-    for (u32 from = 0; from * kPass < s.k; from += kPasses) {
+    for (u32 from = 0; from * kPass < k; from += kPasses) {
       uint4 row[kPasses], weight[kPasses];
       CCKS_UNROLL
       for (u32 p = 0; p < kPasses; ++p) {
         const u32 at = packet_at(from + p);
-        weight[p] = s.norm != 0 && at < s.k ? *reinterpret_cast<const uint4*>(s.norm + at * 2) : uint4{};
+        weight[p] = norm != 0 && at < k ? *reinterpret_cast<const uint4*>(norm + at * 2) : uint4{};
       }
       if ((s.flags & wire::kRelayPlainRow) != 0)
         load_plain(s, from, row);
       else
         await_row(s, from, row);
-      if (s.norm != 0) norm(s, turn, row, weight);
       CCKS_UNROLL
-      for (u32 p = 0; p < kPasses; ++p) put_packet(s.k, from + p, row[p]);
+      for (u32 p = 0; p < kPasses; ++p) put_packet(k, from + p, norm != 0 ? weighed(row[p], weight[p], squares) : row[p]);
     }
+    return squares;
   }
-  // Of a piece of kRelayDepth elements the warp's 128 are 256 bytes: of packets 0 and 1, then of 2 and 3, words 0 and 2 of each for one column of the units' second matrix, and words 1
-  // and 3 for the next; see multiply().
-  __device__ __forceinline__ u8* slice_of(u32 piece, u32 column) const { return row_ + (piece * kWarps + warp_) * 256 + column * 64 + part_ * 16; }
+  static __device__ __forceinline__ uint4 weighed(const uint4& row, const uint4& weight, float& squares) {
+    const auto times = [&](u32 x, u32 w) {
+      squares = fmaf(low(x), low(x), fmaf(high(x), high(x), squares));
+      return ptx::cvt_bf16x2(low(x) * low(w), high(x) * high(w));
+    };
+    return {times(row.x, weight.x), times(row.y, weight.y), times(row.z, weight.z), times(row.w, weight.w)};
+  }
+  // Of a piece of kRelayDepth elements the warp's 256 are 512 bytes: of packets 0 and 1 of each half, then of 2 and 3, words 0 and 2 of each for one column of the units' second matrix,
+  // and words 1 and 3 for the next; see multiply().
+  __device__ __forceinline__ u8* slice_of(u32 piece, u32 column) const { return row_ + (piece * kWarps + warp_) * 512 + column * 64 + part_ * 16; }
   /// What lies beyond the row in its last piece is zero.
   __device__ __forceinline__ void put_packet(u32 k, u32 pass, const uint4& packet) const {
-    if (pass * kPass + group_ / 4 * kRelayDepth >= k) return;
-    const u32 piece = pass * 2 + group_ / 4, i = group_ % 4;
-    const u32 at = i / 2 * 128 + i % 2 * 8;
-    *reinterpret_cast<uint2*>(slice_of(piece, 0) + at) = {packet.x, packet.z};
-    *reinterpret_cast<uint2*>(slice_of(piece, 1) + at) = {packet.y, packet.w};
+    if (pass * kPass >= k) return;
+    const u32 half = group_ / 4, i = group_ % 4;
+    const u32 at = i / 2 * 256 + i % 2 * 8;
+    *reinterpret_cast<uint2*>(slice_of(pass, 2 * half) + at) = {packet.x, packet.z};
+    *reinterpret_cast<uint2*>(slice_of(pass, 2 * half + 1) + at) = {packet.y, packet.w};
   }
 
   template <u32 kPasses>
@@ -153,108 +168,130 @@ class RelayProducts : public RelayWords {
     load_two(at + 2, w[2], w[3]);
   }
 
-  /// Rounded as an rmsnorm op's results are, so that relays give what other workers do. Of a warp that gives up the others get what it has.
-  template <u32 kPasses>
-  __device__ __forceinline__ void norm(const wire::RelayStep& s, u32 turn, uint4 (&row)[kPasses], const uint4 (&weight)[kPasses]) const {
-    float squares = 0;
-    CCKS_UNROLL
-    for (u32 p = 0; p < kPasses; ++p) {
-      const u32 x[4] = {row[p].x, row[p].y, row[p].z, row[p].w};
-      CCKS_UNROLL
-      for (u32 i = 0; i < 4; ++i) squares = fmaf(low(x[i]), low(x[i]), fmaf(high(x[i]), high(x[i]), squares));
-    }
+  __device__ __forceinline__ void leave_squares(float squares, u32 turn) const {
     CCKS_UNROLL
     for (u32 step = kWarpLanes / 2; step > 0; step /= 2) squares += __shfl_xor_sync(kFullWarp, squares, step);
     if (lane_ == 0) shared_.squares[turn][warp_] = squares;
-    sync();
-    squares = 0;
+  }
+  __device__ __forceinline__ float factor_of_norm(const Ending& e, u32 turn) const {
+    float squares = 0;
     CCKS_UNROLL
     for (u32 w = 0; w < kWarps; ++w) squares += shared_.squares[turn][w];
-    const float factor = inverse_root(squares * ptx::rcp(static_cast<float>(s.k)) + s.scale);
-    CCKS_UNROLL
-    for (u32 p = 0; p < kPasses; ++p) {
-      row[p].x = normed(row[p].x, weight[p].x, factor);
-      row[p].y = normed(row[p].y, weight[p].y, factor);
-      row[p].z = normed(row[p].z, weight[p].z, factor);
-      row[p].w = normed(row[p].w, weight[p].w, factor);
-    }
-  }
-  static __device__ __forceinline__ u32 normed(u32 x, u32 weight, float factor) {
-    return ptx::cvt_bf16x2(low(x) * factor * low(weight), high(x) * factor * high(weight));
-  }
-  static __device__ __forceinline__ float inverse_root(float v) {
-    const float near = ptx::rsqrt(v);
+    const float v = squares * e.mean + e.eps, near = ptx::rsqrt(v);
     return near * (1.5f - 0.5f * v * near * near);
   }
 
-  /// A stage of the ring and the row's piece, as lanes multiply them: of column `group_` four packets of eight weights.
-  struct Piece {
-    uint4 weights[4];
-    uint4 row[2] = {};  // of lanes of the first two groups; what others have is of no use
+  /// A stage of the ring, as lanes multiply it: group g has half g % 2 of column g / 2, of which a lane holds four packets of eight weights.
+  struct Weights {
+    uint4 packets[4];
   };
-  /// Where in a tile the next piece lies.
-  struct Pieces {
-    u32 left;       // of the tile
-    u32 at, k;      // along k, in elements
+  /// The row's piece, of lanes of the first four groups; what others have is of no use.
+  struct Row {
+    uint4 packets[2] = {};
   };
 
-  __device__ __forceinline__ void take(Piece& piece, Pieces& next) {
-    if (group_ < 2) {
-      const u8* row = slice_of(next.at / kRelayDepth, group_);
-      piece.row[0] = *reinterpret_cast<const uint4*>(row);
-      piece.row[1] = *reinterpret_cast<const uint4*>(row + 128);
+  __device__ __forceinline__ Row look_up(u32 piece) const {
+    Row row;
+    if (group_ < 4) {
+      const u8* from = slice_of(piece, group_);
+      row.packets[0] = *reinterpret_cast<const uint4*>(from);
+      row.packets[1] = *reinterpret_cast<const uint4*>(from + 256);
     }
-    const u8* from = stages_.at(place_.stage) + group_ * kRelayPitch + warp_ * 64 + part_ * 16;
-    const u32 packets = (next.k - next.at) / 256;
+    return row;
+  }
+  /// The next stage, whose columns have `left` elements.
+  template <bool kWhole>
+  __device__ __forceinline__ void take(Weights& weights, u32 left = kRelayDepth) {
+    const u8* from = stages_.at(place_.stage) + group_ * kHalfBytes + slice(group_ % 2) * 2 + part_ * 16;
+    const i32 packets = static_cast<i32>(left / 256) - static_cast<i32>(group_ % 2 * 4);
     while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
     }
     CCKS_UNROLL
-    for (u32 i = 0; i < 4; ++i) piece.weights[i] = i < packets ? *reinterpret_cast<const uint4*>(from + i * 512) : uint4{};  // beyond k there may be anything
+    for (i32 i = 0; i < 4; ++i) weights.packets[i] = kWhole || i < packets ? *reinterpret_cast<const uint4*>(from + i * 512) : uint4{};  // beyond k there may be anything
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.empty[place_.stage]);  // [P19] pairs with [P20]
     place_.step(stages_.count);
-    next.at += kRelayDepth;
-    if (next.at >= next.k) next.at = 0;
-    --next.left;
   }
-  /// A packet of weights is the units' first matrix as it comes: words 0 and 2 count as row g, 1 and 3 as row g + 8, so the row's words 0 and 2 are column 0 of the second, 1 and 3
-  /// column 1. What counts is [g][0] and [g + 8][1], of the group's first lane.
-  static __device__ __forceinline__ void multiply(float (&acc)[2][4], const Piece& p) {
+  struct Sums {
+    float acc[2][4] = {};
+  };
+  /// A packet of weights is the units' first matrix as it comes: words 0 and 2 count as row g, 1 and 3 as row g + 8. The second has four columns: of the row's half h words 0 and 2 are
+  /// column 2h, 1 and 3 column 2h + 1. So with h = g % 2 what counts is [g][2h] and [g + 8][2h + 1], which lane h of a group has.
+  static __device__ __forceinline__ void multiply(Sums& sums, const Weights& weights, const Row& row) {
     CCKS_UNROLL
     for (u32 i = 0; i < 4; ++i) {
-      const uint4 &w = p.weights[i], &x = p.row[i / 2];
+      const uint4 &w = weights.packets[i], &x = row.packets[i / 2];
       if (i % 2 == 0)
-        ptx::mma_16x16x8_bf16(acc[0], {w.x, w.y, w.z, w.w}, {x.x, x.y});
+        ptx::mma_16x16x8_bf16(sums.acc[0], {w.x, w.y, w.z, w.w}, {x.x, x.y});
       else
-        ptx::mma_16x16x8_bf16(acc[1], {w.x, w.y, w.z, w.w}, {x.z, x.w});
+        ptx::mma_16x16x8_bf16(sums.acc[1], {w.x, w.y, w.z, w.w}, {x.z, x.w});
     }
   }
+  /// Of four columns.
+  __device__ __forceinline__ void leave(const Sums& sums, float* to) const {
+    const float half = sums.acc[0][0] + sums.acc[0][3] + (sums.acc[1][0] + sums.acc[1][3]), other = __shfl_down_sync(kFullWarp, half, 5);  // from part 1 of the next group
+    if (lane_ % 8 == 0) to[lane_ / 8] = half + other;
+  }
 
-  /// Products of the warp's slices by `columns` columns, eight a stage: to `sums`. A piece is multiplied while the next is on its way into registers.
-  __device__ __forceinline__ void walk(const wire::RelayStep& s, u32 columns, float* sums) {
-    const u32 pieces = (s.k + kRelayDepth - 1) / kRelayDepth;
-    Pieces next{columns / wire::kRelayColumns * pieces, 0, s.k};
-    Piece a, b;
-    float acc[2][4] = {};
-    u32 left = pieces;  // of eight columns
-    const auto end = [&](const Piece& piece) {
-      multiply(acc, piece);
-      if (--left != 0) return;
-      if (part_ == 0) sums[group_] = acc[0][0] + acc[0][3] + (acc[1][0] + acc[1][3]);
-      sums += wire::kRelayColumns;
-      left = pieces;
-      CCKS_UNROLL
-      for (u32 i = 0; i < 4; ++i) acc[0][i] = acc[1][i] = 0;
-    };
-    take(a, next);
+  /// Products of the warp's slices by `columns` columns, four a stage: to `to`. A piece is multiplied while the next is on its way into registers, and its sums are looked at behind the
+  /// next one's product.
+  __device__ __forceinline__ void walk_whole(u32 columns, float* to) {
+    const Row row = look_up(0);
+    u32 left = columns / wire::kRelayColumns;
+    Weights a, b;
+    Sums of_a, of_b;
+    bool owes = false;  // of_b, four columns back
+    take<true>(a);
     CCKS_NO_UNROLL
-    for (;;) {
-      if (next.left == 0) return end(a);
-      take(b, next);
-      end(a);
-      if (next.left == 0) return end(b);
-      take(a, next);
-      end(b);
+    for (; left > 1; left -= 2) {
+      take<true>(b);
+      of_a = {};
+      multiply(of_a, a, row);
+      if (owes) leave(of_b, to - wire::kRelayColumns);
+      if (left > 2) take<true>(a);
+      of_b = {};
+      multiply(of_b, b, row);
+      leave(of_a, to);
+      owes = true;
+      to += 2 * wire::kRelayColumns;
+    }
+    if (left != 0) {
+      of_a = {};
+      multiply(of_a, a, row);
+    }
+    if (owes) leave(of_b, to - wire::kRelayColumns);
+    if (left != 0) leave(of_a, to);
+  }
+  /// The same of columns of several pieces, or of one that is not full.
+  __device__ __forceinline__ void walk(u32 k, u32 columns, float* to) {
+    const u32 pieces = (k + kRelayDepth - 1) / kRelayDepth;
+    u32 taken = 0, at = 0, left = pieces;  // the piece of a column that is next taken and multiplied; of four columns
+    Weights a, b;
+    Sums sums;
+    const auto next = [&](Weights& weights) {
+      take<false>(weights, k - taken * kRelayDepth);
+      if (++taken == pieces) taken = 0;
+    };
+    const auto end = [&](const Weights& weights, const Row& row) {
+      multiply(sums, weights, row);
+      if (++at == pieces) at = 0;
+      if (--left != 0) return;
+      leave(sums, to);
+      sums = {};
+      to += wire::kRelayColumns;
+      left = pieces;
+    };
+    next(a);
+    CCKS_NO_UNROLL
+    for (u32 all = columns / wire::kRelayColumns * pieces;; all -= 2) {
+      Row row = look_up(at);
+      if (all == 1) return end(a, row);
+      next(b);
+      end(a, row);
+      row = look_up(at);
+      if (all == 2) return end(b, row);
+      next(a);
+      end(b, row);
     }
   }
 
@@ -279,37 +316,41 @@ class RelayProducts : public RelayWords {
   }
 
   /// Results [first, first + columns) of the tile. A lane a result, or a pair.
-  __device__ __forceinline__ void finish(const wire::RelayStep& s, const Beside& beside, u32 first, u32 columns, u32 turn) const {
-    const auto end = static_cast<wire::RelayEnd>(s.end);
-    const bool paired = end == wire::RelayEnd::twin || end == wire::RelayEnd::turned;
-    const u32 results = paired ? s.run : columns;
+  __device__ __forceinline__ void finish(const Ending& e, u32 first, u32 columns, u32 turn) const {
+    const bool paired = e.end == wire::RelayEnd::twin || e.end == wire::RelayEnd::turned;
+    const u32 results = paired ? e.run : columns;
     if (warp_ * kWarpLanes >= results) return;
     const u32 mine = least(threadIdx.x, results - 1);
     float v = sum_of_warps(turn, mine), other = 0;
-    if (paired) other = sum_of_warps(turn, s.run + mine);
-    if (end == wire::RelayEnd::twin) {
-      v *= rounded(act(static_cast<wire::RelayAct>(s.act), other));
-    } else if (end == wire::RelayEnd::turned) {
+    if (paired) other = sum_of_warps(turn, e.run + mine);
+    if (e.normed) {
+      const float factor = factor_of_norm(e, turn);
+      v *= factor;
+      other *= factor;
+    }
+    if (e.end == wire::RelayEnd::twin) {
+      v *= rounded(act(e.act, other));
+    } else if (e.end == wire::RelayEnd::turned) {
       const float u = rounded(v), w = rounded(other);
-      v = u * beside.cosine - w * beside.sine;
-      other = u * beside.sine + w * beside.cosine;
-    } else if (end == wire::RelayEnd::sum) {
-      const u32 word = static_cast<u32>(beside.word);
+      v = u * e.cosine - w * e.sine;
+      other = u * e.sine + w * e.cosine;
+    } else if (e.end == wire::RelayEnd::sum) {
+      const u32 word = static_cast<u32>(e.word);
       v += mine % 2 != 0 ? high(word) : low(word);
     }
     const bool stores = threadIdx.x < results;
-    put(s, beside.store, first + mine, v, stores);
-    if (end == wire::RelayEnd::turned) put(s, beside.store, s.second + mine, other, stores);
+    put(e, first + mine, v, stores);
+    if (e.end == wire::RelayEnd::turned) put(e, e.second + mine, other, stores);
   }
   /// By whole warps.
-  __device__ __forceinline__ void put(const wire::RelayStep& s, u64 store, u32 element, float v, bool stores) const {
+  __device__ __forceinline__ void put(const Ending& e, u32 element, float v, bool stores) const {
     const float next = __shfl_down_sync(kFullWarp, v, 1);
-    if (s.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + element / 2, ptx::cvt_bf16x2(v, next));
-    if (store == 0 || !stores) return;
-    if ((s.flags & wire::kRelayFloats) != 0)
-      reinterpret_cast<float*>(store)[element] = v;
+    if (e.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(e.words) + element / 2, ptx::cvt_bf16x2(v, next));
+    if (e.store == 0 || !stores) return;
+    if ((e.flags & wire::kRelayFloats) != 0)
+      reinterpret_cast<float*>(e.store)[element] = v;
     else
-      reinterpret_cast<wire::u16*>(store)[element] = ptx::cvt_rn_bf16(v);
+      reinterpret_cast<wire::u16*>(e.store)[element] = ptx::cvt_rn_bf16(v);
   }
 
   RelayStages stages_;

@@ -3,7 +3,7 @@
 // products (pipeline_stream.cuh), which stands still meanwhile.
 //
 // Layout. Scratch: RelayShared, a row (or what attention needs in its place), then, up to its end, as many stages as fit; behind it the head of the other ring, whose barriers stay as they are;
-// then stages again, two in the place of each of the other ring's.
+// then stages again, in the place of the other ring's.
 #pragma once
 
 #include "ccks/wire/relay.hpp"
@@ -13,11 +13,10 @@ namespace ccks::worker {
 inline namespace CCKS_ISA {
 
 inline constexpr u32 kRelayDepth = wire::kRelayDepth;
-inline constexpr u32 kRelayPitch = kRelayDepth * 2 + 64;     // as kStagePitch
-inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayPitch;
+inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayDepth * 2;
 inline constexpr u32 kMostRelayStages = 16;
 inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run, and those whose weights are asked for
-static_assert(kStageBytes == 2 * kRelayStageBytes && sizeof(StreamRing) % 128 == 0);
+static_assert(sizeof(StreamRing) % 128 == 0);
 
 /// In front of scratch while a relay runs.
 // Roles  full, empty, step_full, step_empty  barriers, see relay.cuh
@@ -50,7 +49,7 @@ struct RelayStages {
 inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shared, const wire::RunFrame& frame, const wire::OpParams& op, u32 scratch_bytes) {
   constexpr u32 kWarps = kCudaLanes / kWarpLanes;
   const u32 used = static_cast<u32>(sizeof(RelayShared) + op.dims[2]);
-  const u32 in_scratch = used < scratch_bytes ? (scratch_bytes - used) / kRelayStageBytes : 0, behind = memory.ring == nullptr ? 0 : 2 * memory.ring->stages;
+  const u32 in_scratch = used < scratch_bytes ? (scratch_bytes - used) / kRelayStageBytes : 0, behind = memory.ring == nullptr ? 0 : memory.ring->stages * kStageBytes / kRelayStageBytes;
   CudaPipelineMemory::Relay& relay = memory.relay;
   relay.in_scratch = least(in_scratch, kMostRelayStages);
   relay.stages = least(relay.in_scratch + behind, kMostRelayStages);
@@ -74,176 +73,181 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
   ptx::fence_proxy_async_shared();
 }
 
-/// By the posting warp. What it looks at for each stage it keeps in registers: on a GPU whose memory is fast a stage lands every 0.45 us.
-class RelayStream {
- public:
-  __device__ __forceinline__ explicit RelayStream(CudaPipelineMemory& memory)
-      : relay_(memory.relay), shared_(relay_shared()), stages_(relay_), steps_(relay_.steps), count_(relay_.count), under_way_(relay_.under_way),
-        most_ahead_(relay_.most_ahead), pace_(relay_.pace), fill_(relay_.fill) {}
+/// Where in the weights of a relay's steps the next piece begins: some columns by some elements along k, what a stage holds.
+struct PieceCursor {
+  u32 step = 0, column = 0, depth = 0;
+  bool known = false;  // what lies below is of the step
+  const u8* columns = nullptr;
+  u64 beyond = 0;
+  u32 stride = 0, k = 0, n = 0, run = 0;
 
-  /// Asks for whatever there is room for, and looks again for a while.
-  __device__ __forceinline__ void serve() {
-    if (fill_.asked == 0) ptx::fence_proxy_async_global();  // steps and weights may have been written since; whoever sent the run has waited for that
-    for (u32 idle = 0; idle < kTurns;) {
-      __syncwarp();  // what lanes look at is the same if they look at the same time
-      if (ask_step() | ask_stage()) {
+  /// False: the step has no weights.
+  __device__ __forceinline__ bool read(const wire::RelayStep& s) {
+    known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product;
+    if (known) columns = reinterpret_cast<const u8*>(s.columns), beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
+    return known;
+  }
+  /// Where the piece's first column lies; its others follow, `stride` bytes from one to the next.
+  __device__ __forceinline__ const u8* from() const { return columns + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2; }
+  /// Of a column.
+  __device__ __forceinline__ u32 bytes() const { return least(kRelayDepth, k - depth) * 2; }
+  /// Whether the piece lies in memory as it does in a stage: one copy is enough.
+  __device__ __forceinline__ bool is_whole() const { return k == kRelayDepth && stride == kRelayDepth * 2; }
+  /// From a piece to the next. True: that was the step's last.
+  __device__ __forceinline__ bool next() {
+    depth += kRelayDepth;
+    if (depth < k) return false;
+    depth = 0;
+    column += wire::kRelayColumns;
+    if (column < n) return false;
+    column = 0;
+    known = false;
+    ++step;
+    return true;
+  }
+};
+
+/// One lane of the posting warp, for as long as there is something to ask for. What it looks at for each stage it keeps in registers, and the loop from stage to stage is short: on a GPU
+/// whose memory is fast a stage lands every 0.46 us, and a loop of 150 instructions took 0.5 (README.md, 2026-11-27).
+class RelayFiller {
+ public:
+  enum class End { idle, positions, over };
+
+  __device__ __forceinline__ explicit RelayFiller(CudaPipelineMemory::Relay& relay)
+      : relay_(relay), shared_(relay_shared()), stages_(relay), steps_(relay.steps), count_(relay.count), under_way_(least(relay.under_way, relay.stages)), most_ahead_(relay.most_ahead),
+        pace_(relay.pace), fill_(relay.fill) {
+    piece_.step = fill_.step, piece_.column = fill_.column, piece_.depth = fill_.depth;
+    ahead_.step = fill_.ahead_step, ahead_.column = fill_.ahead_column, ahead_.depth = fill_.ahead_depth;
+  }
+
+  /// Until there has been nothing for a while, or the warp has other things to do: positions, those that the attention step in front of relay.fill.step reads; over, the body wants no more.
+  __device__ __forceinline__ End run() {
+    End end = End::idle;
+    for (u32 idle = 0, pieces = 0; idle < kTurns && pieces < kPieces;) {
+      const u32 filled = fill();
+      if (filled == kPositions) {
+        end = End::positions;
+        break;
+      }
+      pieces += filled;
+      if (ask_step() || filled != 0) {
         idle = 0;
         continue;
       }
-      if (ptx::ld_acquire_cta_shared(&relay_.done) != 0) return end();  // [RL6] pairs with [RL5]
+      if (ptx::ld_acquire_cta_shared(&relay_.done) != 0) {  // [RL6] pairs with [RL5]
+        await_copies();
+        end = End::over;
+        break;
+      }
       ++idle;
     }
     keep();
+    return end;
   }
 
  private:
-  static constexpr u32 kTurns = 16;
-
-  /// A step whose weights are being asked for.
-  struct Product {
-    bool known = false;
-    const u8* columns;
-    u64 beyond;
-    u32 stride, k, n, run;
-
-    /// False: it is none.
-    __device__ __forceinline__ bool read(const wire::RelayStep& s) {
-      known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product;
-      if (known) columns = reinterpret_cast<const u8*>(s.columns), beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
-      return known;
-    }
-    __device__ __forceinline__ const u8* at(u32 column, u32 depth) const { return columns + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2; }
-    /// From a piece to the next. True: that was the last.
-    __device__ __forceinline__ bool step(u32& column, u32& depth) {
-      depth += kRelayDepth;
-      if (depth < k) return false;
-      depth = 0;
-      column += wire::kRelayColumns;
-      if (column < n) return false;
-      column = 0;
-      known = false;
-      return true;
-    }
-  };
+  static constexpr u32 kTurns = 16, kPieces = 32;  // of one look: without anything to ask for, and asked for
+  static constexpr u32 kPositions = ~0u;
 
   __device__ __forceinline__ void keep() {
-    __syncwarp();
-    relay_.fill = fill_;  // the same from all lanes
-    __syncwarp();
+    fill_.step = piece_.step, fill_.column = piece_.column, fill_.depth = piece_.depth;
+    fill_.ahead_step = ahead_.step, fill_.ahead_column = ahead_.column, fill_.ahead_depth = ahead_.depth;
+    relay_.fill = fill_;
   }
 
+  __device__ __forceinline__ bool step_is_there(u32 step) const {
+    return ptx::mbarrier_has_ended_acquire(&shared_.step_full[step % kRelaySteps], step / kRelaySteps % 2);  // [RL8] pairs with [RL7]
+  }
   __device__ __forceinline__ bool ask_step() {
-    if (fill_.asked == count_ || fill_.asked - fill_.step >= kRelaySteps - 1) return false;
+    if (fill_.asked == count_ || fill_.asked - piece_.step >= kRelaySteps - 1) return false;
     const u32 at = fill_.asked % kRelaySteps;
     if (!ptx::mbarrier_has_ended_acquire(&shared_.step_empty[at], fill_.asked / kRelaySteps % 2 ^ 1)) return false;  // [RL10] pairs with [RL9]
-    if (ptx::elected()) {
-      ptx::mbarrier_expect_release(&shared_.step_full[at], sizeof(wire::RelayStep));  // [RL7] pairs with [RL8]
-      ptx::copy_bulk(&shared_.steps[at], steps_ + u64{fill_.asked} * sizeof(wire::RelayStep), sizeof(wire::RelayStep), &shared_.step_full[at]);
-    }
-    __syncwarp();
+    ptx::mbarrier_expect_release(&shared_.step_full[at], sizeof(wire::RelayStep));  // [RL7] pairs with [RL8]
+    ptx::copy_bulk(&shared_.steps[at], steps_ + u64{fill_.asked} * sizeof(wire::RelayStep), sizeof(wire::RelayStep), &shared_.step_full[at]);
     ++fill_.asked;
     return true;
   }
 
-  __device__ __forceinline__ bool ask_stage() {
-    if (fill_.step == fill_.asked) return fill_.asked == count_ && ask_ahead();
-    if (!product_.known) {
-      const wire::RelayStep& s = shared_.steps[fill_.step % kRelaySteps];
-      if (!ptx::mbarrier_has_ended_acquire(&shared_.step_full[fill_.step % kRelaySteps], fill_.step / kRelaySteps % 2)) return false;  // [RL8] pairs with [RL7]
-      if (!product_.read(s)) {
-        ask_positions(s);
-        ++fill_.step;
-        return true;
+  /// Pieces asked for, of one step.
+  __device__ __forceinline__ u32 fill() {
+    if (piece_.step == fill_.asked) return piece_.step == count_ && ask_ahead() ? 1 : 0;
+    if (!piece_.known) {
+      if (!step_is_there(piece_.step)) return 0;
+      if (!piece_.read(shared_.steps[piece_.step % kRelaySteps])) {
+        ++piece_.step;
+        return kPositions;
       }
     }
-    if (!ptx::mbarrier_has_ended_acquire(&shared_.empty[fill_.next.stage], fill_.next.round % 2 ^ 1)) return ask_ahead();  // [P20] pairs with [P19]
-    if (!may_ask()) return false;
-    if (ptx::elected()) copy();
-    __syncwarp();
-    fill_.next.step(stages_.count);
-    if (product_.step(fill_.column, fill_.depth)) ++fill_.step;
-    if (fill_.ahead != 0)
-      --fill_.ahead;
-    else
-      look_ahead_from_here();
-    return true;
+    u32 pieces = 0;
+    for (bool last = false; !last; ++pieces) {
+      if (!ptx::mbarrier_has_ended_acquire(&shared_.empty[fill_.next.stage], fill_.next.round % 2 ^ 1)) return pieces + (ask_ahead() ? 1 : 0);  // [P20] pairs with [P19]
+      await_room();
+      copy();
+      fill_.next.step(stages_.count);
+      last = piece_.next();
+    }
+    return pieces;
   }
-  __device__ __forceinline__ void look_ahead_from_here() {
-    fill_.ahead_step = fill_.step, fill_.ahead_column = fill_.column, fill_.ahead_depth = fill_.depth;
-    behind_.known = false;
+  /// No more than so many stages are on their way.
+  __device__ __forceinline__ void await_room() {
+    if (fill_.on_way != under_way_) {
+      ++fill_.on_way;
+      return;
+    }
+    while (!ptx::mbarrier_ended_acquire(&shared_.full[fill_.landing.stage], fill_.landing.round % 2)) {  // [P18] pairs with [P17]
+    }
+    fill_.landing.step(stages_.count);
   }
+  __device__ __forceinline__ void copy() const {
+    u64* full = &shared_.full[fill_.next.stage];
+    u8* to = stages_.at(fill_.next.stage);
+    const u8* from = piece_.from();
+    const u64 policy = ptx::evict_first_policy();
+    if (piece_.is_whole()) {
+      ptx::mbarrier_expect_release(full, kRelayStageBytes);  // [P17] pairs with [P18]
+      ptx::copy_bulk(to, from, kRelayStageBytes, full, policy);
+      return;
+    }
+    const u32 bytes = piece_.bytes();
+    ptx::mbarrier_expect_release(full, wire::kRelayColumns * bytes);  // [P17] pairs with [P18]
+    CCKS_UNROLL
+    for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * kRelayDepth * 2, from + u64{i} * piece_.stride, bytes, full, policy);
+  }
+
   /// What all stages are full of is waited for: what comes behind it the L2 is asked for, so that memory does not rest. Behind the last step that is what the next run's relay most
   /// likely begins with, what this one did.
   __device__ __forceinline__ bool ask_ahead() {
-    if (fill_.ahead >= most_ahead_ || fill_.ahead_step >= 2 * count_) return false;
-    if (fill_.ahead_step < fill_.step) look_ahead_from_here();  // what lay between has no weights
-    if (!behind_.known) {
-      const bool again = fill_.ahead_step >= count_;
-      if (!again && fill_.ahead_step == fill_.asked) return false;
-      if (!again && !ptx::mbarrier_has_ended_acquire(&shared_.step_full[fill_.ahead_step % kRelaySteps], fill_.ahead_step / kRelaySteps % 2)) return false;  // [RL8] pairs with [RL7]
-      if (!behind_.read(again ? reinterpret_cast<const wire::RelayStep*>(steps_)[fill_.ahead_step % count_] : shared_.steps[fill_.ahead_step % kRelaySteps])) {
-        ++fill_.ahead_step;
+    const u32 filled = fill_.next.round * stages_.count + fill_.next.stage;
+    if (static_cast<i32>(fill_.ahead - filled) < 0 || ahead_.step < piece_.step) {  // what lies there has been filled since, or has no weights
+      ahead_ = piece_;
+      fill_.ahead = filled;
+    }
+    if (fill_.ahead - filled >= most_ahead_ || ahead_.step >= 2 * count_) return false;
+    if (!ahead_.known) {
+      const bool again = ahead_.step >= count_;
+      if (!again && (ahead_.step == fill_.asked || !step_is_there(ahead_.step))) return false;
+      if (!ahead_.read(again ? reinterpret_cast<const wire::RelayStep*>(steps_)[ahead_.step % count_] : shared_.steps[ahead_.step % kRelaySteps])) {
+        ++ahead_.step;
         return true;
       }
     }
     if (ptx::clock32() - asked_ahead_at_ < pace_) return false;
     asked_ahead_at_ = ptx::clock32();
-    if (ptx::elected()) {
-      const u32 bytes = least(kRelayDepth, behind_.k - fill_.ahead_depth) * 2;
+    const u8* from = ahead_.from();
+    if (ahead_.is_whole()) {
+      ptx::prefetch_bulk(from, kRelayStageBytes);
+    } else {
+      const u32 bytes = ahead_.bytes();
       CCKS_UNROLL
-      for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::prefetch_bulk(behind_.at(fill_.ahead_column + i, fill_.ahead_depth), bytes);
+      for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::prefetch_bulk(from + u64{i} * ahead_.stride, bytes);
     }
-    __syncwarp();
     ++fill_.ahead;
-    if (behind_.step(fill_.ahead_column, fill_.ahead_depth)) ++fill_.ahead_step;
+    ahead_.next();
     return true;
   }
-  /// No more than so many stages are on their way.
-  __device__ __forceinline__ bool may_ask() const {
-    const bool wraps = fill_.next.stage < under_way_;
-    if (stages_.count <= under_way_ || (wraps && fill_.next.round == 0)) return true;
-    const u32 before = wraps ? fill_.next.stage + stages_.count - under_way_ : fill_.next.stage - under_way_;
-    return ptx::mbarrier_has_ended_acquire(&shared_.full[before], (fill_.next.round - (wraps ? 1 : 0)) % 2);  // [P18] pairs with [P17]
-  }
-  /// By one lane.
-  __device__ __forceinline__ void copy() const {
-    const Product& s = product_;
-    const u32 bytes = least(kRelayDepth, s.k - fill_.depth) * 2;
-    u64* full = &shared_.full[fill_.next.stage];
-    u8* to = stages_.at(fill_.next.stage);
-    const u64 policy = ptx::evict_first_policy();
-    ptx::mbarrier_expect_release(full, wire::kRelayColumns * bytes);  // [P17] pairs with [P18]
-    CCKS_UNROLL
-    for (u32 half = 0; half < 2; ++half) {
-      const u8* from = s.at(fill_.column + half * wire::kRelayColumns / 2, fill_.depth);
-      CCKS_UNROLL
-      for (u32 i = 0; i < wire::kRelayColumns / 2; ++i) ptx::copy_bulk(to + (half * wire::kRelayColumns / 2 + i) * kRelayPitch, from + u64{i} * s.stride, bytes, full, policy);
-    }
-  }
-  /// Earlier positions of an attention are asked for of the L2, since its queries are some microseconds away: a lane a row of keys and of values.
-  __device__ __forceinline__ void ask_positions(const wire::RelayStep& s) const {
-    const auto* op = reinterpret_cast<const wire::OpParams*>(s.block);
-    const auto* operands = reinterpret_cast<const wire::OperandParams*>(op + 1);
-    const u64 state = relay_.state;
-    const u32 count = static_cast<u32>(op->dims[4]) >> 8 & 0xff;
-    if (s.part >= count) return;
-    const u32 context = static_cast<u32>(operands[1].dim[2]), steps = (context + wire::kPartStep - 1) / wire::kPartStep;
-    const u32 begin = s.part * steps / count * wire::kPartStep, end = least(context, (s.part + 1) * steps / count * wire::kPartStep);
-    CCKS_NO_UNROLL
-    for (u32 which = 1; which <= 2; ++which) {
-      const wire::OperandParams& o = operands[which];
-      const u8* rows = reinterpret_cast<const u8*>(o.offset + (o.space == static_cast<u8>(wire::Space::state) ? state : 0)) + u32{s.kv_head} * s.run * 2;
-      CCKS_NO_UNROLL
-      for (u32 j = begin + threadIdx.x % kWarpLanes; j < end; j += kWarpLanes) {
-        const u8* row = rows + u64{j} * (static_cast<u32>(o.stride[2]) * 2);
-        prefetch_line(row);
-        if (s.run > 64) prefetch_line(row + 128);
-      }
-    }
-  }
 
-  /// The body wants no more: what has been asked for must have landed before its shared memory is another's.
-  __device__ __forceinline__ void end() {
+  /// What has been asked for must have landed before its shared memory is another's.
+  __device__ __forceinline__ void await_copies() const {
     for (u32 stage = 0; stage < stages_.count; ++stage) {
       const u32 filled = fill_.next.round + (stage < fill_.next.stage ? 1 : 0);
       while (filled != 0 && !ptx::mbarrier_ended_acquire(&shared_.full[stage], (filled - 1) % 2)) {  // [P18] pairs with [P17]
@@ -254,8 +258,6 @@ class RelayStream {
       while (filled != 0 && !ptx::mbarrier_ended_acquire(&shared_.step_full[at], (filled - 1) % 2)) {  // [RL8] pairs with [RL7]
       }
     }
-    __syncwarp();
-    ptx::st_release_cta_shared(&relay_.active, 0);  // [RL3] pairs with [RL4]
   }
 
   CudaPipelineMemory::Relay& relay_;
@@ -264,8 +266,47 @@ class RelayStream {
   const u8* steps_;
   u32 count_, under_way_, most_ahead_, pace_, asked_ahead_at_ = 0;
   RelayFill fill_;
-  Product product_, behind_;  // the step whose weights go into the ring, and the one whose weights go into the L2
+  PieceCursor piece_, ahead_;  // what goes into the ring next, and what into the L2
 };
+
+/// Earlier positions of an attention are asked for of the L2, since its queries are some microseconds away: a lane a row of keys and of values.
+__device__ __forceinline__ void ask_positions(const CudaPipelineMemory::Relay& relay, const wire::RelayStep& s) {
+  const auto* op = reinterpret_cast<const wire::OpParams*>(s.block);
+  const auto* operands = reinterpret_cast<const wire::OperandParams*>(op + 1);
+  const u64 state = relay.state;
+  const u32 count = static_cast<u32>(op->dims[4]) >> 8 & 0xff;
+  if (s.part >= count) return;
+  const u32 context = static_cast<u32>(operands[1].dim[2]), steps = (context + wire::kPartStep - 1) / wire::kPartStep;
+  const u32 begin = s.part * steps / count * wire::kPartStep, end = least(context, (s.part + 1) * steps / count * wire::kPartStep);
+  CCKS_NO_UNROLL
+  for (u32 which = 1; which <= 2; ++which) {
+    const wire::OperandParams& o = operands[which];
+    const u8* rows = reinterpret_cast<const u8*>(o.offset + (o.space == static_cast<u8>(wire::Space::state) ? state : 0)) + u32{s.kv_head} * s.run * 2;
+    CCKS_NO_UNROLL
+    for (u32 j = begin + threadIdx.x % kWarpLanes; j < end; j += kWarpLanes) {
+      const u8* row = rows + u64{j} * (static_cast<u32>(o.stride[2]) * 2);
+      prefetch_line(row);
+      if (s.run > 64) prefetch_line(row + 128);
+    }
+  }
+}
+
+/// Asks for whatever there is room for, and looks again for a while. By the posting warp.
+inline __device__ __noinline__ void serve_relay() {
+  CudaPipelineMemory::Relay& relay = pipeline_memory().relay;
+  for (;;) {
+    __syncwarp();
+    RelayFiller::End end = RelayFiller::End::idle;
+    if (ptx::elected()) {
+      if (relay.fill.asked == 0) ptx::fence_proxy_async_global();  // steps and weights may have been written since; whoever sent the run has waited for that
+      end = RelayFiller(relay).run();
+    }
+    __syncwarp();
+    if (__any_sync(kFullWarp, end == RelayFiller::End::over) != 0) ptx::st_release_cta_shared(&relay.active, 0);  // [RL3] pairs with [RL4]
+    if (__any_sync(kFullWarp, end == RelayFiller::End::positions) == 0) return;
+    ask_positions(relay, relay_shared().steps[(relay.fill.step - 1) % kRelaySteps]);
+  }
+}
 
 /// Whether a relay wants the posting warp.
 __device__ __forceinline__ bool is_relaying(const CudaPipelineMemory& memory) {

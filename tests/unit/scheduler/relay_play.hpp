@@ -121,7 +121,7 @@ class RelayPlay {
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) return attend(step);
     EXPECT_EQ(step.k % wire::kRelayRow, 0u);
     EXPECT_EQ(step.n % wire::kRelayColumns, 0);
-    EXPECT_EQ(step.run % (wire::kRelayColumns / 2), 0);
+    EXPECT_EQ(step.run % wire::kRelayColumns, 0);
     finish(step, multiply(step));
   }
   std::vector<float> multiply(const Step& step) const {
