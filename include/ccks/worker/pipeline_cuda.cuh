@@ -636,7 +636,7 @@ class CudaPipeline : CudaStage {
     if (tracing()) set_word(memory_.traced, post.traced());
     u32 at = 0;
     for (u32 spins = 0; !post.left(); ++spins) {
-      const bool relays = stream_next(memory_);
+      const bool relays = stream_next(memory_, post.owes_answer() || ptx::ld_relaxed_cta_shared(&memory_.gated) != at);  // relaxed: what it is worth is looked at below
       const u32 closing = ptx::ld_acquire_cta_shared(&memory_.closing);  // [P10] pairs with [P9]; before gated
       const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
       const u32 before = at;
@@ -698,7 +698,7 @@ class CudaPipeline : CudaStage {
     if (body && report_ != nullptr && !post.report(*entry.frame, *entry.op, report_, task_of(control, place), stop)) return 0;
     // An answer tells the host that the run's events stand at their counts.
     for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.signalled) - at) <= 0; ++spins) {  // [P8]
-      if (!stream_next(memory_)) rest(spins);
+      if (!stream_next(memory_, true)) rest(spins);
     }
     if (tracing() && (body || control.kind == TileKind::skip)) trace(post, control, place);
     if ((control.flags & kTileClosesInbox) != 0) {

@@ -85,9 +85,9 @@ __device__ __forceinline__ bool may_ask(StreamRing& ring, const StreamPlace& nex
 
 /// Fills what is empty of the ring, for tiles before `published`. By the posting warp; a function of its own, called from several places.
 /// Its state lies in shared memory and is this warp's alone.
-inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 published) {
+inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 published, bool busy) {
   if constexpr (kWorkerRowTags) {
-    if (is_relaying(memory)) return serve_relay();
+    if (is_relaying(memory)) return serve_relay(busy);
   }
   StreamRing& ring = *memory.ring;
   StreamFill fill = memory.fill;
@@ -107,13 +107,13 @@ inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 pu
   __syncwarp();
 }
 
-/// Whatever the ring wants now. True: a relay is under way, which will soon want more.
-__device__ __forceinline__ bool stream_next(CudaPipelineMemory& memory) {
+/// Whatever the ring wants now. True: a relay is under way, which will soon want more. `busy`: the warp has other things to do.
+__device__ __forceinline__ bool stream_next(CudaPipelineMemory& memory, bool busy) {
   const bool relays = is_relaying(memory);
   if (!memory.has_ring() && !relays) return false;
   const StreamFill& fill = memory.fill;
   const u32 published = ptx::ld_acquire_cta_shared(&memory.fetched);  // [P2] pairs with [P1]
-  if (relays || (fill.tile != published && is_empty(*memory.ring, fill.next) && may_ask(*memory.ring, fill.next, fill.begun))) fill_ring(memory, published);
+  if (relays || (fill.tile != published && is_empty(*memory.ring, fill.next) && may_ask(*memory.ring, fill.next, fill.begun))) fill_ring(memory, published, busy);
   return relays;
 }
 /// All tiles before `tile` are through: none is looked at any more.
@@ -139,7 +139,7 @@ inline __device__ void end_stream(CudaPipelineMemory& memory) {
     const bool left = ptx::ld_acquire_cta_shared(&memory.gate_left) != 0;  // [P14] pairs with [P13]; before gated
     const bool served = !memory.has_ring() || static_cast<i32>(memory.fill.tile - ptx::ld_acquire_cta_shared(&memory.gated)) >= 0;  // [P4] pairs with [P3]
     if (left && served && !is_relaying(memory)) break;
-    stream_next(memory);
+    stream_next(memory, false);
   }
   if (memory.has_ring()) drain_ring(memory);
 }
