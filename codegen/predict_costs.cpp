@@ -20,14 +20,14 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.attention = {3.5, 17e3, 0};   // attention_step.hpp: 65 positions 3.7, 256 of them, and what brings parts together, 6.5
   costs.rows = {2.6, 25e3, 0};         // a norm 3.0, argmax of 128,256 floats 24.1
   costs.gather = {3.3, 0, 0};
-  // Steps: traces of 365756a on an H200 and of what 51becb5 has on an H100, whose clock is the same (bench/README.md, 2026-11-27).
+  // Steps: traces of 365756a and f530cce on an H200 and of what 51becb5 has on an H100, whose clock is the same (bench/README.md, 2026-11-27).
   costs.step.piece_bytes = 16384;  // of a stage, worker/relay_stream.cuh
   costs.step.stages = 9;           // beside a row of 8,192
   costs.step.ahead = 12;           // kRelayAhead
-  costs.step.latency_us = 0.8;     // supposed, and the next: 64 bytes a ns from the L2
-  costs.step.landing_us = 0.25;
+  costs.step.latency_us = 0.8;     // supposed
+  costs.step.landing_us = 0.4;     // an H200 whose weights all came from the L2, and nothing was waited for: 0.41 a stage
   costs.step.piece_us = 0.175;     // an H100: q, of eight pieces, 2.8, k, of four, 2.1
-  costs.step.fixed_us = 1.2;       // and o, of four, without a norm, 1.8
+  costs.step.fixed_us = 1.3;       // an H200 at f530cce: o, of four, without a norm, 1.7, k 2.3
   costs.step.hop_us = 0.9;         // an H200: rows of 2,048 are there 1.2 to 2.0 behind the last that made them, rows of 8,192 2.9
   costs.step.word_us = 0.00025;
   costs.step.attention_us = 2.3;   // of 64 positions

@@ -43,10 +43,11 @@ inline constexpr std::ptrdiff_t kLeastRelayProducts = 4;
 /// A longer row gets no words, which take twice its bytes in each slot: as many bytes as a tagged copy has at most.
 inline constexpr std::int64_t kMostRelayElements = kMostTaggedBytes / 4;
 /// Stages of weights, of 16 KB, that a worker of a relay asks memory for at a time. What is asked of memory comes back in order, words that others wait for behind it. An H200, a
-/// step of a Llama of 1B, us: 787 with two, 731 with three, 732 with four, 733 with five, 736 with seven.
+/// step of a Llama of 1B, us: 738 with two, 704 with three, 721 with four; before the last but one change 717 with three, 739 with five, 748 with eight.
 inline constexpr std::uint32_t kRelayUnderWay = 3;
 /// Pieces of as many bytes that the L2 is asked for while all stages are full, and cycles from one to the next: somewhat less than memory takes for one of each worker (0.46 us on an
-/// H200), so that few stand in front of what words ask for. An H100, as above, us: 919 without, 919 with six, 914 with twelve, 917 with twenty.
+/// H200), so that few stand in front of what words ask for. An H100, as above, us: 919 without, 919 with six, 914 with twelve, 917 with twenty; an H200, whose L2 gives hardly more than
+/// its memory, 704 and 709 without and with twelve at 64, 742 and 734 at 512.
 inline constexpr std::uint32_t kRelayAhead = 12, kRelayPace = 700;
 /// Of plans with more ops there are no relays: who has written last what an op reads is looked for op by op.
 inline constexpr std::size_t kMostRelayedOps = 4096;

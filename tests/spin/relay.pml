@@ -5,17 +5,19 @@
  *   under_way, done                 Relay::active, done: the words of the same names, CudaPipelineMemory::Relay
  *   full, empty, step_full, ...     barriers of RelayShared: the parity of the phase that is under way, arrivals of it
  *   due, step_due                   bulk copies that have not landed (memory: the hardware that does)
- *   post: ask_step, ask_stage,      RelayStream::serve, ask_step, ask_stage, ask_ahead, look_ahead_from_here, end
- *     ask_ahead, end
+ *   post: ask_step, ask_stage,      serve_relay; RelayFiller::run, ask_step, fill, ask_ahead, await_copies
+ *     ask_ahead
+ *   pieces, ahead                   pieces that the ring has been asked for (RelayFill::next), and the ring or the L2 (RelayFill::ahead)
  *   body                            run_relay, begin_relay, RelayBody::run; RelayProducts::walk, take; a step without pieces is RelayAttention::attend
  *   meet                            RelayWords::sync, has_given_up
  *
  * Memory. Barriers and words order what is said with them ([RL1] to [RL10], relay.cuh); waits block instead of spinning. A copy writes from when it is asked for until it has landed,
  * in any order. Taken together: a barrier of the bodies and the look at `given_up` behind it (a warp gives up only after many looks for words, by when all have passed
- * the barrier before); how many copies are under way at most; that the posting warp leaves serve() and comes back, since it looks at steps anew each time here.
+ * the barrier before); how many copies are under way at most, for which nothing but copies that land is waited for; that the posting warp leaves serve_relay()
+ * and comes back, since it looks at steps anew each time here.
  *
  * Checked: a warp finds the step and the piece that are its turn; nobody looks at what a copy may be writing; what the L2 is asked for ahead is of the step that it is meant to
- * be; nothing is under way when shared memory is another's; everybody comes to an end.
+ * be, and of something further on each time; nothing is under way when shared memory is another's; everybody comes to an end.
  */
 #define WARPS 2
 #ifndef STEPS
@@ -28,7 +30,10 @@
 #define SLOTS 3
 #define MOST_AHEAD 2
 
-#define PIECES(step) ((step) == 1 -> 0 : ((step) == 3 -> 1 : 2))
+#ifndef WITHOUT
+#define WITHOUT 1                               /* the step that has no pieces */
+#endif
+#define PIECES(step) ((step) == WITHOUT -> 0 : ((step) == 3 -> 1 : 2))
 #define PIECE(step, at) (2 * (step) + (at))
 #define NOTHING 255
 
@@ -179,7 +184,6 @@ inline advance(its_step, its_at) {
   :: else
   fi
 }
-inline look_ahead_from_here() { ahead_step = step; ahead_at = at }
 
 #ifdef BUG_STEP_NOT_AWAITED
 #define STEP_READ true
@@ -196,7 +200,17 @@ inline look_ahead_from_here() { ahead_step = step; ahead_at = at }
 #define WEIGHTS (step < asked && KNOWN(step))
 #define MAY_ASK_STAGE (WEIGHTS && (PIECES(step) == 0 || STAGE_READ))
 #define WAITS_FOR_STAGE ((WEIGHTS && PIECES(step) != 0 && !STAGE_READ) || (step == asked && asked == STEPS))
-#define MAY_ASK_AHEAD (WAITS_FOR_STAGE && ahead < MOST_AHEAD && ahead_step < 2 * STEPS && (ahead_step >= STEPS || ahead_step < step || (ahead_step < asked && KNOWN(ahead_step))))
+#ifdef BUG_AHEAD_LEFT_BEHIND
+#define BEHIND false
+#else
+#ifdef BUG_AHEAD_BEGINS_AGAIN
+#define BEHIND (ahead <= pieces || ahead_step < step)
+#else
+#define BEHIND (ahead < pieces || ahead_step < step)
+#endif
+#endif
+#define NEXT_AHEAD (BEHIND -> step : ahead_step)
+#define MAY_ASK_AHEAD (WAITS_FOR_STAGE && (BEHIND || ahead - pieces < MOST_AHEAD) && NEXT_AHEAD < 2 * STEPS && (NEXT_AHEAD >= STEPS || (NEXT_AHEAD < asked && KNOWN(NEXT_AHEAD))))
 
 inline ask_step() {
   assert(step_reading[asked % SLOTS] == 0);
@@ -220,46 +234,38 @@ inline ask_stage() {
     :: else
     fi;
     advance(step, at);
-    if
-    :: ahead != 0 -> ahead--
-#ifndef BUG_AHEAD_LEFT_BEHIND
-    :: else -> look_ahead_from_here()
-#else
-    :: else
-#endif
-    fi
+    pieces++
   fi
 }
 
 /* Steps behind the last are those of the next relay, which begins as this one did: read where they lie. */
 inline ask_ahead() {
+  was = 2 * ahead_step + ahead_at;
   if
-  :: ahead_step < step -> look_ahead_from_here()
+  :: BEHIND -> ahead_step = step; ahead_at = at; ahead = pieces
   :: else
   fi;
   if
-  :: ahead_step < STEPS && ahead_step < asked && KNOWN(ahead_step) -> assert(step_content[ahead_step % SLOTS] == ahead_step)
+  :: ahead_step < STEPS -> assert(step_content[ahead_step % SLOTS] == ahead_step)
   :: else
   fi;
   if
-  :: ahead_step < STEPS && !(ahead_step < asked && KNOWN(ahead_step))
-  :: ahead_step >= STEPS || (ahead_step < asked && KNOWN(ahead_step)) ->
+  :: PIECES(ahead_step % STEPS) == 0 -> ahead_step++
+  :: else ->
+    assert(ahead != pieces || (ahead_step == step && ahead_at == at) || PIECES(step % STEPS) == 0);
+    ahead++;
+    ahead_at++;
     if
-    :: PIECES(ahead_step % STEPS) == 0 -> ahead_step++
-    :: else ->
-      assert(ahead != 0 || (ahead_step == step && ahead_at == at) || PIECES(step % STEPS) == 0);
-      ahead++;
-      ahead_at++;
-      if
-      :: ahead_at == PIECES(ahead_step % STEPS) -> ahead_at = 0; ahead_step++
-      :: else
-      fi
+    :: ahead_at == PIECES(ahead_step % STEPS) -> ahead_at = 0; ahead_step++
+    :: else
     fi
-  fi
+  fi;
+  assert(2 * ahead_step + ahead_at > was);
+  was = 0
 }
 
 active proctype post() {
-  byte relay, asked, step, at, stage, ahead, ahead_step, ahead_at, i;
+  byte relay, asked, step, at, stage, pieces, ahead, ahead_step, ahead_at, was;
   byte filled[STAGES];
   bit round;
   do
@@ -269,14 +275,14 @@ active proctype post() {
     :: d_step { MAY_ASK_STEP -> ask_step() }
     :: d_step { MAY_ASK_STAGE -> ask_stage() }
     :: d_step { MAY_ASK_AHEAD -> ask_ahead() }
-    :: atomic { done && !MAY_ASK_STEP && !MAY_ASK_STAGE -> break }
+    :: atomic { done && !MAY_ASK_STEP && !MAY_ASK_STAGE && !MAY_ASK_AHEAD -> break }
     od;
 #ifndef BUG_END_DOES_NOT_AWAIT
     atomic { stage_full[0] == filled[0] % 2 && stage_full[1] == filled[1] % 2 && due[0] == NOTHING && due[1] == NOTHING }
     atomic { step_due[0] == NOTHING && step_due[1] == NOTHING && step_due[2] == NOTHING }
 #endif
     atomic {
-      asked = 0; step = 0; at = 0; stage = 0; round = 0; ahead = 0; ahead_step = 0; ahead_at = 0; filled[0] = 0; filled[1] = 0;
+      asked = 0; step = 0; at = 0; stage = 0; round = 0; pieces = 0; ahead = 0; ahead_step = 0; ahead_at = 0; filled[0] = 0; filled[1] = 0;
       relay++;
       under_way = false
     }
