@@ -149,7 +149,7 @@ def check_worker(nvcc, include, work, *options, spilled=0):
 # Macros of workers, and bytes a lane that their loop may spill. Without and with what takes rows by their tags, relays included: those run in a function that takes most
 # registers, over which the loop keeps what it has found out once. Decode steps run in that function; the loop is for what is no relay there.
 WORKERS = [((), 0), (("-DCCKS_WORKER_ROW_TAGS=1",), 128)]
-MOST_SPILLED_IN_RELAYS = 128  # of its caller: it saves them in front of all steps and loads them back behind, nothing on the way
+MOST_SPILLED_IN_RELAYS = 64
 
 
 def check_workers(nvcc, include, work):

@@ -18,7 +18,7 @@ class RelayProducts : public RelayWords {
     const float squares = k <= kPass ? stage<1>(s) : stage<kMostPasses>(s);
     mark_ready();
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
-    if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(ending.beside) + threadIdx.x / 2, ending.word);
+    if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + threadIdx.x / 2, ending.word);
     __syncwarp();
     CCKS_NO_UNROLL
     for (u32 first = 0; first < n; first += wire::kMostRelayColumns) {
@@ -29,10 +29,10 @@ class RelayProducts : public RelayWords {
         walk_whole(columns, sums);
       else
         walk(k, columns, sums);
-      if (first == 0 && ending.normed) leave_squares(squares, turn);
+      if (first == 0 && s.norm != 0) leave_squares(squares, turn);
       sync();
       if (has_given_up()) return false;
-      finish(ending, first, columns, turn);
+      finish(s, ending, first, columns, turn);
     }
     return true;
   }
@@ -44,34 +44,30 @@ class RelayProducts : public RelayWords {
   static_assert(kPass == kRelayDepth && wire::kRelayColumns == 4);
   static_assert(wire::kMostRelayNormed <= static_cast<i32>(kMostPasses * kPass) && wire::kMostRelayColumns <= static_cast<i32>(kCudaLanes));
 
-  /// What the end of a product wants besides sums, in registers or on its way there while the row is waited for.
+  /// What the end of a product wants besides sums and the step, on its way while the row is waited for. All of what it reads of the step would be more registers than there are.
   struct Ending {
-    u64 words, store, beside;  // where results lie, 0: nowhere; words or elements of what is added
-    u64 word = 0;              // the one that is added
+    u64 store;     // where results lie as they are; 0: nowhere
+    u64 word = 0;  // what is added to the lane's result and its neighbour's
     float cosine = 1, sine = 0;
-    float eps, mean;           // of a norm: 1 / k
-    u32 run, second;
+    u32 run;
     wire::RelayEnd end;
-    wire::RelayAct act;
-    u8 flags;
-    bool normed, waits;  // waits: this lane finishes a result to which a word is added
+    bool waits;  // this lane finishes a result to which a word is added
 
     __device__ __forceinline__ Ending(const RelayProducts& lane, const wire::RelayStep& s)
-        : words(s.words), store(s.store), beside(s.beside), eps(s.scale), mean(ptx::rcp(static_cast<float>(s.k))), run(s.run), second(s.second), end(static_cast<wire::RelayEnd>(s.end)),
-          act(static_cast<wire::RelayAct>(s.act)), flags(s.flags), normed(s.norm != 0), waits(false) {
-      if ((flags & wire::kRelayMoves) != 0) {
+        : store(s.store), run(s.run), end(static_cast<wire::RelayEnd>(s.end)), waits(false) {
+      if ((s.flags & wire::kRelayMoves) != 0) {
         const auto* op = reinterpret_cast<const wire::OpParams*>(s.block);
         const wire::OperandParams& out = reinterpret_cast<const wire::OperandParams*>(op + 1)[op->input_count];
         store += out.offset + (out.space == static_cast<u8>(wire::Space::state) ? lane.frame_.state : 0);
       }
       const u32 mine = threadIdx.x;
-      if (end == wire::RelayEnd::turned && mine < run && beside != 0) {
-        const u8* angle = reinterpret_cast<const u8*>(beside) + mine * sizeof(float);
+      if (end == wire::RelayEnd::turned && mine < run && s.beside != 0) {
+        const u8* angle = reinterpret_cast<const u8*>(s.beside) + mine * sizeof(float);
         cosine = *reinterpret_cast<const float*>(angle);
         sine = *reinterpret_cast<const float*>(angle + s.sines);
       } else if (end == wire::RelayEnd::sum && mine < s.n) {
-        waits = (flags & wire::kRelayPlainBeside) == 0;
-        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(beside) + mine / 2) : reinterpret_cast<const u32*>(beside)[mine / 2];
+        waits = (s.flags & wire::kRelayPlainBeside) == 0;
+        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(s.beside) + mine / 2) : reinterpret_cast<const u32*>(s.beside)[mine / 2];
       }
     }
   };
@@ -173,11 +169,11 @@ class RelayProducts : public RelayWords {
     for (u32 step = kWarpLanes / 2; step > 0; step /= 2) squares += __shfl_xor_sync(kFullWarp, squares, step);
     if (lane_ == 0) shared_.squares[turn][warp_] = squares;
   }
-  __device__ __forceinline__ float factor_of_norm(const Ending& e, u32 turn) const {
+  __device__ __forceinline__ float factor_of_norm(const wire::RelayStep& s, u32 turn) const {
     float squares = 0;
     CCKS_UNROLL
     for (u32 w = 0; w < kWarps; ++w) squares += shared_.squares[turn][w];
-    const float v = squares * e.mean + e.eps, near = ptx::rsqrt(v);
+    const float v = squares * ptx::rcp(static_cast<float>(s.k)) + s.scale, near = ptx::rsqrt(v);
     return near * (1.5f - 0.5f * v * near * near);
   }
 
@@ -316,20 +312,20 @@ class RelayProducts : public RelayWords {
   }
 
   /// Results [first, first + columns) of the tile. A lane a result, or a pair.
-  __device__ __forceinline__ void finish(const Ending& e, u32 first, u32 columns, u32 turn) const {
+  __device__ __forceinline__ void finish(const wire::RelayStep& s, const Ending& e, u32 first, u32 columns, u32 turn) const {
     const bool paired = e.end == wire::RelayEnd::twin || e.end == wire::RelayEnd::turned;
     const u32 results = paired ? e.run : columns;
     if (warp_ * kWarpLanes >= results) return;
     const u32 mine = least(threadIdx.x, results - 1);
     float v = sum_of_warps(turn, mine), other = 0;
     if (paired) other = sum_of_warps(turn, e.run + mine);
-    if (e.normed) {
-      const float factor = factor_of_norm(e, turn);
+    if (s.norm != 0) {
+      const float factor = factor_of_norm(s, turn);
       v *= factor;
       other *= factor;
     }
     if (e.end == wire::RelayEnd::twin) {
-      v *= rounded(act(e.act, other));
+      v *= rounded(act(static_cast<wire::RelayAct>(s.act), other));
     } else if (e.end == wire::RelayEnd::turned) {
       const float u = rounded(v), w = rounded(other);
       v = u * e.cosine - w * e.sine;
@@ -339,15 +335,15 @@ class RelayProducts : public RelayWords {
       v += mine % 2 != 0 ? high(word) : low(word);
     }
     const bool stores = threadIdx.x < results;
-    put(e, first + mine, v, stores);
-    if (e.end == wire::RelayEnd::turned) put(e, e.second + mine, other, stores);
+    put(s, e, first + mine, v, stores);
+    if (e.end == wire::RelayEnd::turned) put(s, e, s.second + mine, other, stores);
   }
   /// By whole warps.
-  __device__ __forceinline__ void put(const Ending& e, u32 element, float v, bool stores) const {
+  __device__ __forceinline__ void put(const wire::RelayStep& s, const Ending& e, u32 element, float v, bool stores) const {
     const float next = __shfl_down_sync(kFullWarp, v, 1);
-    if (e.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(e.words) + element / 2, ptx::cvt_bf16x2(v, next));
+    if (s.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + element / 2, ptx::cvt_bf16x2(v, next));
     if (e.store == 0 || !stores) return;
-    if ((e.flags & wire::kRelayFloats) != 0)
+    if ((s.flags & wire::kRelayFloats) != 0)
       reinterpret_cast<float*>(e.store)[element] = v;
     else
       reinterpret_cast<wire::u16*>(e.store)[element] = ptx::cvt_rn_bf16(v);

@@ -290,8 +290,8 @@ __device__ __forceinline__ void ask_positions(const CudaPipelineMemory::Relay& r
   }
 }
 
-// Of one look, turns without anything to ask for, and pieces asked for: where the posting warp has other things to do, and where it has not. To come back takes it 0.3 us, in which a stage
-// that has become empty may be memory that stands still: a Llama step on an H200, in us: 710 with 16, 701 with 64, 699 with 256.
+// Of one look, turns without anything to ask for, and pieces asked for: where the posting warp has other things to do, and where it has not. While it is away nobody fills
+// a stage that has become empty: a Llama step on an H200, in us: 710 with 16, 701 with 64, 699 with 256.
 inline constexpr u32 kRelayTurns = 256, kBusyRelayTurns = 16;
 
 /// Asks for whatever there is room for, and looks again for a while. By the posting warp; `busy`: it has other things to do.
