@@ -64,7 +64,7 @@ void ListRecords::watch(std::uint32_t op) {
 
 bool ListRecords::add(std::uint32_t list, const DealtTiles& tiles, std::uint32_t tile_ns) {
   const wire::OpParams& op = source_.ops[tiles.op];
-  if (relays_ != nullptr && relays_->has(tiles.op)) return add_steps(list, tiles, op), true;
+  if (relays_ != nullptr && relays_->has(tiles.op)) return add_steps(list, tiles), true;
   if (!end_relay()) return false;
   Made made{};
   made.list = list;
@@ -180,12 +180,9 @@ bool ListRecords::add_signals(Made& made, const wire::OpParams& op, const wire::
 
 // ---- relays -----------------------------------------------------------------------------------------------------------------
 
-void ListRecords::add_steps(std::uint32_t list, const DealtTiles& tiles, const wire::OpParams& op) {
+void ListRecords::add_steps(std::uint32_t list, const DealtTiles& tiles) {
   in_relay_ = true;
-  for (std::uint32_t tile = tiles.first; tile < tiles.first + tiles.count; ++tile) {
-    relays_->add({list, tiles.op, tile});
-    count_adds(op, list, wire::tile_coord(op.grid, tile));
-  }
+  for (std::uint32_t tile = tiles.first; tile < tiles.first + tiles.count; ++tile) relays_->add(list, tiles.op, tile);
 }
 
 // The ops of a relay follow one another in the plan, so in each list its tiles do.
@@ -193,8 +190,9 @@ bool ListRecords::end_relay() {
   if (!std::exchange(in_relay_, false)) return true;
   relays_->sort();
   for (std::uint32_t list = 0; list < tables_->list_count(); ++list) {
-    if (!relays_->tiles_of(list).empty() && !add_relay(list)) return false;
+    if (!relays_->steps_of(list).empty() && !add_relay(list)) return false;
   }
+  for (const Relays::Pick& pick : relays_->picks()) note_pick(pick);
   return true;
 }
 
@@ -202,7 +200,7 @@ bool ListRecords::add_relay(std::uint32_t list) {
   Made made{};
   made.list = list;
   made.relay = true;
-  made.record.op = static_cast<std::uint16_t>(relays_->tiles_of(list).front().op);
+  made.record.op = static_cast<std::uint16_t>(relays_->steps_of(list).front().op);
   made.record.block_offset = tables_->blocks[made.record.op].offset;
   made.record.block_bytes = head_bytes(source_.ops[made.record.op]);
   return add_relay_waits(made, list % tables_->workers) && add_relay_signals(made);
@@ -227,19 +225,32 @@ bool ListRecords::add_relay_waits(Made& made, std::uint32_t worker) {
 
 bool ListRecords::add_relay_signals(Made& made) {
   made.record.flags = wire::kRecordBody;
-  for (const Relays::Tile& tile : relays_->tiles_of(made.list)) {
-    const wire::OpParams& op = source_.ops[tile.op];
-    for (std::uint32_t s = op.signal_first; s < op.signal_first + op.signal_count; ++s) {
-      if (!relays_->sends(s)) continue;
-      if (made.record.signal_count == wire::kRecordSignals) {
-        if (!keep(made)) return false;
-        made.record.flags = 0;
-        made.record.wait_count = made.record.signal_count = 0;
-      }
-      made.record.signal_event[made.record.signal_count++] = wire::signal_event(source_.signals[s], wire::tile_coord(op.grid, tile.tile));
+  for (const Relays::Arrivals& arrivals : relays_->arrivals_of(made.list)) {
+    const wire::OpParams& op = source_.ops[arrivals.op];
+    const wire::TileCoord coord = wire::tile_coord(op.grid, arrivals.tile);
+    for (std::uint32_t i = 0; i < arrivals.count; ++i) {
+      count_adds(op, made.list, coord);
+      if (!add_relay_signals(made, op, coord)) return false;
     }
   }
   return keep(made);
+}
+// Whoever has picked knows that all of it is done, whoever adds to its events.
+void ListRecords::note_pick(const Relays::Pick& pick) {
+  const wire::OpParams& op = source_.ops[pick.op];
+  for (std::uint32_t s = op.signal_first; s < op.signal_first + op.signal_count; ++s) adds_[source_.signals[s].event_first] = {pick.list, source_.signals[s].total};
+}
+bool ListRecords::add_relay_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord) {
+  for (std::uint32_t s = op.signal_first; s < op.signal_first + op.signal_count; ++s) {
+    if (!relays_->sends(s)) continue;
+    if (made.record.signal_count == wire::kRecordSignals) {
+      if (!keep(made)) return false;
+      made.record.flags = 0;
+      made.record.wait_count = made.record.signal_count = 0;
+    }
+    made.record.signal_event[made.record.signal_count++] = wire::signal_event(source_.signals[s], coord);
+  }
+  return true;
 }
 
 // ---- what becomes of them ---------------------------------------------------------------------------------------------------

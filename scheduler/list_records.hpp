@@ -79,11 +79,13 @@ class ListRecords {
   bool is_tagged(const wire::OpParams& op) const;
   bool add_wait(Made& made, std::uint32_t event, std::uint32_t total);
   bool add_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);
-  void add_steps(std::uint32_t list, const DealtTiles& tiles, const wire::OpParams& op);
+  void add_steps(std::uint32_t list, const DealtTiles& tiles);
   bool end_relay();
   bool add_relay(std::uint32_t list);
   bool add_relay_waits(Made& made, std::uint32_t worker);
   bool add_relay_signals(Made& made);
+  void note_pick(const Relays::Pick& pick);
+  bool add_relay_signals(Made& made, const wire::OpParams& op, const wire::TileCoord& coord);
   void count_adds(const wire::OpParams& op, std::uint32_t list, const wire::TileCoord& coord);
   bool waited_before(std::uint32_t event, std::uint32_t worker, bool from_now_on);
   bool keep(const Made& made);

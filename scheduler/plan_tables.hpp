@@ -68,7 +68,7 @@ struct RelayPlace {
   bool fits = false;            // as far as its kind goes
   std::uint64_t row = 0;        // its first output's
   std::uint32_t elements = 0;   // of that row
-  std::uint64_t parts = 0;      // of an attention whose context tiles share out
+  std::uint64_t parts = 0;      // of an attention whose context tiles share out; of an argmax: ranks
   std::uint64_t part_words = 0; // of all of them
 };
 

@@ -83,6 +83,8 @@ std::uint32_t row_elements(const OperandParams& o) {
   return static_cast<std::uint32_t>(head * o.dim[1]);
 }
 
+bool has_runs(const RelayOp& op) { return op.end == RelayEnd::twin || op.end == RelayEnd::turned; }
+
 class Describer {
  public:
   Describer(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to)
@@ -92,6 +94,7 @@ class Describer {
     to_ = {};
     if (!tables_.relay_places[index_].fits || op_.tile_count == 0) return false;
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::attention) return is_attention() && fits_scratch();
+    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::argmax) return is_pick();
     return is_product() && has_end() && has_columns() && has_output() && fits_scratch();
   }
 
@@ -199,12 +202,12 @@ class Describer {
   }
 
   bool has_columns() {
-    const bool runs = to_.end == RelayEnd::twin || to_.end == RelayEnd::turned;
     to_.width = static_cast<std::uint32_t>(output().dim[3]);
     to_.tile = std::min(static_cast<std::uint32_t>(op_.tile[3]), to_.width);
+    const bool runs = has_runs(to_);
     const std::uint32_t last = to_.width - (static_cast<std::uint32_t>(op_.grid[3]) - 1) * to_.tile;
     if (to_.tile % wire::kRelayColumns != 0 || last % wire::kRelayColumns != 0) return false;
-    return to_.end == RelayEnd::plain ? to_.tile <= 0xffff : (runs ? 2 : 1) * to_.tile <= wire::kMostRelayColumns;
+    return to_.end == RelayEnd::plain ? to_.tile <= kMostPlainColumns : (runs ? 2 : 1) * to_.tile <= wire::kMostRelayColumns;
   }
   bool has_output() {
     const OperandParams& out = output();
@@ -252,6 +255,21 @@ class Describer {
     return place.parts != 0 && static_cast<std::uint64_t>(op_.grid[0]) * kv_heads * wire::relay_part_words(queries, dims) <= place.part_words;
   }
 
+  /// Of the whole of a row of floats that a product of the relay makes.
+  bool is_pick() {
+    const OperandParams& row = input(0);
+    const RelayPlace& place = tables_.relay_places[index_];
+    if (!is_inside(writer_of(0)) || place.parts == 0 || op_.report >= 0 || !is_of(row, Dtype::f32) || !is_of(output(), Dtype::i32) || !is_in(output(), wire::Space::arena)) return false;
+    const OperandParams& made = output_of(writer_of(0));
+    const auto elements = static_cast<std::uint32_t>(row.dim[3]);
+    if (static_cast<wire::OpCode>(source_.ops[writer_of(0)].kind) != wire::OpCode::matmul || !is_row(row, elements) || made.space != row.space || made.offset != row.offset || row_elements(made) != elements) return false;
+    if (output().dim[0] != 1 || output().dim[1] != 1 || output().dim[2] != 1 || output().dim[3] != 1) return false;
+    to_.kind = wire::RelayKind::pick;
+    to_.row = source_.arena + place.parts;
+    to_.store = source_.arena + output().offset;
+    return true;
+  }
+
   const RelaySource& source_;
   const PlanTables& tables_;
   std::uint32_t first_, index_;
@@ -262,19 +280,16 @@ class Describer {
 
 // ---- steps ----------------------------------------------------------------------------------------------------------------
 
-void fill_product(const RelayOp& op, const wire::OpParams& params, wire::RelayStep& step, std::uint64_t& element) {
-  const wire::TileCoord coord = wire::tile_coord(params.grid, step.tile);
-  const auto head = static_cast<std::uint32_t>(coord.c[1]), at = static_cast<std::uint32_t>(coord.c[3]) * op.tile;
-  const std::uint32_t run = std::min(op.tile, op.width - at);
-  const bool runs = op.end == RelayEnd::twin || op.end == RelayEnd::turned;
-  element = std::uint64_t{head} * op.head_elements + at;
-  step.columns = op.columns + head * op.head_bytes + std::uint64_t{at} * op.column_bytes;
-  step.beyond = runs ? op.other - std::uint64_t{run} * op.column_bytes : 0;
+void fill_product(const RelayOp& op, const RelayPart& part, wire::RelayStep& step, std::uint64_t& element) {
+  const std::uint32_t run = part.count;
+  element = std::uint64_t{part.head} * op.head_elements + part.first;
+  step.columns = op.columns + part.head * op.head_bytes + std::uint64_t{part.first} * op.column_bytes;
+  step.beyond = has_runs(op) ? op.other - std::uint64_t{run} * op.column_bytes : 0;
   step.norm = op.norm;
-  step.beside = op.beside + std::uint64_t{at} * op.beside_bytes;
+  step.beside = op.beside + std::uint64_t{part.first} * op.beside_bytes;
   step.column_bytes = op.column_bytes;
   step.k = op.k;
-  step.n = static_cast<std::uint16_t>(runs ? 2 * run : run);
+  step.n = static_cast<std::uint16_t>(has_runs(op) ? 2 * run : run);
   step.run = static_cast<std::uint16_t>(run);
   step.second = op.second;
   step.sines = op.sines;
@@ -298,7 +313,14 @@ void fill_attention(const RelayOp& op, const wire::OpParams& params, wire::Relay
 
 bool describe(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to) { return Describer(source, first, index, to).run(); }
 
-wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const RelayOp& op, std::uint32_t tile, bool gives, bool stores) {
+RelayPart part_of_tile(const RelayOp& op, const wire::OpParams& params, std::uint32_t tile) {
+  if (op.kind == wire::RelayKind::attention) return {tile};
+  const wire::TileCoord coord = wire::tile_coord(params.grid, tile);
+  const std::uint32_t at = static_cast<std::uint32_t>(coord.c[3]) * op.tile;
+  return {tile, static_cast<std::uint32_t>(coord.c[1]), at, std::min(op.tile, op.width - at)};
+}
+
+wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const RelayOp& op, const RelayPart& part, bool gives, bool stores) {
   wire::RelayStep step{};
   step.row = op.row;
   step.block = source.frame + source.tables->blocks[index].offset;
@@ -308,12 +330,14 @@ wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const Re
   step.act = static_cast<std::uint8_t>(op.act);
   step.flags = stores ? op.flags : static_cast<std::uint8_t>(op.flags & ~(wire::kRelayMoves | wire::kRelayFloats));
   step.op = index;
-  step.tile = tile;
+  step.tile = part.number;
   std::uint64_t element = 0;
-  if (op.kind == wire::RelayKind::attention) {
+  if (op.kind == wire::RelayKind::pick) {
+    step.n = static_cast<std::uint16_t>(part.count);
+  } else if (op.kind == wire::RelayKind::attention) {
     fill_attention(op, source.ops[index], step, element);
   } else {
-    fill_product(op, source.ops[index], step, element);
+    fill_product(op, part, step, element);
   }
   if (gives) step.words = op.words + element / 2 * sizeof(std::uint64_t);
   if (stores) step.store = op.store + element * op.element_bytes;

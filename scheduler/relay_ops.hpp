@@ -17,7 +17,7 @@ struct RelaySource {
   std::uint64_t arena, weights, frame;  // addresses
 };
 
-/// Fields as in wire::RelayStep, of the op's first tile, and how far they are from one tile to another.
+/// Fields as in wire::RelayStep, of the op's first columns or tile, and how far they are from others.
 struct RelayOp {
   wire::RelayKind kind = wire::RelayKind::product;
   wire::RelayEnd end = wire::RelayEnd::plain;
@@ -35,10 +35,19 @@ struct RelayOp {
   bool operator==(const RelayOp&) const = default;
 };
 
+/// Of a step that has no runs.
+inline constexpr std::uint32_t kMostPlainColumns = 0xffff / wire::kRelayColumns * wire::kRelayColumns;
+
 /// describe says what op `index` would be in a relay that begins with op `first`. False: it cannot be part of it.
 bool describe(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to);
 
-/// The step of one tile. gives, stores: whether somebody takes its words, and reads what it stores.
-wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const RelayOp& op, std::uint32_t tile, bool gives, bool stores);
+/// What a step is of: of a product so many columns of each run, from `first` of head `head` on; of a pick so many pairs of words; attention: a tile. number: of the tile, or among the op's steps.
+struct RelayPart {
+  std::uint32_t number, head = 0, first = 0, count = 0;
+};
+RelayPart part_of_tile(const RelayOp& op, const wire::OpParams& params, std::uint32_t tile);
+
+/// gives, stores: whether somebody takes its words, and reads what it stores.
+wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const RelayOp& op, const RelayPart& part, bool gives, bool stores);
 
 }  // namespace ccks::scheduler

@@ -17,7 +17,7 @@ class RelayFinder {
     const auto known = [&](const plan::OperandDesc& operand) { return operand.tensor < plan_.tensors.size(); };
     if (tables_.record_capacity == 0 || tables_.typical_dims.empty() || plan_.ops.size() > kMostRelayedOps || !std::all_of(plan_.operands.begin(), plan_.operands.end(), known)) return;
     places_.assign(tables_.op_count(), {});
-    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]);
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]) || is_pick(plan_.ops[op]);
     if (std::count_if(places_.begin(), places_.end(), [](const RelayPlace& place) { return place.fits; }) < kLeastRelayProducts) return;
     find_writers();
     find_inputs();
@@ -31,6 +31,7 @@ class RelayFinder {
   static bool is_product(const plan::OpDesc& op) {
     return op.kind == wire::OpCode::matmul && is_alone(op) && op.output_count == 1 && op.input_count >= 2;
   }
+  static bool is_pick(const plan::OpDesc& op) { return op.kind == wire::OpCode::argmax && is_alone(op) && op.input_count == 1; }
   /// Caches are written by one op of the run at most, so that what it is not writing now is there.
   bool is_attention(const plan::OpDesc& op) const {
     if (op.kind != wire::OpCode::attention || !is_alone(op) || op.input_count != 3 || (op.output_count != 1 && op.output_count != 3)) return false;
@@ -92,6 +93,7 @@ class RelayFinder {
     const plan::OpDesc& op = plan_.ops[index];
     RelayPlace& place = places_[index];
     if (!place.fits) return;
+    if (is_pick(op)) return reserve_ranks(op, place);
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
     const std::int64_t elements = typical(out.dim[0]) * typical(out.dim[1]) * typical(out.dim[3]);
     const bool row = typical(out.dim[2]) == 1 && elements > 0 && elements % 2 == 0 && elements <= kMostRelayElements && out.dtype == wire::Dtype::bf16;
@@ -108,17 +110,31 @@ class RelayFinder {
     place.parts = take(place.part_words);
   }
 
+  /// Of all steps that make its row.
+  void reserve_ranks(const plan::OpDesc& op, RelayPlace& place) {
+    const std::int64_t columns = typical(plan_.operands[op.operand_first].dim[3]);
+    if (columns <= 0) return;
+    place.part_words = most_ranked_steps(tables_, columns) * wire::kRelayRankWords;
+    place.parts = take(place.part_words);
+  }
+
+  std::uint64_t tiles_of(const plan::OpDesc& op) const {
+    std::uint64_t tiles = 1;
+    for (const plan::DimId id : op.grid) tiles *= static_cast<std::uint64_t>(std::max<std::int64_t>(typical(id), 0));
+    return tiles;
+  }
   /// Steps behind the records, and behind them an op for each list.
   void reserve_frame() {
-    std::uint64_t tiles = 0;
+    std::uint64_t tiles = 0, steps = 0;
     for (std::uint32_t op = 0; op < tables_.op_count(); ++op) {
-      std::uint64_t of_op = places_[op].fits ? 1 : 0;
-      for (const plan::DimId id : plan_.ops[op].grid) of_op *= static_cast<std::uint64_t>(std::max<std::int64_t>(typical(id), 0));
+      if (!places_[op].fits) continue;
+      const std::uint64_t of_op = tiles_of(plan_.ops[op]);
       tiles += of_op;
+      steps += is_pick(plan_.ops[op]) ? 1 + most_ranked_steps(tables_, typical(plan_.operands[plan_.ops[op].operand_first].dim[3])) : of_op;
     }
-    const std::uint64_t bytes = tables_.layout.max_bytes + alignof(wire::RelayStep) + tiles * sizeof(wire::RelayStep) + tables_.workers * sizeof(wire::OpParams);
+    const std::uint64_t bytes = tables_.layout.max_bytes + alignof(wire::RelayStep) + steps * sizeof(wire::RelayStep) + tables_.workers * sizeof(wire::OpParams);
     if (tiles > tables_.record_capacity || bytes > 0xffffffffull) return;
-    tables_.relay_steps = static_cast<std::uint32_t>(tiles);
+    tables_.relay_steps = static_cast<std::uint32_t>(steps);
     tables_.layout.max_bytes = static_cast<std::uint32_t>((bytes + 15) / 16 * 16);
   }
 

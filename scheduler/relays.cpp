@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
+#include <utility>
 
 #include "ccks/wire/op_shape.hpp"
 #include "scheduler/instance.hpp"
@@ -19,7 +21,11 @@ void Relays::reserve(const PlanTables& tables) {
   open_.reserve(tables.op_count());
   waits_.reserve(tables.op_count());
   sends_.assign(tables.plan.signals.size(), 0);
-  tiles_.reserve(tables.relay_steps);
+  ranked_.assign(tables.op_count(), plan::kNone);
+  added_.reserve(tables.record_capacity);
+  steps_.reserve(tables.relay_steps);
+  arrivals_.reserve(tables.record_capacity);
+  picks_.reserve(tables.op_count());
   sorted_.reserve(tables.relay_steps);
   list_first_.assign(tables.list_count() + 1, 0);
   block_.assign(tables.list_count(), 0);
@@ -30,13 +36,14 @@ void Relays::decide(const RelaySource& source, std::span<const OpInstance> ops) 
   source_ = source;
   if (source.tables->relay_places.empty()) return;
   find_range(ops);
+  find_picks();
   if (!is_worth_it()) return clear();
+  lists_ = ops[first_].stretch * source.tables->workers;
   find_takers();
   bool right = find_stores() && stores_apart();
   for (std::uint32_t op = end_; right && op < source_.tables->op_count(); ++op) right = is_ordered(op);
   if (!right) return clear();
   find_waits();
-  find_signals();
 }
 
 // ---- which ops --------------------------------------------------------------------------------------------------------------
@@ -62,12 +69,42 @@ void Relays::find_range(std::span<const OpInstance> ops) {
 
 bool Relays::is_worth_it() const {
   std::ptrdiff_t products = 0;
-  std::uint64_t tiles = 0;
+  for (std::uint32_t op = first_; op < end_; ++op) products += is_product(op) ? 1 : 0;
+  return products >= kLeastRelayProducts && count_steps() <= source_.tables->relay_steps;
+}
+
+// Where a row cannot be shared out, its argmax is no step, and the relay ends.
+void Relays::find_picks() {
+  find_signals();
   for (std::uint32_t op = first_; op < end_; ++op) {
-    products += made_[op].kind == wire::RelayKind::product ? 1 : 0;
-    tiles += source_.ops[op].tile_count;
+    ranked_[op] = plan::kNone;
+    if (made_[op].kind != wire::RelayKind::pick) continue;
+    if (!is_ranked(op)) {
+      end_ = op;
+      return find_signals();
+    }
+    ranked_[row_of_pick(op)] = op;
   }
-  return products >= kLeastRelayProducts && tiles <= source_.tables->relay_steps;
+}
+
+// Nobody waits for some of the row's tiles, nor for some of the argmax's.
+bool Relays::is_ranked(std::uint32_t pick) const {
+  const std::uint32_t row = row_of_pick(pick);
+  const wire::OpParams& params = source_.ops[pick];
+  const auto signals_apart = [&](std::uint32_t s) { return sends_[s] != 0 && source_.signals[s].event_count != 1; };
+  for (std::uint32_t s = params.signal_first; s < params.signal_first + params.signal_count; ++s) {
+    if (signals_apart(s)) return false;
+  }
+  return made_[row].end == wire::RelayEnd::plain && made_[row].width % wire::kRelayColumns == 0 && ranked_[row] == plan::kNone && !signals(row);
+}
+
+std::uint64_t Relays::count_steps() const {
+  std::uint64_t steps = 0;
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    const bool pick = made_[op].kind == wire::RelayKind::pick;
+    steps += pick ? 1 : ranked_[op] != plan::kNone ? most_ranked_steps(*source_.tables, made_[op].width) : source_.ops[op].tile_count;
+  }
+  return steps;
 }
 
 // ---- who reads what ---------------------------------------------------------------------------------------------------------
@@ -75,6 +112,7 @@ bool Relays::is_worth_it() const {
 void Relays::find_takers() {
   std::fill(gives_.begin(), gives_.end(), std::uint8_t{0});
   for (std::uint32_t op = first_; op < end_; ++op) {
+    if (made_[op].kind == wire::RelayKind::pick) continue;  // it takes ranks, not elements
     for (std::uint32_t o = plan().ops[op].operand_first; o < first_output(plan().ops[op]); ++o) {
       const std::uint32_t writer = source_.tables->last_writers[o];
       if (writer != plan::kNone && has(writer)) gives_[writer] = 1;
@@ -164,7 +202,7 @@ std::uint32_t Relays::places_shared(std::uint32_t op, std::uint32_t before) cons
   return shared;
 }
 
-// A product has had all of its row, so all tiles of the op that made it have read what they read, and so on.
+// A product has had all of its row, and a pick all ranks, so all tiles of the op that made it have read what they read, and so on.
 void Relays::mark_done(std::uint32_t op) {
   open_.assign(1, op);
   while (!open_.empty()) {
@@ -185,7 +223,7 @@ bool Relays::ends_behind(std::uint32_t op, std::uint32_t other) {
   if (waits_for_its_own(op, other)) return true;
   std::fill(done_.begin(), done_.end(), std::uint8_t{0});
   for (std::uint32_t product = first_; product < end_; ++product) {
-    if (made_[product].kind == wire::RelayKind::product && waits_for(op, product)) mark_done(product);
+    if (made_[product].kind != wire::RelayKind::attention && waits_for(op, product)) mark_done(product);
   }
   return done_[other] != 0;
 }
@@ -250,22 +288,92 @@ bool Relays::stay(const RelaySource& source, std::span<const std::uint32_t> move
 // ---- steps ------------------------------------------------------------------------------------------------------------------
 
 void Relays::sort() {
+  deal_out();
   std::fill(list_first_.begin(), list_first_.end(), 0u);
-  for (const Tile& tile : tiles_) ++list_first_[tile.list];
+  for (const Step& step : steps_) ++list_first_[step.list];
   std::uint32_t at = 0;
   for (std::uint32_t& first : list_first_) at += std::exchange(first, at);
-  sorted_.resize(tiles_.size());
-  for (const Tile& tile : tiles_) sorted_[list_first_[tile.list]++] = tile;
+  sorted_.resize(steps_.size());
+  for (const Step& step : steps_) sorted_[list_first_[step.list]++] = step;
   for (std::size_t list = list_first_.size() - 1; list > 0; --list) list_first_[list] = list_first_[list - 1];
   list_first_[0] = 0;
   for (std::uint32_t list = 0; list + 1 < list_first_.size(); ++list) put_parts_first(list);
+}
+
+void Relays::deal_out() {
+  steps_.clear();
+  arrivals_.clear();
+  picks_.clear();
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    if (made_[op].kind == wire::RelayKind::pick)
+      place_pick(op);
+    else if (ranked_[op] != plan::kNone)
+      share_row(op);
+    else
+      take_tiles(op);
+  }
+  std::sort(arrivals_.begin(), arrivals_.end(), [](const Arrivals& a, const Arrivals& b) { return std::tie(a.list, a.op, a.tile) < std::tie(b.list, b.op, b.tile); });
+}
+
+bool Relays::signals(std::uint32_t op) const {
+  const auto first = sends_.begin() + source_.ops[op].signal_first;
+  return std::any_of(first, first + source_.ops[op].signal_count, [](std::uint8_t sends) { return sends != 0; });
+}
+
+std::span<const Relays::Tile> Relays::added(std::uint32_t op) const {
+  const auto begin = std::partition_point(added_.begin(), added_.end(), [&](const Tile& tile) { return tile.op < op; });
+  return {begin, std::partition_point(begin, added_.end(), [&](const Tile& tile) { return tile.op == op; })};
+}
+
+// As the lists have them.
+void Relays::take_tiles(std::uint32_t op) {
+  for (const Tile& tile : added(op)) {
+    steps_.push_back({tile.list, op, part_of_tile(made_[op], source_.ops[op], tile.tile)});
+    if (signals(op)) arrivals_.push_back({tile.list, op, tile.tile, 1});
+  }
+}
+
+void Relays::share_row(std::uint32_t op) {
+  const std::uint64_t units = made_[op].width / wire::kRelayColumns, workers = source_.tables->workers;
+  std::uint32_t number = 0;
+  for (std::uint32_t worker = 0; worker < workers; ++worker) {
+    const auto end = static_cast<std::uint32_t>(units * (worker + 1) / workers * wire::kRelayColumns);
+    for (auto first = static_cast<std::uint32_t>(units * worker / workers * wire::kRelayColumns); first < end;) {
+      const std::uint32_t count = std::min(end - first, kMostPlainColumns);
+      steps_.push_back({lists_ + worker, op, {number++, 0, first, count}});
+      first += count;
+    }
+  }
+}
+
+// Where its first tile was to be, and so most likely what comes behind it. It ends behind all lists that have some of the row, so they send what the op's other tiles would.
+void Relays::place_pick(std::uint32_t op) {
+  const std::uint32_t row = row_of_pick(op), list = added(op).front().list;
+  const auto begin = std::partition_point(steps_.begin(), steps_.end(), [&](const Step& step) { return step.op < row; });
+  const auto end = std::partition_point(begin, steps_.end(), [&](const Step& step) { return step.op == row; });
+  const auto makers = static_cast<std::uint32_t>(end - begin), first = static_cast<std::uint32_t>(begin - steps_.begin());
+  steps_.push_back({list, op, {0, 0, 0, makers * wire::kRelayRankWords / 2}});
+  picks_.push_back({list, op});
+  if (!signals(op)) return;
+  arrivals_.push_back({list, op, 0, 1});
+  const std::uint32_t others = source_.ops[op].tile_count - 1;
+  for (std::uint32_t i = 0; i < makers; ++i) {
+    const std::uint32_t count = others * (i + 1ull) / makers - others * std::uint64_t{i} / makers;
+    if (count != 0) arrivals_.push_back({steps_[first + i].list, op, 0, count});
+  }
+}
+
+std::span<const Relays::Arrivals> Relays::arrivals_of(std::uint32_t list) const {
+  const auto begin = std::partition_point(arrivals_.begin(), arrivals_.end(), [&](const Arrivals& a) { return a.list < list; });
+  const auto end = std::partition_point(begin, arrivals_.end(), [&](const Arrivals& a) { return a.list == list; });
+  return {begin, end};
 }
 
 // Who has part 0 of a context waits for the other parts, which wait for nothing of their op: in each list those come first, last tiles in front.
 void Relays::put_parts_first(std::uint32_t list) {
   const auto begin = sorted_.begin() + list_first_[list], end = sorted_.begin() + list_first_[list + 1];
   for (auto first = begin; first != end;) {
-    const auto behind = std::find_if(first, end, [&](const Tile& tile) { return tile.op != first->op; });
+    const auto behind = std::find_if(first, end, [&](const Step& step) { return step.op != first->op; });
     if (made_[first->op].kind == wire::RelayKind::attention) std::reverse(first, behind);
     first = behind;
   }
@@ -276,7 +384,7 @@ std::uint32_t Relays::lay_out(std::uint32_t begin) {
   steps_at_ = (begin + kAlign - 1) / kAlign * kAlign;
   blocks_at_ = steps_at_ + steps() * static_cast<std::uint32_t>(sizeof(wire::RelayStep));
   std::uint32_t blocks = 0;
-  for (std::uint32_t list = 0; list < block_.size(); ++list) block_[list] = tiles_of(list).empty() ? blocks : blocks++;
+  for (std::uint32_t list = 0; list < block_.size(); ++list) block_[list] = steps_of(list).empty() ? blocks : blocks++;
   return blocks_at_ + blocks * static_cast<std::uint32_t>(sizeof(wire::OpParams));
 }
 
@@ -288,21 +396,26 @@ wire::BlockRef Relays::block_of(std::uint32_t list) const {
 void Relays::write(const RelaySource& source, std::byte* frame) const {
   std::byte* to = frame + steps_at_;
   std::uint32_t most = 0;
-  for (const Tile& tile : sorted_) {
-    const wire::RelayStep step = step_of(source, tile.op, made_[tile.op], tile.tile, gives_[tile.op] != 0, stores_[tile.op] != 0);
+  for (const Step& s : sorted_) {
+    wire::RelayStep step = step_of(source, s.op, made_[s.op], s.part, gives_[s.op] != 0, stores_[s.op] != 0);
+    if (ranked_[s.op] != plan::kNone) {
+      step.flags |= wire::kRelayRanks;
+      step.beside = made_[ranked_[s.op]].row + std::uint64_t{s.part.number} * wire::kRelayRankWords * sizeof(std::uint64_t);
+      step.second = s.part.first;
+    }
     most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32));
     std::memcpy(to, &step, sizeof(step));
     to += sizeof(step);
   }
   for (std::uint32_t list = 0; list < block_.size(); ++list) {
-    if (tiles_of(list).empty()) continue;
+    if (steps_of(list).empty()) continue;
     wire::OpParams op{};
     op.kind = static_cast<std::uint8_t>(wire::OpCode::custom);
     op.body = wire::kRelayBody;
     op.tile_count = 1;
     std::fill(std::begin(op.grid), std::end(op.grid), 1);
     std::fill(std::begin(op.tile), std::end(op.tile), 1);
-    op.dims[0] = static_cast<std::int32_t>(tiles_of(list).size());
+    op.dims[0] = static_cast<std::int32_t>(steps_of(list).size());
     op.dims[1] = static_cast<std::int32_t>(steps_at_ + list_first_[list] * sizeof(wire::RelayStep));
     op.dims[2] = static_cast<std::int32_t>((most + 15) / 16 * 16);
     op.dims[3] = static_cast<std::int32_t>(kRelayUnderWay);

@@ -1,4 +1,4 @@
-// Relays: which tiles of a frame's lists run as steps of one record each (wire/relay.hpp), and those steps.
+// Relays: which ops of a frame's lists run as steps of one record each (wire/relay.hpp), and those steps.
 //
 // The ops of a relay are the longest run of ops, in the order of the plan, that hand rows on to one another: products of one row and the attention between them. From one
 // to the next there are words with tags and no events, so what else they rely on is held here:
@@ -7,8 +7,12 @@
 // - what comes behind: whoever reads what a tile has stored waits for that tile's own signal, sent when its list is through; whoever overwrites what a tile has
 //   read waits for one that cannot have ended before it;
 // - memory: words of an op lie where nothing else does, and results are stored where they lie only if somebody outside reads them there.
+//
+// Tiles are where the lists have them, but for an argmax and the row that it reads: all lists share its columns out evenly, and say what is largest of theirs, so that one step
+// is enough to find which it is.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -24,18 +28,30 @@ inline std::uint32_t first_output(const plan::OpDesc& op) { return op.operand_fi
 /// know of relays (WorkerImage::cuda_row_tags).
 void find_relays(PlanTables& tables);
 
+/// Steps of a row of so many columns that an argmax reads, at most.
+inline std::uint64_t most_ranked_steps(const PlanTables& tables, std::int64_t columns) { return tables.workers + static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 0)) / kMostPlainColumns; }
+
 /// Belongs to one client at a time; allocates in reserve() only. Use: decide(), add() for each tile in the order of the lists, sort(); then what the lists' records say,
 /// lay_out() and write().
 class Relays {
  public:
-  struct Tile {
-    std::uint32_t list, op, tile;
+  struct Step {
+    std::uint32_t list, op;
+    RelayPart part;
+  };
+  /// An op that is one step, and who has it.
+  struct Pick {
+    std::uint32_t list, op;
+  };
+  /// What a list adds, at its end, to each event that a tile of an op signals.
+  struct Arrivals {
+    std::uint32_t list, op, tile, count;
   };
 
   void reserve(const PlanTables& tables);
   /// At the dims of a frame: whether there is a relay, and of which ops. `ops`: which stretch each goes out with.
   void decide(const RelaySource& source, std::span<const OpInstance> ops);
-  void clear() { first_ = end_ = 0, tiles_.clear(), sorted_.clear(); }
+  void clear() { first_ = end_ = 0, added_.clear(), steps_.clear(), sorted_.clear(), arrivals_.clear(), picks_.clear(); }
   /// Whether an update of the ops `moved`, in the frame of `source`, leaves all steps right.
   bool stay(const RelaySource& source, std::span<const std::uint32_t> moved) const;
 
@@ -48,12 +64,14 @@ class Relays {
   /// Whether anybody outside waits for events of this signal of an op of the relay.
   bool sends(std::uint32_t signal) const { return sends_[signal] != 0; }
 
-  void add(const Tile& tile) { tiles_.push_back(tile); }
+  void add(std::uint32_t list, std::uint32_t op, std::uint32_t tile) { added_.push_back({list, op, tile}); }
   void sort();
   /// In the order in which they run.
-  std::span<const Tile> tiles_of(std::uint32_t list) const {
+  std::span<const Step> steps_of(std::uint32_t list) const {
     return std::span(sorted_).subspan(list_first_[list], list_first_[list + 1] - list_first_[list]);
   }
+  std::span<const Arrivals> arrivals_of(std::uint32_t list) const;
+  std::span<const Pick> picks() const { return picks_; }
 
   /// Places steps and ops of the lists from `begin` of the frame on; where they end.
   std::uint32_t lay_out(std::uint32_t begin);
@@ -77,6 +95,20 @@ class Relays {
   void mark_done(std::uint32_t op);
   void find_waits();
   void find_signals();
+  void find_picks();
+  bool is_ranked(std::uint32_t pick) const;
+  std::uint64_t count_steps() const;
+  void deal_out();
+  struct Tile {
+    std::uint32_t list, op, tile;
+  };
+  std::span<const Tile> added(std::uint32_t op) const;
+  void take_tiles(std::uint32_t op);
+  void share_row(std::uint32_t op);
+  void place_pick(std::uint32_t op);
+  bool signals(std::uint32_t op) const;
+  bool is_product(std::uint32_t op) const { return made_[op].kind == wire::RelayKind::product; }
+  std::uint32_t row_of_pick(std::uint32_t op) const { return source_.tables->last_writers[plan().ops[op].operand_first]; }
   void put_parts_first(std::uint32_t list);
 
   const plan::TensorDesc& tensor_of(std::uint32_t operand) const { return plan().tensors[plan().operands[operand].tensor]; }
@@ -86,10 +118,15 @@ class Relays {
   std::uint32_t first_ = 0, end_ = 0;
   std::vector<RelayOp> made_;          // per op
   std::vector<std::uint8_t> gives_, stores_, done_;  // per op
+  std::vector<std::uint32_t> ranked_;  // per op: the argmax of its row; kNone
   std::vector<std::uint32_t> open_;    // ops, while mark_done() runs
   std::vector<std::uint32_t> waits_;   // signals
   std::vector<std::uint8_t> sends_;    // per signal
-  std::vector<Tile> tiles_, sorted_;
+  std::vector<Tile> added_;
+  std::vector<Step> steps_, sorted_;  // op by op, and list by list
+  std::vector<Arrivals> arrivals_;    // list by list
+  std::vector<Pick> picks_;
+  std::uint32_t lists_ = 0;                // the first list of the relay's stretch
   std::vector<std::uint32_t> list_first_;  // per list, and the end
   std::vector<std::uint32_t> block_;       // per list: which of the ops
   std::uint32_t steps_at_ = 0, blocks_at_ = 0;

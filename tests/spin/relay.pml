@@ -8,7 +8,7 @@
  *   post: ask_step, ask_stage,      serve_relay; RelayFiller::run, ask_step, fill, ask_ahead, await_copies
  *     ask_ahead
  *   pieces, ahead                   pieces that the ring has been asked for (RelayFill::next), and the ring or the L2 (RelayFill::ahead)
- *   body                            run_relay, begin_relay, RelayBody::run; RelayProducts::walk, take; a step without pieces is RelayAttention::attend
+ *   body                            run_relay, begin_relay, RelayBody::run; RelayProducts::walk, take; a step without pieces is RelayAttention::attend or RelayPick::run
  *   meet                            RelayWords::sync, has_given_up
  *
  * Memory. Barriers and words order what is said with them ([RL1] to [RL10], relay.cuh); waits block instead of spinning. A copy writes from when it is asked for until it has landed,
@@ -199,18 +199,14 @@ inline advance(its_step, its_at) {
 #endif
 #define WEIGHTS (step < asked && KNOWN(step))
 #define MAY_ASK_STAGE (WEIGHTS && (PIECES(step) == 0 || STAGE_READ))
-#define WAITS_FOR_STAGE ((WEIGHTS && PIECES(step) != 0 && !STAGE_READ) || (step == asked && asked == STEPS))
+#define WAITS_FOR_STAGE (WEIGHTS && PIECES(step) != 0 && !STAGE_READ)
 #ifdef BUG_AHEAD_LEFT_BEHIND
 #define BEHIND false
 #else
-#ifdef BUG_AHEAD_BEGINS_AGAIN
-#define BEHIND (ahead <= pieces || ahead_step < step)
-#else
 #define BEHIND (ahead < pieces || ahead_step < step)
 #endif
-#endif
 #define NEXT_AHEAD (BEHIND -> step : ahead_step)
-#define MAY_ASK_AHEAD (WAITS_FOR_STAGE && (BEHIND || ahead - pieces < MOST_AHEAD) && NEXT_AHEAD < 2 * STEPS && (NEXT_AHEAD >= STEPS || (NEXT_AHEAD < asked && KNOWN(NEXT_AHEAD))))
+#define MAY_ASK_AHEAD (WAITS_FOR_STAGE && (BEHIND || ahead - pieces < MOST_AHEAD) && NEXT_AHEAD < asked && KNOWN(NEXT_AHEAD))
 
 inline ask_step() {
   assert(step_reading[asked % SLOTS] == 0);
@@ -238,25 +234,21 @@ inline ask_stage() {
   fi
 }
 
-/* Steps behind the last are those of the next relay, which begins as this one did: read where they lie. */
 inline ask_ahead() {
   was = 2 * ahead_step + ahead_at;
   if
   :: BEHIND -> ahead_step = step; ahead_at = at; ahead = pieces
   :: else
   fi;
+  assert(step_content[ahead_step % SLOTS] == ahead_step);
   if
-  :: ahead_step < STEPS -> assert(step_content[ahead_step % SLOTS] == ahead_step)
-  :: else
-  fi;
-  if
-  :: PIECES(ahead_step % STEPS) == 0 -> ahead_step++
+  :: PIECES(ahead_step) == 0 -> ahead_step++
   :: else ->
-    assert(ahead != pieces || (ahead_step == step && ahead_at == at) || PIECES(step % STEPS) == 0);
+    assert(ahead != pieces || (ahead_step == step && ahead_at == at));
     ahead++;
     ahead_at++;
     if
-    :: ahead_at == PIECES(ahead_step % STEPS) -> ahead_at = 0; ahead_step++
+    :: ahead_at == PIECES(ahead_step) -> ahead_at = 0; ahead_step++
     :: else
     fi
   fi;

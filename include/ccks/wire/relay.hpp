@@ -14,7 +14,7 @@ namespace ccks::wire {
 
 inline constexpr u16 kRelayBody = 0xffff;
 
-enum class RelayKind : u8 { product = 0, attention = 1 };
+enum class RelayKind : u8 { product = 0, attention = 1, pick = 2 };  // pick: where the largest element is of a row that ranked products have made
 
 /// What becomes of the products of a step.
 enum class RelayEnd : u8 {
@@ -30,29 +30,32 @@ enum RelayFlags : u8 {
   kRelayPlainBeside = 2,  // beside, of RelayEnd::sum: the same
   kRelayFloats = 4,       // what is stored is f32, not bf16
   kRelayMoves = 8,        // store: bytes from where the op's output lies in this run, which its block says
+  kRelayRanks = 16,       // a plain product: beside: where it leaves words of the largest of its elements, kRelayRankWords of them. `second`: which element of the row its first is
 };
 
 inline constexpr i32 kRelayRow = 256;          // a row has a multiple of so many elements
 inline constexpr u32 kRelayDepth = 2048;       // elements along k of a stage, at most; scratch has room for a multiple of it
 inline constexpr i32 kMostRelayNormed = 8192;  // elements of a row with a norm: lanes hold all of it until its factor is known
-inline constexpr i32 kRelayColumns = 4;        // of a stage; a tile has a multiple of so many, and so has each of its runs
-inline constexpr i32 kMostRelayColumns = 128;  // of a tile, both runs counted; more only of RelayEnd::plain, for which nothing is fetched ahead
+inline constexpr i32 kRelayColumns = 4;        // of a stage; a step has a multiple of so many, and so has each of its runs
+inline constexpr i32 kMostRelayColumns = 128;  // of a step, both runs counted; more only of RelayEnd::plain, for which nothing is fetched ahead
 inline constexpr i32 kMostRelayQueries = 8;
+/// Of a step that ranks: of each 32 of the 128 columns walked at a time, over all of them, the rank of the largest element (worker/argmax_split.hpp) and which of the row it is.
+inline constexpr i32 kRelayRankColumns = 32, kRelayRankWords = 2 * kMostRelayColumns / kRelayRankColumns;
 inline constexpr u32 kMostRelayStepBytes = 38 * 1024;  // relay_step_bytes: what the least scratch of a worker, 48 KiB, has beside what all steps share
 
-/// One tile. All addresses are of the device; dtypes are bf16 where nothing else is said.
+/// Some columns of a product, or a tile of attention. All addresses are of the device; dtypes are bf16 where nothing else is said.
 struct alignas(128) RelayStep {
-  u64 row;      // product: words or elements of the row of a. attention: words of the queries of its kv head, group * head dim of them
+  u64 row;      // product: words or elements of the row of a. attention: words of the queries of its kv head, group * head dim of them. pick: words of ranks
   u64 words;    // of the first result; 0: nobody takes them by words. Of pairs the second half is `second` elements on
-  u64 store;    // of the first result, where it lies as it is; 0 (without kRelayMoves): nobody reads it there
+  u64 store;    // of the first result, where it lies as it is; 0 (without kRelayMoves): nobody reads it there. pick: of the one, i32
   u64 block;    // of the op (BlockRef): what changes from run to run, output's place, context, caches
   u64 columns;  // product: the first column of b. attention: words of the newest position's keys of its kv head
   u64 beyond;   // product: bytes from the end of the first run of columns to the second. attention: words of the newest position's values
   u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (relay_part_words)
-  u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32
+  u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32. Where it ranks: words of ranks
   u32 column_bytes, k;  // product
-  u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head
-  u32 second;           // turned: elements from a pair's first to its second, in words and in store
+  u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words
+  u32 second;           // turned: elements from a pair's first to its second, in words and in store. Where it ranks: see there
   float scale;          // product: eps of the norm. attention: of scores
   u8 kind, end, act, flags;  // RelayKind, RelayEnd, RelayAct, RelayFlags
   u32 sines;            // turned: bytes from a pair's cosine to its sine
@@ -66,6 +69,7 @@ CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries *
 
 /// Of scratch, what a step of `warps` warps wants for itself: a row; or queries, the newest key and value, and what warps have found, padded.
 CCKS_HD constexpr u32 relay_step_bytes(const RelayStep& s, u32 warps) {
+  if (static_cast<RelayKind>(s.kind) == RelayKind::pick) return 0;
   if (static_cast<RelayKind>(s.kind) == RelayKind::product) return (s.k + kRelayDepth - 1) / kRelayDepth * kRelayDepth * 2;
   return (u32{s.n} + 2) * s.run * 2 + warps * s.n * (u32{s.run} + 8) * 4;
 }

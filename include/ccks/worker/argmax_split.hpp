@@ -12,12 +12,13 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-/// A value and where it stands as one integer: of a larger value larger, of equal ones that of the first. NaN counts as -infinity.
-CCKS_INLINE i64 ranked(float value, u32 index) {
+/// Of a larger value larger. NaN counts as -infinity.
+CCKS_INLINE i32 rank_of(float value) {
   const i32 bits = bit_cast<i32>(value != value ? -f_infinity() : value == 0.0f ? 0.0f : value);
-  const u32 key = static_cast<u32>(bits < 0 ? bits ^ 0x7fffffff : bits);
-  return static_cast<i64>(u64{key} << 32 | (0x7fffffffu - index));
+  return bits < 0 ? bits ^ 0x7fffffff : bits;
 }
+/// A value and where it stands as one integer: of a larger value larger, of equal ones that of the first.
+CCKS_INLINE i64 ranked(float value, u32 index) { return static_cast<i64>(u64{static_cast<u32>(rank_of(value))} << 32 | (0x7fffffffu - index)); }
 CCKS_INLINE i64 index_of(i64 ranked) { return 0x7fffffff - (ranked & 0x7fffffff); }
 
 /// A tile's columns [begin, end) of a row, the `mine`th of `count`.

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "ccks/worker/pipeline_looks.cuh"
+#include "ccks/worker/relay_stream.cuh"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -105,9 +106,10 @@ class CudaFetch : CudaStage {
   }
 
   /// The list handed on last is far from its end. To look at the inbox then is soon enough later, and a read of the host's memory under way
-  /// makes every release of this SM wait twice as long (576 cycles, 1,130).
+  /// makes every release of this SM wait twice as long (576 cycles, 1,130). A relay releases nothing until its end, which is also the list's but for a tile or two: there the next list is
+  /// to be found open.
   __device__ __forceinline__ bool is_ahead() const {
-    return published_ == list_end_ && list_first_ != list_end_ && static_cast<i32>(published_ - word(memory_.gated)) >= static_cast<i32>(kBacklog);
+    return published_ == list_end_ && list_first_ != list_end_ && static_cast<i32>(published_ - word(memory_.gated)) >= static_cast<i32>(kBacklog) && !is_relaying(memory_);
   }
   /// The worker's part of a run that comes again is under way: the next comes when all of that has ended, and a look would keep the last releases waiting.
   __device__ __forceinline__ bool is_busy_with_last() {

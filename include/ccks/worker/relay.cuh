@@ -23,6 +23,7 @@
 #pragma once
 
 #include "ccks/worker/relay_attention.cuh"
+#include "ccks/worker/relay_pick.cuh"
 #include "ccks/worker/relay_product.cuh"
 
 namespace ccks::worker {
@@ -54,14 +55,19 @@ class RelayBody : RelayProducts {
       while (!ptx::mbarrier_ended_acquire(&shared_.step_full[i % kRelaySteps], i / kRelaySteps % 2)) {  // [RL8] pairs with [RL7]
       }
       const wire::RelayStep& step = shared_.steps[i % kRelaySteps];
-      const bool goes_on = static_cast<wire::RelayKind>(step.kind) == wire::RelayKind::product ? product(step)
-                           : step.run == 64                                                    ? attend<64>(memory_, frame_, tag_, step)
-                                                                                               : attend<128>(memory_, frame_, tag_, step);
-      if (!goes_on) return;
+      if (!run(step)) return;
       __syncwarp();
       if (memory_.params.trace != 0) trace_step(memory_, step);
       if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.step_empty[i % kRelaySteps]);  // [RL9] pairs with [RL10]
     }
+  }
+
+ private:
+  __device__ __forceinline__ bool run(const wire::RelayStep& step) {
+    const auto kind = static_cast<wire::RelayKind>(step.kind);
+    if (kind == wire::RelayKind::product) return product(step);
+    if (kind == wire::RelayKind::pick) return pick(memory_, frame_, tag_, step);
+    return step.run == 64 ? attend<64>(memory_, frame_, tag_, step) : attend<128>(memory_, frame_, tag_, step);
   }
 };
 

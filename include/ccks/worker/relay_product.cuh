@@ -1,6 +1,7 @@
 // Steps of a relay (relay.cuh) that multiply a row by weights which come through the relay's ring.
 #pragma once
 
+#include "ccks/worker/argmax_split.hpp"
 #include "ccks/worker/relay_words.cuh"
 
 namespace ccks::worker {
@@ -12,8 +13,8 @@ class RelayProducts : public RelayWords {
 
   /// False: the worker leaves, and nothing is stored.
   __device__ __forceinline__ bool product(const wire::RelayStep& s) {
-    const u32 turn = turn_, k = s.k, n = s.n;
-    turn_ ^= 1;
+    const u32 step = steps_, k = s.k, n = s.n;
+    steps_ ^= 1;
     Ending ending(*this, s);
     const float squares = k <= kPass ? stage<1>(s) : stage<kMostPasses>(s);
     mark_ready();
@@ -22,18 +23,19 @@ class RelayProducts : public RelayWords {
     __syncwarp();
     CCKS_NO_UNROLL
     for (u32 first = 0; first < n; first += wire::kMostRelayColumns) {
-      const u32 columns = least(n - first, static_cast<u32>(wire::kMostRelayColumns));
-      if (first != 0) sync();  // sums of the columns before have been read
+      const u32 columns = least(n - first, static_cast<u32>(wire::kMostRelayColumns)), turn = turn_;
+      turn_ ^= 1;
       float* sums = shared_.sums[turn][warp_];
       if (k == kRelayDepth)
         walk_whole(columns, sums);
       else
         walk(k, columns, sums);
-      if (first == 0 && s.norm != 0) leave_squares(squares, turn);
+      if (first == 0 && s.norm != 0) leave_squares(squares, step);
       sync();
       if (has_given_up()) return false;
-      finish(s, ending, first, columns, turn);
+      finish(s, ending, first, columns, turn, step);
     }
+    if ((s.flags & wire::kRelayRanks) != 0) leave_rank(s, n);
     return true;
   }
 
@@ -154,25 +156,20 @@ class RelayProducts : public RelayWords {
     CCKS_UNROLL
     for (u32 p = 0; p < kPasses; ++p) row[p] = {static_cast<u32>(w[p][0]), static_cast<u32>(w[p][1]), static_cast<u32>(w[p][2]), static_cast<u32>(w[p][3])};
   }
-  static __device__ __forceinline__ void load_two(const u64* at, u64& a, u64& b) {
-    u64 two[2];
-    ptx::ld_relaxed_gpu(at, two);
-    a = two[0], b = two[1];
-  }
   static __device__ __forceinline__ void load(const u64* at, u64 (&w)[4]) {
     load_two(at, w[0], w[1]);
     load_two(at + 2, w[2], w[3]);
   }
 
-  __device__ __forceinline__ void leave_squares(float squares, u32 turn) const {
+  __device__ __forceinline__ void leave_squares(float squares, u32 step) const {
     CCKS_UNROLL
-    for (u32 step = kWarpLanes / 2; step > 0; step /= 2) squares += __shfl_xor_sync(kFullWarp, squares, step);
-    if (lane_ == 0) shared_.squares[turn][warp_] = squares;
+    for (u32 far = kWarpLanes / 2; far > 0; far /= 2) squares += __shfl_xor_sync(kFullWarp, squares, far);
+    if (lane_ == 0) shared_.squares[step][warp_] = squares;
   }
-  __device__ __forceinline__ float factor_of_norm(const wire::RelayStep& s, u32 turn) const {
+  __device__ __forceinline__ float factor_of_norm(const wire::RelayStep& s, u32 step) const {
     float squares = 0;
     CCKS_UNROLL
-    for (u32 w = 0; w < kWarps; ++w) squares += shared_.squares[turn][w];
+    for (u32 w = 0; w < kWarps; ++w) squares += shared_.squares[step][w];
     const float v = squares * ptx::rcp(static_cast<float>(s.k)) + s.scale, near = ptx::rsqrt(v);
     return near * (1.5f - 0.5f * v * near * near);
   }
@@ -312,7 +309,7 @@ class RelayProducts : public RelayWords {
   }
 
   /// Results [first, first + columns) of the tile. A lane a result, or a pair.
-  __device__ __forceinline__ void finish(const wire::RelayStep& s, const Ending& e, u32 first, u32 columns, u32 turn) const {
+  __device__ __forceinline__ void finish(const wire::RelayStep& s, const Ending& e, u32 first, u32 columns, u32 turn, u32 step) const {
     const bool paired = e.end == wire::RelayEnd::twin || e.end == wire::RelayEnd::turned;
     const u32 results = paired ? e.run : columns;
     if (warp_ * kWarpLanes >= results) return;
@@ -320,7 +317,7 @@ class RelayProducts : public RelayWords {
     float v = sum_of_warps(turn, mine), other = 0;
     if (paired) other = sum_of_warps(turn, e.run + mine);
     if (s.norm != 0) {
-      const float factor = factor_of_norm(s, turn);
+      const float factor = factor_of_norm(s, step);
       v *= factor;
       other *= factor;
     }
@@ -335,8 +332,22 @@ class RelayProducts : public RelayWords {
       v += mine % 2 != 0 ? high(word) : low(word);
     }
     const bool stores = threadIdx.x < results;
+    if ((s.flags & wire::kRelayRanks) != 0) rank(s.second + first + mine, v, first == 0);
     put(s, e, first + mine, v, stores);
     if (e.end == wire::RelayEnd::turned) put(s, e, s.second + mine, other, stores);
+  }
+  /// By whole warps; lanes beyond the last have its result.
+  __device__ __forceinline__ void rank(u32 index, float v, bool begins) const {
+    const RelayShared::Rank best = best_of_warp({rank_of(v), index});
+    RelayShared::Rank& kept = shared_.best[warp_];
+    if (lane_ == 0 && (begins || best.rank > kept.rank)) kept = best;  // what comes later stands behind
+  }
+  __device__ __forceinline__ void leave_rank(const wire::RelayStep& s, u32 n) const {
+    if (warp_ >= wire::kRelayRankWords / 2 || lane_ != 0) return;
+    const RelayShared::Rank best = warp_ * kWarpLanes < n ? shared_.best[warp_] : RelayShared::Rank{kLeastRank, kNowhere};
+    u64* words = reinterpret_cast<u64*>(s.beside) + warp_ * 2;
+    store_word(words, static_cast<u32>(best.rank));
+    store_word(words + 1, best.index);
   }
   /// By whole warps.
   __device__ __forceinline__ void put(const wire::RelayStep& s, const Ending& e, u32 element, float v, bool stores) const {
@@ -351,7 +362,7 @@ class RelayProducts : public RelayWords {
 
   RelayStages stages_;
   StreamPlace place_;
-  u32 turn_ = 0;  // of the two sets of sums: a warp may be one product ahead of another
+  u32 turn_ = 0, steps_ = 0;  // which of two sets of sums and of squares is next: a warp may be one barrier ahead of another
 };
 
 }  // namespace CCKS_ISA

@@ -20,8 +20,9 @@ static_assert(sizeof(StreamRing) % 128 == 0);
 
 /// In front of scratch while a relay runs.
 // Roles  full, empty, step_full, step_empty  barriers, see relay.cuh
-//        sums, squares  of a product, by each warp; two of each in turn
+//        sums, squares  of up to 128 columns and of a step's row, by each warp; two of each in turn
 //        tops, weights  of attention, by query and warp
+//        best  of a product that ranks, by the warp alone, or of a pick
 struct alignas(128) RelayShared {
   wire::RelayStep steps[kRelaySteps];
   u64 full[kMostRelayStages], empty[kMostRelayStages];
@@ -29,6 +30,10 @@ struct alignas(128) RelayShared {
   float sums[2][kCudaLanes / kWarpLanes][wire::kMostRelayColumns];
   float squares[2][kCudaLanes / kWarpLanes];
   u64 begun_ns, ready_ns;  // of the step, where traces are taken; by one thread
+  struct Rank {
+    i32 rank;
+    u32 index;
+  } best[kCudaLanes / kWarpLanes];  // by warp: the first of the largest elements that it has seen
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
 
@@ -169,7 +174,7 @@ class RelayFiller {
 
   /// Pieces asked for, of one step.
   __device__ __forceinline__ u32 fill() {
-    if (piece_.step == fill_.asked) return piece_.step == count_ && ask_ahead() ? 1 : 0;
+    if (piece_.step == fill_.asked) return 0;
     if (!piece_.known) {
       if (!step_is_there(piece_.step)) return 0;
       if (!piece_.read(shared_.steps[piece_.step % kRelaySteps])) {
@@ -213,19 +218,18 @@ class RelayFiller {
     for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * kRelayDepth * 2, from + u64{i} * piece_.stride, bytes, full, policy);
   }
 
-  /// What all stages are full of is waited for: what comes behind it the L2 is asked for, so that memory does not rest. Behind the last step that is what the next run's relay most
-  /// likely begins with, what this one did.
+  /// What all stages are full of is waited for: what comes behind it the L2 is asked for, so that memory does not rest. Nothing of the next run's relay: what lies between the two would
+  /// wait for it, which costs more than it gains.
   __device__ __forceinline__ bool ask_ahead() {
     const u32 filled = fill_.next.round * stages_.count + fill_.next.stage;
     if (static_cast<i32>(fill_.ahead - filled) < 0 || ahead_.step < piece_.step) {  // what lies there has been filled since, or has no weights
       ahead_ = piece_;
       fill_.ahead = filled;
     }
-    if (fill_.ahead - filled >= most_ahead_ || ahead_.step >= 2 * count_) return false;
+    if (fill_.ahead - filled >= most_ahead_) return false;
     if (!ahead_.known) {
-      const bool again = ahead_.step >= count_;
-      if (!again && (ahead_.step == fill_.asked || !step_is_there(ahead_.step))) return false;
-      if (!ahead_.read(again ? reinterpret_cast<const wire::RelayStep*>(steps_)[ahead_.step % count_] : shared_.steps[ahead_.step % kRelaySteps])) {
+      if (ahead_.step == fill_.asked || !step_is_there(ahead_.step)) return false;
+      if (!ahead_.read(shared_.steps[ahead_.step % kRelaySteps])) {
         ++ahead_.step;
         return true;
       }
@@ -270,6 +274,7 @@ class RelayFiller {
 
 /// Earlier positions of an attention are asked for of the L2, since its queries are some microseconds away: a lane a row of keys and of values.
 __device__ __forceinline__ void ask_positions(const CudaPipelineMemory::Relay& relay, const wire::RelayStep& s) {
+  if (static_cast<wire::RelayKind>(s.kind) != wire::RelayKind::attention) return;
   const auto* op = reinterpret_cast<const wire::OpParams*>(s.block);
   const auto* operands = reinterpret_cast<const wire::OperandParams*>(op + 1);
   const u64 state = relay.state;

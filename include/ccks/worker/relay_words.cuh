@@ -41,6 +41,20 @@ class RelayWords {
     return static_cast<u32>(w);
   }
 
+  static __device__ __forceinline__ void load_two(const u64* at, u64& a, u64& b) {
+    u64 two[2];
+    ptx::ld_relaxed_gpu(at, two);
+    a = two[0], b = two[1];
+  }
+
+  /// The first of the largest of what the lanes of a warp have.
+  static __device__ __forceinline__ RelayShared::Rank best_of_warp(RelayShared::Rank mine) {
+    const i32 rank = __reduce_max_sync(kFullWarp, mine.rank);
+    return {rank, __reduce_min_sync(kFullWarp, mine.rank == rank ? mine.index : kNowhere)};
+  }
+  static constexpr i32 kLeastRank = -0x7fffffff - 1;
+  static constexpr u32 kNowhere = 0xffffffffu;
+
   static __device__ __forceinline__ float low(u32 word) { return __uint_as_float(word << 16); }
   static __device__ __forceinline__ float high(u32 word) { return __uint_as_float(word & 0xffff0000u); }
   static __device__ __forceinline__ float rounded(float v) { return low(ptx::cvt_bf16x2(v, 0)); }

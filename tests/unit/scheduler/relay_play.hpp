@@ -3,11 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <random>
 #include <set>
 
 #include "ccks/wire/event.hpp"
 #include "ccks/wire/op_shape.hpp"
+#include "ccks/worker/argmax_split.hpp"
 #include "tests/unit/scheduler/relay_rig.hpp"
 
 namespace ccks::scheduler::test {
@@ -103,6 +105,7 @@ class RelayPlay {
   u64 part_at(const Step& step, u32 part) const { return step.norm + u64{part} * wire::relay_part_words(step.n, step.run) * 8; }
 
   bool has_words(const Step& step) const {
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) return is_there(step.row, step.n * 2u);
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) {
       const u32 count = step.part == 0 ? parts(step) : 1;
       for (u32 part = 1; part < count; ++part)
@@ -119,6 +122,7 @@ class RelayPlay {
   void run(const Step& step) {
     EXPECT_TRUE(done_.insert({step.op, step.tile}).second) << "twice";
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) return attend(step);
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) return pick(step);
     EXPECT_EQ(step.k % wire::kRelayRow, 0u);
     EXPECT_EQ(step.n % wire::kRelayColumns, 0);
     EXPECT_EQ(step.run % wire::kRelayColumns, 0);
@@ -175,7 +179,28 @@ class RelayPlay {
       }
     }
     leave(step, first, 0);
+    if ((step.flags & wire::kRelayRanks) != 0) return leave_ranks(step, first);
     leave(step, second, step.second);
+  }
+  void leave_ranks(const Step& step, const std::vector<float>& values) {
+    for (u32 warp = 0; warp < wire::kRelayRankWords / 2; ++warp) {
+      std::pair<std::int32_t, u32> best{std::numeric_limits<std::int32_t>::min(), 0};
+      for (u32 i = 0; i < values.size(); ++i) {
+        const auto rank = worker::CCKS_ISA::rank_of(values[i]);
+        if (i % wire::kMostRelayColumns / wire::kRelayRankColumns == warp && rank > best.first) best = {rank, step.second + i};
+      }
+      put(step.beside + warp * 16, static_cast<u32>(best.first));
+      put(step.beside + warp * 16 + 8, best.second);
+    }
+  }
+  void pick(const Step& step) {
+    std::pair<std::int32_t, u32> best{std::numeric_limits<std::int32_t>::min(), 0};
+    for (u32 i = 0; i < step.n; ++i) {
+      const auto rank = static_cast<std::int32_t>(read_at<u64>(step.row + i * 16));
+      const u32 index = static_cast<u32>(read_at<u64>(step.row + i * 16 + 8));
+      if (rank > best.first || (rank == best.first && index < best.second)) best = {rank, index};
+    }
+    write_at<u32>(step.store, best.second);
   }
   void leave(const Step& step, const std::vector<float>& values, u32 at) {
     for (u32 i = 0; i + 1 < values.size() && step.words != 0; i += 2) put(step.words + (at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);

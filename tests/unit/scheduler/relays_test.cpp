@@ -40,9 +40,9 @@ std::set<u32> ops_between(u32 first, u32 end) {
 TEST(Relays, AreOneRecordOfEachList) {
   for (const u32 workers : {8u, 132u}) {
     const RelayRig rig = loaded({.workers = workers});
-    EXPECT_EQ(relayed(rig), ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("argmax.next")));
-    u32 tiles = 0;
-    for (const u32 op : relayed(rig)) tiles += rig.instance.op(op).tile_count;
+    EXPECT_EQ(relayed(rig), ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("report.token")));
+    u32 tiles = workers + 1;  // of the logits, and the argmax
+    for (const u32 op : ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("matmul.logits"))) tiles += rig.instance.op(op).tile_count;
     std::set<std::pair<u32, u32>> seen;
     for (const wire::RelayStep& step : rig.all_steps()) EXPECT_TRUE(seen.insert({step.op, step.tile}).second);
     EXPECT_EQ(seen.size(), tiles);
@@ -172,11 +172,12 @@ TEST(Relays, StoreOnlyWhatIsReadElsewhere) {
   const RelayRig rig = loaded();
   for (const wire::RelayStep& step : rig.all_steps()) {
     const std::string name = rig.view.ops[step.op].name;
-    const bool cache = name.ends_with(".k") || name.ends_with("v_cache"), logits = name == "matmul.logits";
+    const bool cache = name.ends_with(".k") || name.ends_with("v_cache"), logits = name == "matmul.logits", argmax = name == "argmax.next";
     EXPECT_EQ((step.flags & wire::kRelayMoves) != 0, cache) << name;
-    EXPECT_EQ(step.store != 0 && !cache, logits) << name;
+    EXPECT_EQ(step.store != 0 && !cache, logits || argmax) << name;
     EXPECT_EQ((step.flags & wire::kRelayFloats) != 0, logits) << name;
-    EXPECT_EQ(step.words == 0, logits) << name;
+    EXPECT_EQ((step.flags & wire::kRelayRanks) != 0, logits) << name;
+    EXPECT_EQ(step.words == 0, logits || argmax) << name;
   }
 }
 
@@ -202,6 +203,73 @@ TEST(Relays, WordsLieBehindTheArenaEachOpsApart) {
     EXPECT_GE(step.words, arena + place.row);
     EXPECT_LT(step.words, arena + place.row + place.elements * 4);
   }
+}
+
+// ---- the row of an argmax ---------------------------------------------------------------------------------------------------
+
+const char* const kReport = "  - {op: report, x: next, name: token}";
+
+TEST(Relays, ListsShareTheRowOfAnArgmaxEvenly) {
+  for (const u32 workers : {1u, 8u, 132u}) {
+    RelayOptions options{.workers = workers};
+    options.sizes["vocab"] = workers == 1 ? 66'000 : 8200;  // more than a step has; 2,050 units
+    const RelayRig rig = loaded(options);
+    const u32 logits = rig.op_of("matmul.logits"), columns = static_cast<u32>(options.sizes["vocab"]);
+    std::map<u32, u32> runs;  // by the first column: columns
+    std::set<u64> places;
+    u32 least = columns, most = 0;
+    for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+      u32 all = 0;
+      for (const wire::TileRecord& record : rig.list(list)) {
+        for (const wire::RelayStep& step : rig.steps(record)) {
+          if (step.op != logits) continue;
+          EXPECT_TRUE(runs.emplace(step.second, step.n).second && places.insert(step.beside).second);
+          all += step.n;
+        }
+      }
+      least = std::min(least, all), most = std::max(most, all);
+    }
+    EXPECT_LE(most - least, static_cast<u32>(wire::kRelayColumns));
+    u32 at = 0;
+    for (const auto& [first, count] : runs) {
+      EXPECT_EQ(first, at);
+      at = first + count;
+    }
+    EXPECT_EQ(at, columns);
+    for (const wire::RelayStep& step : rig.all_steps()) {
+      if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) EXPECT_EQ(step.n, runs.size() * wire::kRelayRankWords / 2);
+    }
+  }
+}
+
+// The list that finds the token has it before any event says so.
+TEST(Relays, WhoPicksReportsWithoutAWait) {
+  RelayOptions options{.workers = 132};
+  options.sizes["vocab"] = 128 * 1024;  // so that the argmax has tiles on most workers
+  const RelayRig rig = loaded(options);
+  EXPECT_GT(rig.instance.op(rig.op_of("argmax.next")).tile_count, 1u);
+  u32 reports = 0;
+  for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+    bool picks = false;
+    for (const wire::TileRecord& record : rig.list(list)) {
+      for (const wire::RelayStep& step : rig.steps(record)) picks = picks || step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick);
+      if (record.op != rig.op_of("report.token")) continue;
+      ++reports;
+      EXPECT_TRUE(picks);
+      EXPECT_EQ(record.wait_count, 0);
+    }
+  }
+  EXPECT_EQ(reports, 1u);
+}
+
+// Who waits for tiles of the logits finds them signalled tile by tile, so they are dealt out as they are.
+TEST(Relays, ARowThatOthersReadIsSharedByTilesAndItsArgmaxIsNoStep) {
+  RelayOptions options{.workers = 132};
+  options.text = test::replaced(options.text, kReport, std::string("  - {op: map, expr: \"2.0 * logits\", out: doubled}\n") + kReport);
+  RelayRig rig = loaded(options);
+  EXPECT_EQ(relayed(rig), ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("argmax.next")));
+  for (const wire::RelayStep& step : rig.all_steps()) EXPECT_EQ(step.flags & wire::kRelayRanks, 0);
+  EXPECT_TRUE(RelayPlay(rig, 1).go());
 }
 
 // A program whose logits no step can make leaves the last row where the op behind reads it, and says so by its event.
@@ -299,11 +367,12 @@ TEST(Relays, SumsOfWideTilesAreNoSteps) {
 }
 
 TEST(Relays, FramesWithoutRoomHaveNone) {
-  RelayRig rig;
-  find_relays(rig.tables);
-  --rig.tables.relay_steps;
-  rig.load();
-  EXPECT_FALSE(rig.instance.relays());
+  RelayRig rig = loaded();
+  for (const u32 missing : {0u, 1u}) {
+    rig.tables.relay_steps = rig.instance.relay_steps() - missing;
+    rig.rebuild(1, 5);
+    EXPECT_EQ(rig.instance.relays(), missing == 0);
+  }
 }
 
 TEST(Relays, EnginesWithoutThemHaveNone) {

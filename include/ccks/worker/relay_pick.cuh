@@ -1,0 +1,47 @@
+// The step of a relay (relay.cuh) that finds the largest element of a row of those of its columns that its makers have found (kRelayRanks).
+#pragma once
+
+#include "ccks/worker/relay_words.cuh"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+class RelayPick : RelayWords {
+ public:
+  __device__ __forceinline__ RelayPick(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag) : RelayWords(memory, frame, tag) {}
+
+  /// False: the worker leaves, and nothing is stored.
+  __device__ __forceinline__ bool run(const wire::RelayStep& s) const {
+    RelayShared::Rank best{kLeastRank, kNowhere};
+    CCKS_NO_UNROLL
+    for (u32 pair = threadIdx.x; pair < s.n; pair += kCudaLanes) best = better(best, await_pair(reinterpret_cast<const u64*>(s.row) + pair * 2));
+    mark_ready();
+    __syncwarp();
+    best = best_of_warp(best);
+    if (lane_ == 0) shared_.best[warp_] = best;
+    sync();
+    if (has_given_up()) return false;
+    if (warp_ == 0) {
+      best = best_of_warp(shared_.best[least(lane_, kWarps - 1)]);
+      if (lane_ == 0) *reinterpret_cast<u32*>(s.store) = best.index;
+    }
+    return true;
+  }
+
+ private:
+  static __device__ __forceinline__ RelayShared::Rank better(const RelayShared::Rank& a, const RelayShared::Rank& b) {
+    return a.rank > b.rank || (a.rank == b.rank && a.index < b.index) ? a : b;
+  }
+  __device__ __forceinline__ RelayShared::Rank await_pair(const u64* words) const {
+    u64 rank, index;
+    load_two(words, rank, index);
+    for (u32 spins = 0; (is_late(rank) || is_late(index)) && !is_over(spins); ++spins) load_two(words, rank, index);
+    return {static_cast<i32>(static_cast<u32>(rank)), static_cast<u32>(index)};
+  }
+};
+
+/// Not inlined: it is one step of a relay.
+inline __device__ __noinline__ bool pick(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag, const wire::RelayStep& step) { return RelayPick(memory, frame, tag).run(step); }
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
