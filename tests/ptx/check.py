@@ -149,7 +149,7 @@ def check_worker(nvcc, include, work, *options, spilled=0):
 # Macros of workers, and bytes a lane that their loop may spill. Without and with what takes rows by their tags, relays included: those run in a function that takes most
 # registers, over which the loop keeps what it has found out once. Decode steps run in that function; the loop is for what is no relay there.
 WORKERS = [((), 0), (("-DCCKS_WORKER_ROW_TAGS=1",), 128)]
-# Of their caller's, as the JIT compiles them, which is how relays run; whatever else a step would load back is more.
+# Of their caller's, as the JIT compiles them, which is how relays run; between their barriers, where steps are, nothing is loaded back.
 MOST_SAVED_BY_RELAYS = 124
 AS_JIT = ("-rdc=true", "-maxrregcount=168", "-DCCKS_WORKER_REGISTERS=168")
 
@@ -166,6 +166,12 @@ def check_relays(nvcc, include, work, wrong, options):
     saved = int(re.search(r"properties for \w*run_relay\w*\s+" + SPILLS, said).group(3))
     print(f"relays: {saved} bytes of registers loaded back")
     wrong.need(saved <= MOST_SAVED_BY_RELAYS, f"relays load back {saved} bytes of registers, at most {MOST_SAVED_BY_RELAYS} expected")
+    nvdisasm = disassembler(nvcc)
+    if nvdisasm is None:
+        return print("there is no nvdisasm: where relays load them back is not looked at")
+    body = next(text for name, text in sass_of(nvdisasm, work / "relay.cubin").items() if "run_relay" in name)
+    steps = body[body.index("BAR.SYNC"):body.rindex("BAR.SYNC")]
+    wrong.need(not mnemonics(steps, "LDL|STL"), "relays keep registers of their steps in memory")
 
 
 def check_resources(nvcc, include, work, ptx, wrong, options, spilled):
