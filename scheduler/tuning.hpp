@@ -47,7 +47,7 @@ inline constexpr std::int64_t kMostRelayElements = kMostTaggedBytes / 4;
 inline constexpr std::uint32_t kRelayUnderWay = 3;
 /// Pieces of as many bytes that the L2 is asked for while all stages are full, and cycles from one to the next: somewhat less than memory takes for one of each worker (0.46 us on an
 /// H200), so that few stand in front of what words ask for. An H100, as above, us: 919 without, 919 with six, 914 with twelve, 917 with twenty; an H200, whose L2 gives hardly more than
-/// its memory, 691 and 685 without and with twelve at 64, 688 with twenty.
+/// its memory, 691 and 685 without and with twelve at 64; in another call 680 with twelve, 681 with sixteen, 688 with twenty, one each 500 cycles.
 inline constexpr std::uint32_t kRelayAhead = 12, kRelayPace = 700;
 /// Of plans with more ops there are no relays: who has written last what an op reads is looked for op by op.
 inline constexpr std::size_t kMostRelayedOps = 4096;

@@ -107,7 +107,7 @@ class CudaFetch : CudaStage {
 
   /// The list handed on last is far from its end. To look at the inbox then is soon enough later, and a read of the host's memory under way
   /// makes every release of this SM wait twice as long (576 cycles, 1,130). A relay releases nothing until its end, which is also the list's but for a tile or two: there the next list is
-  /// to be found open.
+  /// to be found open. (Whether one is under way is a hint here, nothing is read by it.)
   __device__ __forceinline__ bool is_ahead() const {
     return published_ == list_end_ && list_first_ != list_end_ && static_cast<i32>(published_ - word(memory_.gated)) >= static_cast<i32>(kBacklog) && !is_relaying(memory_);
   }
