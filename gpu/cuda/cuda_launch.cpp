@@ -20,6 +20,7 @@ constexpr std::chrono::seconds kStartTimeout{20};       // a first launch may st
 constexpr std::chrono::milliseconds kWatchPeriod{5};
 constexpr std::chrono::microseconds kQueryPeriod{200};  // device threads need not start while the host only spins
 constexpr wire::u32 kClockRounds = 16;
+constexpr unsigned kSharedLine = 128;  // the head of a ring begins at one
 constexpr std::uint64_t kEagerJoinNs = 1'000'000;  // whoever hands over code waits without sleeping for so long
 
 std::uint64_t steady_ns() {
@@ -60,7 +61,8 @@ Status CudaDevice::fit_worker(std::uint32_t scratch_bytes, unsigned& shared_byte
   }
   const bool alone = params_.workers <= static_cast<std::uint32_t>(processors_);
   stream_stages = copies_in_bulk_ && alone && params_.stream_stages != 0 ? worker::stages_in(room - shared_bytes) : 0;
-  shared_bytes += worker::ring_bytes(stream_stages) + (code_.bodies_entry() != 0 ? worker::kCudaApartBytes : 0);
+  if (stream_stages != 0) shared_bytes = room / kSharedLine * kSharedLine;  // what makes no stage is scratch
+  if (code_.bodies_entry() != 0) shared_bytes += worker::kCudaApartBytes;
   const std::tuple fit_for(code_.kernels(), shared_bytes, params_.workers);
   if (fitted_ == fit_for) return {};
   CCKS_CU(driver_, cuFuncSetAttribute(code_.kernel().function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,

@@ -146,11 +146,12 @@ def check_worker(nvcc, include, work, *options, spilled=0):
     return wrong
 
 
-# Macros of workers, and bytes a lane that their loop may spill. Without and with what takes rows by their tags, relays included: those run in a function that takes most
+# Macros of workers, and bytes a lane that their loop may spill. Without and with what takes rows by their tags, relays included: those run in a function that takes all
 # registers, over which the loop keeps what it has found out once. Decode steps run in that function; the loop is for what is no relay there.
-WORKERS = [((), 0), (("-DCCKS_WORKER_ROW_TAGS=1",), 128)]
-# Of their caller's, as the JIT compiles them, which is how relays run; between their barriers, where steps are, nothing is loaded back.
-MOST_SAVED_BY_RELAYS = 124
+WORKERS = [((), 0), (("-DCCKS_WORKER_ROW_TAGS=1",), 240)]
+# Of their caller's, as the JIT compiles them, which is how relays run: all that a function has to save that takes what there is (stages wait in registers), once a list. Between
+# their barriers, where steps are, nothing is loaded back.
+MOST_SAVED_BY_RELAYS = 272
 AS_JIT = ("-rdc=true", "-maxrregcount=168", "-DCCKS_WORKER_REGISTERS=168")
 
 

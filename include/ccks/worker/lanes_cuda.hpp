@@ -185,7 +185,7 @@ class CudaLanes {
     CCKS_INLINE const u8* await() const {
       while (!ptx::mbarrier_ended_acquire(&ring_.full[at_.stage], at_.round % 2)) {  // [P18] pairs with [P17]
       }
-      return reinterpret_cast<const u8*>(&ring_ + 1) + at_.stage * kStageBytes;
+      return stage_of(ring_, at_.stage);
     }
     CCKS_INLINE void free() {
       __syncwarp();

@@ -69,7 +69,7 @@ class CudaPipeline : CudaStage {
   __device__ void run(u8* scratch, u32 bytes) {
     const u32 scratch_bytes = bytes - ring_bytes(params_.stream_stages);
     if (threadIdx.x == 0) clear();
-    if (threadIdx.x == 0) clear_ring(reinterpret_cast<StreamRing*>(scratch + scratch_bytes));
+    if (threadIdx.x == 0) clear_ring(reinterpret_cast<StreamRing*>(scratch + bytes - kStreamRingBytes));
     if (threadIdx.x < Memory::kOwnEvents) memory_.own[threadIdx.x] = {0, 0, 0, 0};
     __syncthreads();
     const u32 warp = platform_.uniform(u32{threadIdx.x} / kWarpLanes);  // so that ptxas knows that no branch on it parts a warp
@@ -347,6 +347,8 @@ class CudaPipeline : CudaStage {
   }
 
   __device__ __forceinline__ bool begins_early(u32 place) const {
+    // What a relay waits for it wants for its first rows; its weights it may have before. A guard may still keep it from running.
+    if (memory_.is_relay(place)) return memory_.records[place].wait_count != 0 && !is_guarded(memory_.controls[place]);
     if constexpr (requires { Ops::kAwaitsInputs; })
       return (memory_.records[place].flags & wire::kRecordEarly) != 0 && memory_.records[place].wait_count != 0;
     else
@@ -391,9 +393,9 @@ class CudaPipeline : CudaStage {
       if (place == Memory::kExit) return leave_bodies(body);
       bool early = (place & Memory::kEarly) != 0;
       place = slot(place);
-      if (early && !memory_.streams(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
+      if (early && !memory_.streams(place) && !memory_.is_relay(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
       if (kWorkerRowTags && memory_.is_relay(place)) {
-        if (!run_relay(place, body, scratch_bytes)) return leave_bodies(body);
+        if (!run_relay(place, body, scratch_bytes, {kInputsBarrier + body % 2, early ? kMeetThreads : 0, &memory_.stays[body % 2]})) return leave_bodies(body);
         end_body(body);
         lanes = CudaLanes(scratch, scratch_bytes);  // so that nothing of it is kept over that call
         continue;

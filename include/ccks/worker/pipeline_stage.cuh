@@ -36,10 +36,11 @@ struct RelayFill {
 };
 
 struct CudaPipelineMemory {
-  static constexpr u32 kRing = 64;          // tiles in the pipeline, from the copy of their record to their last answer
-  static constexpr u32 kOpened = 24;        // of them, those that may hold a copy of an op: three groups of records
+  // Where relays run, what is not taken here is theirs (relay_stream.cuh), and few tiles are bodies of their own.
+  static constexpr u32 kRing = kWorkerRowTags ? 32 : 64;    // tiles in the pipeline, from the copy of their record to their last answer
+  static constexpr u32 kOpened = kWorkerRowTags ? 16 : 24;  // of them, those that may hold a copy of an op: whole groups of records
   static constexpr u32 kBlocks = kOpened + 4;  // and the ops of parsed tasks
-  static constexpr u32 kBlockBytes = 768;   // an op of nine operands; larger ones are read where they lie
+  static constexpr u32 kBlockBytes = kWorkerRowTags ? 512 : 768;  // an op of nine operands, or of five; larger ones are read where they lie
   static constexpr u32 kHeads = kOpened + 1;
   static constexpr u32 kParsed = 4;         // tasks whose ops are on their way into shared memory
   static constexpr u32 kOwnEvents = 64;
@@ -108,7 +109,7 @@ struct CudaPipelineMemory {
     u32 count;        // steps
     u32 under_way;    // stages, at most
     u32 most_ahead, pace;  // pieces that the L2 is asked for while all stages are full; cycles from one to the next
-    u32 stages, in_scratch, first_stage;  // of its ring; of those, in scratch; where the first lies in dynamic shared memory
+    u32 stages, first_stage;  // of its ring; where the first lies in dynamic shared memory
     RelayFill fill;
     wire::Task task;  // for traces: whose slot and epoch steps' records have
     u32 active, done;

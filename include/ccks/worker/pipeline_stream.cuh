@@ -93,7 +93,7 @@ inline __device__ __noinline__ void fill_ring(CudaPipelineMemory& memory, u32 pu
   StreamFill fill = memory.fill;
   while (fill.tile != published && is_empty(ring, fill.next) && may_ask(ring, fill.next, fill.begun)) {
     if (!settle(memory, fill, published)) break;
-    if (ptx::elected()) copy_piece(fill.pieces, reinterpret_cast<u8*>(&ring + 1) + fill.next.stage * kStageBytes, &ring.full[fill.next.stage]);
+    if (ptx::elected()) copy_piece(fill.pieces, stage_of(ring, fill.next.stage), &ring.full[fill.next.stage]);
     __syncwarp();
     fill.next.step(ring.stages);
     fill.pieces.step();

@@ -3,23 +3,25 @@
 // Why. A decode step is a chain of some eighty products whose weights stream. Through the stages of a pipeline each costs a hop of a microsecond or two and runs code that the
 // weights have driven out of all caches: 17 cycles an instruction where 4 would do. Here all that lies between two products of a worker is a few hundred instructions, the
 // same for every product of the program, while the other warps of the block sleep but for the one that has weights copied. On an H100 (PCIe Gen5 x16) a step of a Llama of 1B
-// takes 910 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 672 where they take 530 (README.md, 2026-11-26 and 27).
+// takes 862 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 650 where they take 546 (README.md, 2026-11-26 and 27).
 //
 // A step. Each warp waits for those slices of the row that it multiplies and keeps them in scratch, times the norm's weights where there is a norm; nobody else reads
-// them. Stage by stage of the ring it multiplies 4 columns by its slices on matrix units. Sums meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as
-// there are results finish them and leave words. Attention has two barriers, and takes keys and values of earlier positions where they lie.
+// them. Meanwhile it takes as many as two stages into registers, which makes the ring longer by them. Stage by stage of the ring it multiplies 4 columns by its slices on matrix units. Sums
+// meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as there are results finish them and leave words. Attention has two barriers, and takes keys and
+// values of earlier positions where they lie.
 //
 // Roles         words       stored whole with the run's tag by who makes them, loaded by who needs them, relaxed: a word publishes nothing but itself
 //   active      1: a relay is under way and its barriers lie in scratch: body [RL1] -> post [RL2]; 0 again: nothing of it is under way: post [RL3] -> body [RL4]
 //   done        the body wants no more stages: body [RL5] -> post [RL6]
 //   full, empty a stage of the ring: as [P17] to [P20], of the relay's own barriers; step_full, step_empty: the same of steps in scratch
-// Invariants    Steps of a relay are written by the host before the run's first task. What they name beside words was there before the relay began (its record waits for it), or
-//               is weights. Whoever takes a row of words is behind all of its makers' steps in every list, and who has part 0 of a context behind all other parts, so no worker waits for one that waits
-//               for it.
+// Invariants    Steps of a relay are written by the host before the run's first task. What they name beside words is there before the first of them runs (its record waits for it), or
+//               is weights, which may be copied before: a relay begins as soon as the worker has nothing else to do, and meets the gate in front of its first step.
+//               Whoever takes a row of words is behind all of its makers' steps in every list, and who has part 0 of a context behind all other parts, so no worker waits for one that
+//               waits for it.
 //               Run again from the start, after its worker has left in the middle, a relay makes the same words of the same words.
 //
-// Leaving. Who waits for words looks at `hurry`. Whoever gives up goes on with whatever it has until the step's barrier, behind which all see it, store nothing and leave; so stages
-// are taken as they were asked for.
+// Leaving. A relay whose gate says that the worker leaves (RelayGate::stays) runs no step. Who waits for words looks at `hurry`. Whoever gives up goes on with whatever it has until the
+// step's barrier, behind which all see it, store nothing and leave; so stages are taken as they were asked for.
 #pragma once
 
 #include "ccks/worker/relay_attention.cuh"
@@ -71,9 +73,15 @@ class RelayBody : RelayProducts {
   }
 };
 
+/// The gate, whom bodies meet at a barrier once what a relay waits for is there, where they have begun before that; its weights are on their way meanwhile.
+struct RelayGate {
+  u32 barrier, threads;  // threads: 0, it is there
+  const u32* stays;      // by then not 0: the worker leaves
+};
+
 /// The body of the relay at `place` of the pipeline, the `body`-th, by all body warps. False: the worker leaves before its end. A fault, op_fault: there is no room for a stage.
 /// Not inlined: it has the block's registers to itself.
-inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_bytes) {
+inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_bytes, RelayGate gate) {
   CudaPipelineMemory& memory = pipeline_memory();
   const CudaPipelineMemory::Entry& entry = memory.entries[place];
   const u32 steps = static_cast<u32>(entry.op->dims[0]);
@@ -85,11 +93,17 @@ inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_b
   }
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
   if (memory.relay.stages == 0) {
+    if (gate.threads != 0) ptx::barrier_sync(gate.barrier, gate.threads);
     memory.body_faults[place] = memory.ends[body % 2] = static_cast<u32>(wire::FaultCode::op_fault);  // the same from all lanes
     return true;
   }
   if (threadIdx.x == 0) ptx::st_release_cta_shared(&memory.relay.active, 1);  // [RL1] pairs with [RL2]
-  RelayBody(memory, *entry.frame, entry.tag).run(steps);
+  bool stays = false;
+  if (gate.threads != 0) {
+    ptx::barrier_sync(gate.barrier, gate.threads);
+    stays = ptx::ld_relaxed_cta_shared(gate.stays) != 0;  // relaxed: a lone word, behind a barrier
+  }
+  if (!stays) RelayBody(memory, *entry.frame, entry.tag).run(steps);
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
   if (threadIdx.x == 0) {
     ptx::st_release_cta_shared(&memory.relay.done, 1);  // [RL5] pairs with [RL6]
@@ -98,7 +112,7 @@ inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_b
     if (memory.params.trace != 0) memory.times[place].end_ns = ptx::globaltimer();
   }
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
-  return ptx::ld_relaxed_cta_shared(&memory.given_up) == 0;  // relaxed: a lone word, behind a barrier
+  return !stays && ptx::ld_relaxed_cta_shared(&memory.given_up) == 0;  // relaxed: a lone word, behind a barrier
 }
 
 }  // namespace CCKS_ISA

@@ -2,8 +2,8 @@
 // order of steps, as far ahead as the ring goes, and the steps themselves some way in front of that. It looks in whenever it waits for anything, as for the ring of other
 // products (pipeline_stream.cuh), which stands still meanwhile.
 //
-// Layout. Scratch: RelayShared, a row (or what attention needs in its place), then, up to its end, as many stages as fit; behind it the head of the other ring, whose barriers stay as they are;
-// then stages again, in the place of the other ring's.
+// Layout, of the block's dynamic shared memory. RelayShared, a row (or what attention needs in its place), then, up to the head of the other ring, whose barriers stay as they are, or to
+// the end, as many stages as fit: in what is left of scratch and in the place of the other ring's.
 #pragma once
 
 #include "ccks/wire/relay.hpp"
@@ -16,7 +16,6 @@ inline constexpr u32 kRelayDepth = wire::kRelayDepth;
 inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayDepth * 2;
 inline constexpr u32 kMostRelayStages = 16;
 inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run, and those whose weights are asked for
-static_assert(sizeof(StreamRing) % 128 == 0);
 
 /// In front of scratch while a relay runs.
 // Roles  full, empty, step_full, step_empty  barriers, see relay.cuh
@@ -43,22 +42,20 @@ __device__ __forceinline__ RelayShared& relay_shared() { return *reinterpret_cas
 /// Where stages are, found out once by who fills them and by each who reads them.
 struct RelayStages {
   u8* first;
-  u32 count, in_scratch;
+  u32 count;
 
   __device__ __forceinline__ explicit RelayStages(const CudaPipelineMemory::Relay& relay)
-      : first(dynamic_shared() + relay.first_stage), count(relay.stages), in_scratch(relay.in_scratch) {}
-  __device__ __forceinline__ u8* at(u32 stage) const { return first + stage * kRelayStageBytes + (stage < in_scratch ? 0 : static_cast<u32>(sizeof(StreamRing))); }
+      : first(dynamic_shared() + relay.first_stage), count(relay.stages) {}
+  __device__ __forceinline__ u8* at(u32 stage) const { return first + stage * kRelayStageBytes; }
 };
 
 /// By one lane, before the others begin. `op`: dims as wire/relay.hpp has them.
 inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shared, const wire::RunFrame& frame, const wire::OpParams& op, u32 scratch_bytes) {
   constexpr u32 kWarps = kCudaLanes / kWarpLanes;
-  const u32 used = static_cast<u32>(sizeof(RelayShared) + op.dims[2]);
-  const u32 in_scratch = used < scratch_bytes ? (scratch_bytes - used) / kRelayStageBytes : 0, behind = memory.ring == nullptr ? 0 : memory.ring->stages * kStageBytes / kRelayStageBytes;
+  const u32 used = static_cast<u32>(sizeof(RelayShared) + op.dims[2]), room = scratch_bytes + (memory.ring == nullptr ? 0 : memory.ring->stages * kStageBytes);
   CudaPipelineMemory::Relay& relay = memory.relay;
-  relay.in_scratch = least(in_scratch, kMostRelayStages);
-  relay.stages = least(relay.in_scratch + behind, kMostRelayStages);
-  relay.first_stage = kSharedInFront + scratch_bytes - relay.in_scratch * kRelayStageBytes;
+  relay.stages = used < room ? least((room - used) / kRelayStageBytes, kMostRelayStages) : 0;
+  relay.first_stage = kSharedInFront + room - relay.stages * kRelayStageBytes;
   relay.steps = reinterpret_cast<const u8*>(&frame) + op.dims[1];
   relay.count = static_cast<u32>(op.dims[0]);
   relay.under_way = static_cast<u32>(op.dims[3]);

@@ -28,7 +28,7 @@ struct StreamPlace {
   }
 };
 
-/// Behind the scratch of a worker that has a ring, in front of its stages.
+/// At the end of the shared memory of a worker that has a ring, behind its stages, the last of which lies first.
 // Roles  full, empty  a phase of each ends once a stage is filled, once its bodies have read it: see pipeline_stream.cuh
 //        stages       set before the worker's warps part
 //        place        of the next body: written by one lane at the end of a body, read by all at the beginning of one; barriers
@@ -45,6 +45,8 @@ CCKS_HD constexpr u32 stages_in(u32 bytes) {
   const u32 stages = bytes <= kStreamRingBytes ? 0 : (bytes - kStreamRingBytes) / kStageBytes;
   return stages < kLeastStages ? 0 : stages < kMostStages ? stages : kMostStages;
 }
+/// Of the ring whose head is `ring`.
+CCKS_INLINE u8* stage_of(StreamRing& ring, u32 stage) { return reinterpret_cast<u8*>(&ring) - (stage + 1) * kStageBytes; }
 CCKS_HD constexpr u32 ring_bytes(u32 stages) { return stages == 0 ? 0 : kStreamRingBytes + stages * kStageBytes; }
 
 /// Whether a tile's weights come through the ring of a worker that has one, if no guard or draft may keep it from running.
