@@ -214,7 +214,7 @@ class RelayProducts : public RelayWords {
       if constexpr (!kWhole) mask(weights.packets[i], i < packets);  // beyond k there may be anything
     }
   }
-  /// Not by a zero that is loaded over under a condition, with which one run in 150,000 was wrong (README.md, 2026-11-27).
+  /// Behind the load: with zeros and loads under a condition one run in 150,000 was wrong (README.md, 2026-11-27).
   static __device__ __forceinline__ void mask(uint4& packet, bool keeps) {
     const u32 bits = keeps ? ~0u : 0;
     packet.x &= bits, packet.y &= bits, packet.z &= bits, packet.w &= bits;
