@@ -22,7 +22,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.gather = {3.3, 0, 0};
   // Steps: traces of 365756a and f530cce on an H200 and of what 51becb5 has on an H100, whose clock is the same (bench/README.md, 2026-11-27).
   costs.step.piece_bytes = 16384;  // of a stage, worker/relay_stream.cuh
-  costs.step.stages = 13;          // eleven beside a row of 8,192, and two in registers
+  costs.step.stages = 11;          // beside a row of 8,192
   costs.step.ahead = 12;           // kRelayAhead
   costs.step.latency_us = 0.8;     // supposed
   costs.step.landing_us = 0.4;     // an H200 whose weights all came from the L2, and nothing was waited for: 0.41 a stage

@@ -8,7 +8,7 @@
  *   post: ask_step, ask_stage,      serve_relay; RelayFiller::run, ask_step, fill, ask_ahead, await_copies
  *     ask_ahead
  *   pieces, ahead                   pieces that the ring has been asked for (RelayFill::next), and the ring or the L2 (RelayFill::ahead)
- *   body                            run_relay, begin_relay, RelayBody::run; RelayProducts::walk, take, hold; a step without pieces is RelayAttention::attend or RelayPick::run
+ *   body                            run_relay, begin_relay, RelayBody::run; RelayProducts::walk, take; a step without pieces is RelayAttention::attend or RelayPick::run
  *   meet                            RelayWords::sync, has_given_up
  *
  * Memory. Barriers and words order what is said with them ([RL1] to [RL10], relay.cuh); waits block instead of spinning. A copy writes from when it is asked for until it has landed,
@@ -114,7 +114,7 @@ proctype body(byte warp) {
     fi;
     over = false;
     if
-    :: warp == 0 && hurry && relay + 1 < RELAYS -> over = true  /* what the relay waits for does not come: RelayGate::stays, the same for all */
+    :: warp == 0 && hurry && relay + 1 < RELAYS -> over = true  /* what the relay waits for does not come: CudaPipelineMemory::stays, the same for all */
     :: true
     fi;
     meet(over);

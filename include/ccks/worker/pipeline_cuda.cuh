@@ -89,8 +89,6 @@ class CudaPipeline : CudaStage {
  private:
   static constexpr u32 kGoBarrier = 2;
   static constexpr u32 kDoneBarrier = 4;
-  static constexpr u32 kInputsBarrier = 6;
-  static constexpr u32 kMeetThreads = kCudaLanes + kWarpLanes;
   static constexpr u32 kHeldTasks = 8;   // answered by one record
   static constexpr u32 kHeldTurns = 32;  // looks of the post stage, about 2 us: what an answer waits for the next
   static constexpr u32 kLastBody = 1u << 30;  // added to `synced` by a signalling warp that has left
@@ -380,7 +378,7 @@ class CudaPipeline : CudaStage {
     memory_.stays[body % 2] = 1;
     ptx::st_release_cta_shared(&memory_.let, body + 1);  // [P21] pairs with [P22]
     __syncwarp();
-    ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
+    meet_gate(body);
   }
 
   // ---- bodies ---------------------------------------------------------------------------------------------------------
@@ -395,7 +393,7 @@ class CudaPipeline : CudaStage {
       place = slot(place);
       if (early && !memory_.streams(place) && !memory_.is_relay(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
       if (kWorkerRowTags && memory_.is_relay(place)) {
-        if (!run_relay(place, body, scratch_bytes, {kInputsBarrier + body % 2, early ? kMeetThreads : 0, &memory_.stays[body % 2]})) return leave_bodies(body);
+        if (!run_relay(place, body, scratch_bytes, early)) return leave_bodies(body);
         end_body(body);
         lanes = CudaLanes(scratch, scratch_bytes);  // so that nothing of it is kept over that call
         continue;
@@ -444,7 +442,7 @@ class CudaPipeline : CudaStage {
         has_row = may && overtake_streamed(lanes, EarlyInputs{body + 1}, call, entry.tag);
       }
       if (early && !has_row) {
-        ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads);
+        meet_gate(body);
         if (word(memory_.stays[body % 2]) != 0) return false;
       }
       multiply_streamed(lanes, stream, call, has_row);

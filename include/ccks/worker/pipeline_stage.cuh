@@ -181,6 +181,11 @@ __device__ inline CudaPipelineMemory& pipeline_memory() {
 #endif
 }
 
+/// Where gate and bodies meet, and bodies and the signalling warp; the gate and a body that has begun early, once its inputs are there: of two barriers, in turn.
+inline constexpr u32 kInputsBarrier = 6, kMeetThreads = kCudaLanes + kWarpLanes;
+/// The `body`-th meets the gate there.
+__device__ __forceinline__ void meet_gate(u32 body) { ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads); }
+
 /// Those of a body that has begun early and is the `number`-th of its worker (tagged_rows.hpp).
 struct EarlyInputs {
   u32 number;

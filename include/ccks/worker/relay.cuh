@@ -3,12 +3,11 @@
 // Why. A decode step is a chain of some eighty products whose weights stream. Through the stages of a pipeline each costs a hop of a microsecond or two and runs code that the
 // weights have driven out of all caches: 17 cycles an instruction where 4 would do. Here all that lies between two products of a worker is a few hundred instructions, the
 // same for every product of the program, while the other warps of the block sleep but for the one that has weights copied. On an H100 (PCIe Gen5 x16) a step of a Llama of 1B
-// takes 862 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 650 where they take 546 (README.md, 2026-11-26 and 27).
+// takes 910 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 651 to 658 where they take 546 (README.md, 2026-11-26 and 27).
 //
 // A step. Each warp waits for those slices of the row that it multiplies and keeps them in scratch, times the norm's weights where there is a norm; nobody else reads
-// them. Meanwhile it takes as many as two stages into registers, which makes the ring longer by them. Stage by stage of the ring it multiplies 4 columns by its slices on matrix units. Sums
-// meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as there are results finish them and leave words. Attention has two barriers, and takes keys and
-// values of earlier positions where they lie.
+// them. Stage by stage of the ring it multiplies 4 columns by its slices on matrix units. Sums meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as
+// there are results finish them and leave words. Attention has two barriers, and takes keys and values of earlier positions where they lie.
 //
 // Roles         words       stored whole with the run's tag by who makes them, loaded by who needs them, relaxed: a word publishes nothing but itself
 //   active      1: a relay is under way and its barriers lie in scratch: body [RL1] -> post [RL2]; 0 again: nothing of it is under way: post [RL3] -> body [RL4]
@@ -20,7 +19,7 @@
 //               waits for it.
 //               Run again from the start, after its worker has left in the middle, a relay makes the same words of the same words.
 //
-// Leaving. A relay whose gate says that the worker leaves (RelayGate::stays) runs no step. Who waits for words looks at `hurry`. Whoever gives up goes on with whatever it has until the
+// Leaving. A relay whose gate says that the worker leaves (CudaPipelineMemory::stays) runs no step. Who waits for words looks at `hurry`. Whoever gives up goes on with whatever it has until the
 // step's barrier, behind which all see it, store nothing and leave; so stages are taken as they were asked for.
 #pragma once
 
@@ -73,15 +72,9 @@ class RelayBody : RelayProducts {
   }
 };
 
-/// The gate, whom bodies meet at a barrier once what a relay waits for is there, where they have begun before that; its weights are on their way meanwhile.
-struct RelayGate {
-  u32 barrier, threads;  // threads: 0, it is there
-  const u32* stays;      // by then not 0: the worker leaves
-};
-
 /// The body of the relay at `place` of the pipeline, the `body`-th, by all body warps. False: the worker leaves before its end. A fault, op_fault: there is no room for a stage.
-/// Not inlined: it has the block's registers to itself.
-inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_bytes, RelayGate gate) {
+/// `early`: what the relay waits for need not be there; once it is, bodies meet the gate, and meanwhile weights are on their way. Not inlined: it has the block's registers to itself.
+inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_bytes, bool early) {
   CudaPipelineMemory& memory = pipeline_memory();
   const CudaPipelineMemory::Entry& entry = memory.entries[place];
   const u32 steps = static_cast<u32>(entry.op->dims[0]);
@@ -93,17 +86,13 @@ inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_b
   }
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
   if (memory.relay.stages == 0) {
-    if (gate.threads != 0) ptx::barrier_sync(gate.barrier, gate.threads);
+    if (early) meet_gate(body);
     memory.body_faults[place] = memory.ends[body % 2] = static_cast<u32>(wire::FaultCode::op_fault);  // the same from all lanes
     return true;
   }
   if (threadIdx.x == 0) ptx::st_release_cta_shared(&memory.relay.active, 1);  // [RL1] pairs with [RL2]
-  bool stays = false;
-  if (gate.threads != 0) {
-    ptx::barrier_sync(gate.barrier, gate.threads);
-    stays = ptx::ld_relaxed_cta_shared(gate.stays) != 0;  // relaxed: a lone word, behind a barrier
-  }
-  if (!stays) RelayBody(memory, *entry.frame, entry.tag).run(steps);
+  if (early) meet_gate(body);
+  if (ptx::ld_relaxed_cta_shared(&memory.stays[body % 2]) == 0) RelayBody(memory, *entry.frame, entry.tag).run(steps);  // relaxed: a lone word, behind a barrier
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
   if (threadIdx.x == 0) {
     ptx::st_release_cta_shared(&memory.relay.done, 1);  // [RL5] pairs with [RL6]
@@ -112,7 +101,8 @@ inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_b
     if (memory.params.trace != 0) memory.times[place].end_ns = ptx::globaltimer();
   }
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
-  return !stays && ptx::ld_relaxed_cta_shared(&memory.given_up) == 0;  // relaxed: a lone word, behind a barrier
+  // Relaxed, both: lone words, behind a barrier.
+  return (ptx::ld_relaxed_cta_shared(&memory.stays[body % 2]) | ptx::ld_relaxed_cta_shared(&memory.given_up)) == 0;
 }
 
 }  // namespace CCKS_ISA

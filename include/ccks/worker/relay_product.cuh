@@ -16,8 +16,7 @@ class RelayProducts : public RelayWords {
     const u32 step = steps_, k = s.k, n = s.n;
     steps_ ^= 1;
     Ending ending(*this, s);
-    Taken taken;
-    const float squares = k <= kPass ? stage<1>(s, taken) : stage<kMostPasses>(s, taken);
+    const float squares = k <= kPass ? stage<1>(s) : stage<kMostPasses>(s);
     mark_ready();
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
     if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + threadIdx.x / 2, ending.word);
@@ -28,10 +27,9 @@ class RelayProducts : public RelayWords {
       turn_ ^= 1;
       float* sums = shared_.sums[turn][warp_];
       if (k == kRelayDepth)
-        walk_whole(columns, sums, taken);
+        walk_whole(columns, sums);
       else
-        walk(k, columns, sums, taken);
-      taken.count = 0;
+        walk(k, columns, sums);
       if (first == 0 && s.norm != 0) leave_squares(squares, step);
       sync();
       if (has_given_up()) return false;
@@ -76,16 +74,6 @@ class RelayProducts : public RelayWords {
     }
   };
 
-  /// A stage of the ring, as lanes multiply it: group g has half g % 2 of column g / 2, of which a lane holds four packets of eight weights.
-  struct Weights {
-    uint4 packets[4];
-  };
-  /// Two stages that the warp has on their way, and of those as many as it has taken while it waited for the row (hold()), so that the ring has room for more.
-  struct Taken {
-    Weights a, b;
-    u32 count = 0;
-  };
-
   /// The warp has of every 256 elements the 32 that it multiplies, its slice: lanes of a group eight each of one. Of a piece's second half it is another's than of the first, so that lanes
   /// that read both at once (take()) find them in different banks.
   __device__ __forceinline__ u32 slice(u32 half) const { return (warp_ ^ half) * 32; }
@@ -94,7 +82,7 @@ class RelayProducts : public RelayWords {
   /// The warp's slices of the row into scratch, kPasses passes at a time, of which a row that is normed has no more: there times the norm's weights, whose squares' sum, by this lane, is
   /// returned; the factor that comes of all of them results are multiplied by in the end (finish()), so that nobody waits for it.
   template <u32 kPasses>
-  __device__ __forceinline__ float stage(const wire::RelayStep& s, Taken& taken) {
+  __device__ __forceinline__ float stage(const wire::RelayStep& s) const {
     const u32 k = s.k;
     const u64 norm = s.norm;
     float squares = 0;
@@ -109,7 +97,7 @@ class RelayProducts : public RelayWords {
       if ((s.flags & wire::kRelayPlainRow) != 0)
         load_plain(s, from, row);
       else
-        await_row(s, from, row, taken);
+        await_row(s, from, row);
       CCKS_UNROLL
       for (u32 p = 0; p < kPasses; ++p) put_packet(k, from + p, norm != 0 ? weighed(row[p], weight[p], squares) : row[p]);
     }
@@ -142,9 +130,9 @@ class RelayProducts : public RelayWords {
       row[p] = at < s.k ? *reinterpret_cast<const uint4*>(s.row + at * 2) : uint4{};
     }
   }
-  /// All words are asked for at once, and those that have not come again; meanwhile stages are taken.
+  /// All words are asked for at once, and those that have not come again.
   template <u32 kPasses>
-  __device__ __forceinline__ void await_row(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses], Taken& taken) {
+  __device__ __forceinline__ void await_row(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses]) const {
     const u64* words = reinterpret_cast<const u64*>(s.row);
     u64 w[kPasses][4];
     CCKS_UNROLL
@@ -154,7 +142,6 @@ class RelayProducts : public RelayWords {
       if (at < s.k) load(words + at / 2, w[p]);
     }
     for (u32 spins = 0;; ++spins) {
-      if (taken.count != 2) hold(s, taken);
       bool late = false;
       CCKS_UNROLL
       for (u32 p = 0; p < kPasses; ++p) late = late || is_late(w[p][0]) || is_late(w[p][1]) || is_late(w[p][2]) || is_late(w[p][3]);
@@ -187,55 +174,36 @@ class RelayProducts : public RelayWords {
     return near * (1.5f - 0.5f * v * near * near);
   }
 
-  /// The row's piece, as lanes of the first four groups multiply it; what others have is of no use.
+  /// A stage of the ring, as lanes multiply it: group g has half g % 2 of column g / 2, of which a lane holds four packets of eight weights.
+  struct Weights {
+    uint4 packets[4];
+  };
+  /// The row's piece, of lanes of the first four groups; what others have is of no use.
   struct Row {
-    uint4 packets[2];
+    uint4 packets[2] = {};
   };
 
   __device__ __forceinline__ Row look_up(u32 piece) const {
-    const u8* from = slice_of(piece, group_ % 4);
-    return {{*reinterpret_cast<const uint4*>(from), *reinterpret_cast<const uint4*>(from + 256)}};
+    Row row;
+    if (group_ < 4) {
+      const u8* from = slice_of(piece, group_);
+      row.packets[0] = *reinterpret_cast<const uint4*>(from);
+      row.packets[1] = *reinterpret_cast<const uint4*>(from + 256);
+    }
+    return row;
   }
   /// The next stage, whose columns have `left` elements.
   template <bool kWhole>
   __device__ __forceinline__ void take(Weights& weights, u32 left = kRelayDepth) {
-    while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
-    }
-    load<kWhole>(weights, left);
-    free();
-  }
-  template <bool kWhole>
-  __device__ __forceinline__ void load(Weights& weights, u32 left) const {
     const u8* from = stages_.at(place_.stage) + group_ * kHalfBytes + slice(group_ % 2) * 2 + part_ * 16;
     const i32 packets = static_cast<i32>(left / 256) - static_cast<i32>(group_ % 2 * 4);
-    CCKS_UNROLL
-    for (i32 i = 0; i < 4; ++i) {
-      weights.packets[i] = *reinterpret_cast<const uint4*>(from + i * 512);
-      if constexpr (!kWhole) mask(weights.packets[i], i < packets);  // beyond k there may be anything
+    while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
     }
-  }
-  /// Behind the load: with zeros and loads under a condition one run in 150,000 was wrong (README.md, 2026-11-27).
-  static __device__ __forceinline__ void mask(uint4& packet, bool keeps) {
-    const u32 bits = keeps ? ~0u : 0;
-    packet.x &= bits, packet.y &= bits, packet.z &= bits, packet.w &= bits;
-  }
-  __device__ __forceinline__ void free() {
+    CCKS_UNROLL
+    for (i32 i = 0; i < 4; ++i) weights.packets[i] = kWhole || i < packets ? *reinterpret_cast<const uint4*>(from + i * 512) : uint4{};  // beyond k there may be anything
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.empty[place_.stage]);  // [P19] pairs with [P20]
     place_.step(stages_.count);
-  }
-  /// Takes one stage more of the step's, if it has one and that is there: waits for nothing.
-  __device__ __forceinline__ void hold(const wire::RelayStep& s, Taken& taken) {
-    const u32 pieces = (s.k + kRelayDepth - 1) / kRelayDepth;
-    if (taken.count == s.n / wire::kRelayColumns * pieces) return;
-    if (__all_sync(kFullWarp, ptx::mbarrier_has_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) == 0) return;  // [P18] pairs with [P17]
-    const u32 left = taken.count == 0 || pieces == 1 ? s.k : s.k - kRelayDepth;
-    if (taken.count == 0)
-      load<false>(taken.a, left);
-    else
-      load<false>(taken.b, left);
-    free();
-    ++taken.count;
   }
   struct Sums {
     float acc[2][4] = {};
@@ -260,17 +228,16 @@ class RelayProducts : public RelayWords {
 
   /// Products of the warp's slices by `columns` columns, four a stage: to `to`. A piece is multiplied while the next is on its way into registers, and its sums are looked at behind the
   /// next one's product.
-  __device__ __forceinline__ void walk_whole(u32 columns, float* to, Taken& taken) {
+  __device__ __forceinline__ void walk_whole(u32 columns, float* to) {
     const Row row = look_up(0);
     u32 left = columns / wire::kRelayColumns;
-    Weights &a = taken.a, &b = taken.b;
+    Weights a, b;
     Sums of_a, of_b;
-    bool owes = false, has = taken.count == 2;  // of_b, four columns back; b
-    if (taken.count == 0) take<true>(a);
+    bool owes = false;  // of_b, four columns back
+    take<true>(a);
     CCKS_NO_UNROLL
     for (; left > 1; left -= 2) {
-      if (!has) take<true>(b);
-      has = false;
+      take<true>(b);
       of_a = {};
       multiply(of_a, a, row);
       if (owes) leave(of_b, to - wire::kRelayColumns);
@@ -289,15 +256,14 @@ class RelayProducts : public RelayWords {
     if (left != 0) leave(of_a, to);
   }
   /// The same of columns of several pieces, or of one that is not full.
-  __device__ __forceinline__ void walk(u32 k, u32 columns, float* to, Taken& taken) {
+  __device__ __forceinline__ void walk(u32 k, u32 columns, float* to) {
     const u32 pieces = (k + kRelayDepth - 1) / kRelayDepth;
-    u32 at = 0, ahead = taken.count % pieces, left = pieces;  // the piece of a column that is next multiplied and taken; of four columns
-    Weights &a = taken.a, &b = taken.b;
+    u32 taken = 0, at = 0, left = pieces;  // the piece of a column that is next taken and multiplied; of four columns
+    Weights a, b;
     Sums sums;
-    bool has = taken.count == 2;  // b
     const auto next = [&](Weights& weights) {
-      take<false>(weights, k - ahead * kRelayDepth);
-      if (++ahead == pieces) ahead = 0;
+      take<false>(weights, k - taken * kRelayDepth);
+      if (++taken == pieces) taken = 0;
     };
     const auto end = [&](const Weights& weights, const Row& row) {
       multiply(sums, weights, row);
@@ -308,13 +274,12 @@ class RelayProducts : public RelayWords {
       to += wire::kRelayColumns;
       left = pieces;
     };
-    if (taken.count == 0) next(a);
+    next(a);
     CCKS_NO_UNROLL
     for (u32 all = columns / wire::kRelayColumns * pieces;; all -= 2) {
       Row row = look_up(at);
       if (all == 1) return end(a, row);
-      if (!has) next(b);
-      has = false;
+      next(b);
       end(a, row);
       row = look_up(at);
       if (all == 2) return end(b, row);
