@@ -107,7 +107,7 @@ class EngineCore final : public RunEvents {
   Status check_feeds(const RunRequest& request, std::span<const std::int64_t> dims) const;
   Status write_frame(RunSlot& run, const RunRequest& request, std::span<const std::int64_t> symbols,
                      std::span<const std::int64_t> dims);
-  Status place_feeds(RunSlot& run, const RunRequest& request);
+  bool place_feeds(RunSlot& run, const RunRequest& request);
   Status check_unless(const RunRequest& request) const;
   void place_unless(RunSlot& run, const RunRequest& request);
   /// Keeps the slot of `other` until `run` has ended.

@@ -165,8 +165,10 @@ Status EngineCore::write_frame(RunSlot& run, const RunRequest& request, std::spa
     CCKS_RETURN_IF_ERROR(instance.rebuild(tables_, symbols, dims, run.memory, memory_.weights, state, run.next_epoch));
     if (arm_ == Arm::gpu_queue) CCKS_RETURN_IF_ERROR(queues_.place(*device_, tables_, run.index, instance));
   }
-  CCKS_RETURN_IF_ERROR(place_feeds(run, request));
-  const bool moved = !whole && instance.state() != state;
+  run.tag = wire::value_tag(run.next_epoch);
+  whole = place_feeds(run, request) || whole;
+  const bool moved = instance.state() != state;
+  if (moved) instance.set_state(state);
   const std::span<const FrameRange> changes = instance.take_changes();
   const std::span<const std::byte> frame = instance.frame();
   if (whole || moved || !changes.empty()) run.written_for = run.next_epoch;
@@ -175,21 +177,21 @@ Status EngineCore::write_frame(RunSlot& run, const RunRequest& request, std::spa
     CCKS_RETURN_IF_ERROR(device_->write(run.memory.frame + range.first, frame.data() + range.first, range.end - range.first));
   }
   if (!moved) return {};
-  instance.set_state(state);
   return device_->write(run.memory.frame + offsetof(wire::RunFrame, state), &state, sizeof(state));
 }
 
-Status EngineCore::place_feeds(RunSlot& run, const RunRequest& request) {
+// True: lists have changed.
+bool EngineCore::place_feeds(RunSlot& run, const RunRequest& request) {
   std::vector<Feed> feeds;
   for (const RunRequest::Feed& feed : request.feeds) {
     const plan::TensorDesc* input = find_tensor(feed.name).value();
     const plan::TensorDesc* output = find_tensor(feed.output).value();
     RunSlot& from = const_cast<RunSlot&>(*slot_of(*feed.run));
-    feeds.push_back({static_cast<std::uint32_t>(input - tables_.plan.tensors.data()), from.memory.arena + output->offset});
+    const plan::TensorDesc* tensors = tables_.plan.tensors.data();
+    feeds.push_back({static_cast<std::uint32_t>(input - tensors), from.memory.arena + output->offset, from.instance.word_of(tables_, static_cast<std::uint32_t>(output - tensors)), from.tag});
     hold(run, from);
   }
-  run.instance.feed(tables_, feeds);
-  return {};
+  return run.instance.feed(tables_, feeds);
 }
 
 void EngineCore::let_go_of_feeds(RunSlot& run) {

@@ -122,6 +122,7 @@ Status Instance::rebuild(const PlanTables& tables, std::span<const std::int64_t>
   head().epoch0 = epoch;
   place_ = memory.frame;
   feeds_.clear();
+  answered_ = false;
   changes_.clear();
   fill_operands(tables);
   fill_waits(tables);

@@ -55,10 +55,12 @@ struct SlotMemory {
   std::uint64_t frame = 0;
 };
 
-/// An input that lies elsewhere than in the slot's own arena: what another run has put out.
+/// An input that lies elsewhere than in the slot's own arena: what another run has put out. word: where that run's relay leaves it as a word of this tag (Instance::word_of); 0: nowhere.
 struct Feed {
   std::uint32_t tensor = 0;
   std::uint64_t address = 0;
+  std::uint64_t word = 0;
+  std::uint32_t tag = 0;
   bool operator==(const Feed&) const = default;
 };
 
@@ -81,8 +83,10 @@ class Instance {
   /// update brings an instance that has been built to other symbols where only operands and parameters of ops depend on them
   /// (PlanTables::varying_ops): lists, events and estimates stay. False: rebuild it.
   Result<bool> update(const PlanTables& tables, std::span<const std::int64_t> symbols, std::span<const std::int64_t> dims);
-  /// Says where inputs lie; those not named lie in the arena. After rebuild() or update().
-  void feed(const PlanTables& tables, std::span<const Feed> feeds);
+  /// Says where inputs lie; those not named lie in the arena. After rebuild() or update(). True: lists have changed, too, so all of the frame is to be written.
+  bool feed(const PlanTables& tables, std::span<const Feed> feeds);
+  /// Where a run of this frame leaves its output `tensor`, an index, as a word (wire::RelayStep::words of a pick); 0: nowhere.
+  std::uint64_t word_of(const PlanTables& tables, std::uint32_t tensor) const { return relays_.word_of(head().arena + tables.plan.tensors[tensor].offset); }
   /// What update() and feed() have written since the last call, in few pieces, in order. Valid until the next call.
   std::span<const FrameRange> take_changes();
 
@@ -156,7 +160,9 @@ class Instance {
   void fill_operands(const PlanTables& tables);
   void fill_operand(const PlanTables& tables, std::uint32_t index);
   void fill_waits(const PlanTables& tables);
-  void move_input(const PlanTables& tables, std::uint32_t tensor, std::uint64_t address);
+  void place_inputs(const PlanTables& tables, std::span<const Feed> feeds);
+  bool answers(const PlanTables& tables, const Feed& feed) const;
+  void move_input(const PlanTables& tables, const Feed& feed);
   bool waits_stay(const PlanTables& tables, std::span<const std::int64_t> dims) const;
   void update_waits(const PlanTables& tables, std::uint32_t op);
   Status update_op(const PlanTables& tables, std::uint32_t index);
@@ -194,6 +200,7 @@ class Instance {
   std::vector<Block> staging_;
   std::vector<std::int64_t> symbols_;
   std::vector<std::int64_t> dims_;
+  bool answered_ = false;  // the run in front says by a word which row the relay begins with
   std::vector<Feed> feeds_;
   std::vector<FrameRange> changes_, taken_;
   std::vector<std::uint32_t> moved_ops_, moved_waits_;  // while update() runs

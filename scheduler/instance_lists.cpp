@@ -35,7 +35,7 @@ bool Instance::fits_lists(const PlanTables& tables, std::uint32_t stretch) {
 void Instance::count_list_tasks(const PlanTables& tables) {
   std::fill(list_fill_.begin(), list_fill_.end(), 0);
   std::fill(list_cost_.begin(), list_cost_.end(), 0);
-  dealer_.begin();
+  dealer_.begin(relays_.crew());
   for (std::uint32_t s = 0; s < tables.stretch_count(); ++s) {
     if (!stretches_[s].listed) continue;
     dealer_.deal(tables, ops_, s, [&](const DealtTiles& tiles) {
@@ -83,8 +83,8 @@ Status Instance::fill_lists(const PlanTables& tables) {
   }
   std::fill(signal_sent_.begin(), signal_sent_.end(), std::uint8_t{1});
   head().records = 0;
-  count_list_tasks(tables);
   relays_.decide(relay_source(tables), ops_);
+  count_list_tasks(tables);
   if (tables.record_capacity > 0 && make_records(tables)) {
     std::fill(list_fill_.begin(), list_fill_.end(), 0);
     records_.count(list_fill_);
@@ -97,6 +97,7 @@ Status Instance::fill_lists(const PlanTables& tables) {
     return {};
   }
   relays_.clear();
+  count_list_tasks(tables);
   const std::uint32_t total = number_lists(tables);
   if (total > tables.plan.max_tasks)
     return {ErrorCode::invalid_data, "the lists hold more tasks than the plan reserves"};
@@ -132,7 +133,7 @@ bool Instance::make_records(const PlanTables& tables) {
     if (ops_[op].stretch == plan::kNone) records_.watch(op);
   }
   bool fit = true;
-  dealer_.begin();
+  dealer_.begin(relays_.crew());
   for (std::uint32_t s = 0; s < tables.stretch_count(); ++s) {
     if (!stretches_[s].listed) continue;
     records_.begin_stretch();

@@ -45,7 +45,7 @@ Result<bool> Instance::update(const PlanTables& tables, std::span<const std::int
     if (dims[id] != dims_[id]) return false;
   }
   if (!waits_stay(tables, dims)) return false;
-  feed(tables, {});
+  place_inputs(tables, {});
   built_ = false;
   const auto touched = [&](const std::vector<VaryingOp>& from, std::vector<std::uint32_t>& to) {
     to.clear();
@@ -126,16 +126,41 @@ bool Instance::rows_stay(const PlanTables& tables) const {
   return true;
 }
 
-void Instance::feed(const PlanTables& tables, std::span<const Feed> feeds) {
+bool Instance::feed(const PlanTables& tables, std::span<const Feed> feeds) {
+  place_inputs(tables, feeds);
+  const bool answered = std::any_of(feeds.begin(), feeds.end(), [&](const Feed& feed) { return answers(tables, feed); });
+  if (answered == answered_) return false;
+  answered_ = answered;
+  for (const Relays::Turn& turn : relays_.turns()) {
+    std::uint32_t& from = table<wire::TileRecord>(head().records)[turn.record].wait_from[turn.wait];
+    from = answered ? from - tables.workers : from + tables.workers;
+  }
+  return true;
+}
+
+void Instance::place_inputs(const PlanTables& tables, std::span<const Feed> feeds) {
   if (std::equal(feeds.begin(), feeds.end(), feeds_.begin(), feeds_.end())) return;
-  for (const Feed& old : feeds_) move_input(tables, old.tensor, 0);
-  for (const Feed& feed : feeds) move_input(tables, feed.tensor, feed.address);
+  for (const Feed& old : feeds_) move_input(tables, {old.tensor});
+  for (const Feed& feed : feeds) move_input(tables, feed);
   feeds_.assign(feeds.begin(), feeds.end());
 }
 
+// Whether the relay begins with a row that the feed's word names, so that it need not wait for its turn.
+bool Instance::answers(const PlanTables& tables, const Feed& feed) const {
+  if (!tables.chained() || feed.word <= feed.address || feed.word - feed.address > 0xffffffffu || !relays_.looks_up()) return false;
+  return tables.plan.operands[tables.plan.ops[relays_.first()].operand_first + 1].tensor == feed.tensor;
+}
+
 // Offsets count from the arena in either case; arithmetic on addresses wraps.
-void Instance::move_input(const PlanTables& tables, std::uint32_t tensor, std::uint64_t address) {
-  const std::uint64_t shift = address == 0 ? 0 : address - (head().arena + tables.plan.tensors[tensor].offset);
+void Instance::move_input(const PlanTables& tables, const Feed& feed) {
+  const std::uint32_t tensor = feed.tensor;
+  const std::uint64_t shift = feed.address == 0 ? 0 : feed.address - (head().arena + tables.plan.tensors[tensor].offset);
+  if (relays_.looks_up() && tables.plan.operands[tables.plan.ops[relays_.first()].operand_first + 1].tensor == tensor) {
+    const bool by_word = feed.address != 0 && answers(tables, feed);
+    wire::OpParams& gather = table<wire::OpParams>(head().ops)[relays_.first()];
+    table<wire::OperandParams>(head().operands)[gather.operand_first + 1].tags = by_word ? static_cast<std::uint32_t>(feed.word - feed.address) : 0;
+    gather.dims[wire::kLookUpTagDim] = by_word ? static_cast<std::int32_t>(feed.tag) : 0;
+  }
   for (std::uint32_t i = 0; i < tables.plan.operands.size(); ++i) {
     const plan::OperandDesc& desc = tables.plan.operands[i];
     if (!is_of_input(tables, desc, tensor) || tables.operand_op[i] == plan::kNone) continue;

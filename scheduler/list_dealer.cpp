@@ -21,11 +21,20 @@ void ListDealer::start(const PlanTables& tables) {
   std::fill_n(finish_.begin(), tables.op_count(), 0);
 }
 
+ListDealer::Range ListDealer::range_of(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t stretch) const {
+  if (crew_.workers == 0 || stretch != crew_.stretch) return {0, workers_};
+  if (crew_.has(op)) return {0, crew_.workers};
+  const bool early = tables.chained() && tables.early[op] != 0;
+  const std::uint32_t last = workers_ - (crew_.early ? 1 : 0), between = last - crew_.workers;
+  if (ops[op].tiles > kMostTilesBeside * (early ? 1 : between)) return {0, last};
+  return early ? Range{last, 1} : Range{crew_.workers, between};
+}
+
 // What an op waits for inside its stretch sets when it may start; producers outside are long through.
 void ListDealer::place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op,
                        std::uint32_t stretch) {
   dealt_.clear();
-  const std::uint32_t behind = (in_turn_.first + in_turn_.tiles) % workers_;  // the last of the op before, which has what is left over
+  const std::uint32_t behind = (in_turn_.first + in_turn_.tiles) % range_.count;  // the last of the op before, which has what is left over
   if (!in_turn_.counted) in_turn_.first = behind;
   in_turn_.tiles = 0;
   if (ops[op].tiles == 0) return;
@@ -62,16 +71,17 @@ void ListDealer::run_on(std::uint32_t worker, std::uint64_t cost) {
 void ListDealer::place_wide(const OpInstance& info, std::uint32_t op, bool root) {
   const std::uint64_t tiles = info.tiles;
   const std::uint32_t shift = root ? turn_ : 0;
-  const std::uint64_t extra = tiles % workers_;
-  const auto extras_before = [&](std::uint64_t share) { return share * extra / workers_; };
+  const std::uint32_t workers = range_.count;
+  const std::uint64_t extra = tiles % workers;
+  const auto extras_before = [&](std::uint64_t share) { return share * extra / workers; };
   std::uint32_t first = 0;
-  for (std::uint32_t worker = 0; worker < workers_; ++worker) {
-    const std::uint32_t share = worker + shift < workers_ ? worker + shift : worker + shift - workers_;
+  for (std::uint32_t worker = 0; worker < workers; ++worker) {
+    const std::uint32_t share = (worker + shift) % workers;
     const auto count =
-        static_cast<std::uint32_t>(tiles / workers_ + extras_before(share + 1ull) - extras_before(share));
-    dealt_.push_back({op, worker, first, count});
+        static_cast<std::uint32_t>(tiles / workers + extras_before(share + 1ull) - extras_before(share));
+    dealt_.push_back({op, range_.first + worker, first, count});
     first += count;
-    run_on(worker, std::uint64_t{count} * info.tile_cost);
+    run_on(range_.first + worker, std::uint64_t{count} * info.tile_cost);
   }
   if (root && extra != 0) turn_ = turn_ + 1 == workers_ ? 0 : turn_ + 1;
 }
@@ -87,16 +97,19 @@ void ListDealer::place_in_turn(const OpInstance& info, bool counted) {
 
 std::uint32_t ListDealer::preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile,
                                     bool root) const {
-  if (early_ && root) return workers_ - 1 - (early_turn_ + tile) % workers_;
-  if (root) return (turn_ + tile) % workers_;
+  if (early_ && root) return range_.first + range_.count - 1 - (early_turn_ + tile) % range_.count;
+  if (root) return range_.first + (turn_ + tile) % range_.count;
   const std::uint64_t tiles = ops[op].tiles;
   const std::uint64_t others = ops[producer_].tiles;
-  if (others >= workers_) return static_cast<std::uint32_t>(std::uint64_t{tile} * workers_ / tiles);
-  return home_[std::size_t{producer_} * workers_ + std::uint64_t{tile} * others / tiles];
+  const std::uint32_t alike = range_.first + static_cast<std::uint32_t>(std::uint64_t{tile} * range_.count / tiles);  // the same fraction of the workers
+  if (others >= workers_) return alike;
+  const std::uint32_t home = home_[std::size_t{producer_} * workers_ + std::uint64_t{tile} * others / tiles];
+  return range_.has(home) ? home : alike;
 }
 
 std::uint32_t ListDealer::soonest() const {
-  return static_cast<std::uint32_t>(std::min_element(free_at_.begin(), free_at_.end()) - free_at_.begin());
+  const auto begin = free_at_.begin() + range_.first;
+  return static_cast<std::uint32_t>(std::min_element(begin, begin + range_.count) - free_at_.begin());
 }
 
 void ListDealer::place_narrow(std::span<const OpInstance> ops, std::uint32_t op, bool root) {

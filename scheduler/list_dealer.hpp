@@ -21,6 +21,17 @@ struct DealtTiles {
   std::uint32_t count;  // any number; the list cuts it into tasks
 };
 
+/// The ops of a relay and the workers that run it, the first so many. What may run before its run's turn goes to the last worker, which is not held up by a relay then, and other ops of few
+/// tiles to those in between. None of them is without tiles.
+struct RelayCrew {
+  std::uint32_t first = 0, end = 0;  // ops
+  std::uint32_t stretch = plan::kNone;
+  std::uint32_t workers = 0;  // 0: all, and nobody stands apart
+  bool early = false;         // there are ops for the last worker
+
+  bool has(std::uint32_t op) const { return op >= first && op < end; }
+};
+
 /// Belongs to one client at a time; allocates in reserve() only.
 class ListDealer {
  public:
@@ -28,11 +39,16 @@ class ListDealer {
 
   /// Calls sink(DealtTiles) for all tiles of `stretch`, op by op in plan order, so that a list holds producers first.
   /// The same tiles in the same order for the same stretch at the same dims; begin() comes before the first stretch.
-  void begin() { turn_ = early_turn_ = 0; }
+  /// crew: of the frame's relay, if some workers are to have no part of it.
+  void begin(const RelayCrew& crew = {}) {
+    turn_ = early_turn_ = 0;
+    crew_ = crew;
+  }
   template <class Sink>
   void deal(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t stretch, Sink&& sink) {
     start(tables);
     for (const std::uint32_t op : tables.ops_of(tables.stretches[stretch])) {
+      range_ = range_of(tables, ops, op, stretch);
       place(tables, ops, op, stretch);
       for (const DealtTiles& tiles : dealt_) sink(tiles);
       for (std::uint32_t tile = 0; tile < in_turn_.tiles; ++tile) sink(DealtTiles{op, worker_in_turn(tile), tile, 1});
@@ -40,13 +56,18 @@ class ListDealer {
   }
 
  private:
+  struct Range {
+    std::uint32_t first, count;
+    bool has(std::uint32_t worker) const { return worker >= first && worker < first + count; }
+  };
+  Range range_of(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t stretch) const;
   void start(const PlanTables& tables);
   void place(const PlanTables& tables, std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t stretch);
   void place_wide(const OpInstance& info, std::uint32_t op, bool root);
   void place_in_turn(const OpInstance& info, bool counted);
   std::uint32_t worker_in_turn(std::uint32_t tile) const {
-    const std::uint32_t on = tile % workers_;
-    return (in_turn_.first + (in_turn_.back ? workers_ - 1 - on : on)) % workers_;
+    const std::uint32_t on = tile % range_.count;
+    return range_.first + (in_turn_.first + (in_turn_.back ? range_.count - 1 - on : on)) % range_.count;
   }
   void place_narrow(std::span<const OpInstance> ops, std::uint32_t op, bool root);
   std::uint32_t preferred(std::span<const OpInstance> ops, std::uint32_t op, std::uint32_t tile, bool root) const;
@@ -54,6 +75,8 @@ class ListDealer {
   void run_on(std::uint32_t worker, std::uint64_t cost);
 
   std::uint32_t workers_ = 0;
+  RelayCrew crew_;
+  Range range_{};                         // who may have the op that is placed
   std::uint32_t turn_ = 0;                // where the next op without producers begins
   std::uint32_t early_turn_ = 0;          // the same of ops that run before their run's turn, from the last worker back
   bool early_ = false;                    // the op that is placed is one of those

@@ -152,6 +152,7 @@ bool ListRecords::add_wait(Made& made, std::uint32_t event, std::uint32_t total)
   if (made.record.wait_count == wire::kRecordWaits) {
     if (!keep(made)) return false;
     made.record.wait_count = 0;
+    made.turn_wait = Made::kNoTurn;
     if (made.record.guards == wire::GuardTime::behind_first) made.record.guards = wire::GuardTime::seen;
   }
   const std::uint32_t at = made.record.wait_count++;
@@ -212,7 +213,11 @@ bool ListRecords::add_relay_waits(Made& made, std::uint32_t worker) {
     const bool own = adds_[event].list == made.list && adds_[event].count == total;
     return own || waited_before(event, worker, true) || add_wait(made, event, total);
   };
-  if (tables_->chained() && !add(tables_->turn_event, tables_->workers)) return false;
+  if (tables_->chained()) {
+    const std::uint32_t before = made.record.wait_count;
+    if (!add(tables_->turn_event, tables_->workers)) return false;
+    if (made.record.wait_count != before) made.turn_wait = static_cast<std::uint8_t>(before);
+  }
   for (const std::uint32_t index : relays_->waits()) {
     const wire::SignalParams& signal = source_.signals[index];
     watched_[index] = 1;
@@ -245,6 +250,7 @@ bool ListRecords::add_relay_signals(Made& made, const wire::OpParams& op, const 
     if (!relays_->sends(s)) continue;
     if (made.record.signal_count == wire::kRecordSignals) {
       if (!keep(made)) return false;
+      made.turn_wait = Made::kNoTurn;
       made.record.flags = 0;
       made.record.wait_count = made.record.signal_count = 0;
     }
@@ -279,6 +285,7 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
     const std::uint32_t list = made_[i].list;
     wire::TileRecord& record = to[next[list]++];
     record = made_[i].record;
+    if (made_[i].turn_wait != Made::kNoTurn) relays_->note_turn({static_cast<std::uint32_t>(&record - to), made_[i].turn_wait});
     if (made_[i].relay) {
       place_relay(list, record);
       strands_[list] = {};

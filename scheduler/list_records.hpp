@@ -55,6 +55,8 @@ class ListRecords {
     bool overtakes;  // it may take its row by tags
     bool tagged;  // an end of an edge of which tags say all
     bool relay;   // of a relay: all its signals are sent
+    static constexpr std::uint8_t kNoTurn = 0xff;
+    std::uint8_t turn_wait = kNoTurn;  // of a relay: which of the record's waits is for the run's turn
   };
   /// The end of a list as far as it is written.
   struct Strand {

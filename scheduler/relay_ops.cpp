@@ -95,6 +95,7 @@ class Describer {
     if (!tables_.relay_places[index_].fits || op_.tile_count == 0) return false;
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::attention) return is_attention() && fits_scratch();
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::argmax) return is_pick();
+    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::gather) return is_look_up();
     return is_product() && has_end() && has_columns() && has_output() && fits_scratch();
   }
 
@@ -127,10 +128,22 @@ class Describer {
     return !is_inside(writer_of(i)) && is_in(input(i), wire::Space::arena) && input(i).offset % 16 == 0 && !fed;
   }
 
-  /// A row of bf16 that the op reads; `plain`: which flag says that it has no words.
-  bool take_row(std::uint32_t i, std::uint32_t elements, wire::RelayFlags plain, std::uint64_t& at) {
+  /// The first row of the table where op `writer` of the relay is a gather of one row, whose copy would be what is asked for.
+  std::optional<std::uint64_t> table_of(std::uint32_t writer, const OperandParams& row, std::uint32_t elements) const {
+    if (writer != first_ || static_cast<wire::OpCode>(source_.ops[writer].kind) != wire::OpCode::gather) return {};
+    const OperandParams &table = source_.operands[source_.ops[writer].operand_first], &copy = output_of(writer);
+    if (table.dim[3] != static_cast<std::int32_t>(elements) || copy.space != row.space || copy.offset != row.offset || row_elements(copy) != elements) return {};
+    return source_.weights + table.offset;
+  }
+  /// A row of bf16 that the op reads; `plain`: which flag says that it has no words, `looked_up`: that it is a table's.
+  bool take_row(std::uint32_t i, std::uint32_t elements, wire::RelayFlags plain, wire::RelayFlags looked_up, std::uint64_t& at) {
     const OperandParams& o = input(i);
     if (!is_row(o, elements) || !is_of(o, Dtype::bf16) || !is_in(o, wire::Space::arena)) return false;
+    if (const auto table = table_of(writer_of(i), o, elements)) {
+      to_.flags |= plain | looked_up;
+      at = *table;
+      return true;
+    }
     if (!is_inside(writer_of(i))) {
       to_.flags |= plain;
       at = source_.arena + o.offset;
@@ -150,7 +163,7 @@ class Describer {
     to_.columns = source_.weights + b.offset;
     to_.column_bytes = static_cast<std::uint32_t>(b.stride[3]) * 2;
     to_.head_bytes = static_cast<std::uint64_t>(b.stride[1]) * 2;
-    return take_row(0, to_.k, wire::kRelayPlainRow, to_.row) && is_normed();
+    return take_row(0, to_.k, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row) && is_normed();
   }
   bool is_normed() {
     const auto index = static_cast<std::uint32_t>(op_.dims[wire::kNormDim]);
@@ -173,7 +186,7 @@ class Describer {
     if (end.kind == Term::product) return inputs() == 2;
     if (end.kind != Term::sum || inputs() != 3 || op_.dims[wire::kEpilogueDim] != 2) return false;
     to_.end = RelayEnd::sum;
-    const bool found = take_row(2, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, to_.beside);
+    const bool found = take_row(2, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, wire::kRelayLookedUpBeside, to_.beside);
     to_.beside_bytes = (to_.flags & wire::kRelayPlainBeside) != 0 ? 2 : 4;
     return found;
   }
@@ -245,7 +258,7 @@ class Describer {
     to_.scale = op_.scalars[0];
     to_.store = source_.arena + output().offset;
     to_.words = words_of(index_, output().space, output().offset, elements).value_or(0);
-    const bool found = take_row(0, elements, wire::kRelayPlainRow, to_.row) && take_newest(1, to_.columns) && take_newest(2, to_.other);
+    const bool found = take_row(0, elements, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row) && take_newest(1, to_.columns) && take_newest(2, to_.other);
     return found && (to_.flags & wire::kRelayPlainRow) == 0 && has_parts(queries, dims, kv_heads);
   }
   bool has_parts(std::uint32_t queries, std::uint32_t dims, std::uint32_t kv_heads) {
@@ -266,7 +279,20 @@ class Describer {
     if (output().dim[0] != 1 || output().dim[1] != 1 || output().dim[2] != 1 || output().dim[3] != 1) return false;
     to_.kind = wire::RelayKind::pick;
     to_.row = source_.arena + place.parts;
+    to_.words = to_.row + place.part_words * sizeof(std::uint64_t);
     to_.store = source_.arena + output().offset;
+    return true;
+  }
+
+  /// Of the first op alone: a row of weights, by an index that is an input.
+  bool is_look_up() {
+    const OperandParams &table = input(0), &index = input(1);
+    if (index_ != first_ || output().dim[2] != 1 || !is_row(output(), static_cast<std::uint32_t>(output().dim[3])) || !is_of(output(), Dtype::bf16)) return false;
+    if (!is_in(table, wire::Space::weights) || !is_of(table, Dtype::bf16) || table.offset % 16 != 0 || table.stride[2] % 8 != 0 || table.stride[3] != 1 || table.dim[3] != output().dim[3]) return false;
+    const bool input_alone = tables_.plan.tensors[tables_.plan.operands[op_.operand_first + 1].tensor].kind == plan::TensorKind::input;
+    if (!input_alone || !is_in(index, wire::Space::arena) || !is_of(index, Dtype::i32) || index.offset % sizeof(std::int32_t) != 0) return false;
+    to_.kind = wire::RelayKind::look_up;
+    to_.row = source_.weights + table.offset;
     return true;
   }
 

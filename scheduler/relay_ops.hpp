@@ -24,6 +24,7 @@ struct RelayOp {
   wire::RelayAct act = wire::RelayAct::none;
   std::uint8_t flags = 0;
   std::uint64_t row = 0, words = 0, store = 0, columns = 0, norm = 0, beside = 0;
+  // look_up: row: the table's first. pick: words: of the index
   std::uint64_t other = 0;          // product: bytes from a column of the first run to that of the second. attention: RelayStep::beyond
   std::uint32_t column_bytes = 0, k = 0, second = 0, sines = 0;
   std::uint32_t width = 0, tile = 0;  // product: columns of a run in all, and in a tile. attention: dims of a head, queries of a kv head

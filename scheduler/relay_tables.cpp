@@ -17,7 +17,7 @@ class RelayFinder {
     const auto known = [&](const plan::OperandDesc& operand) { return operand.tensor < plan_.tensors.size(); };
     if (tables_.record_capacity == 0 || tables_.typical_dims.empty() || plan_.ops.size() > kMostRelayedOps || !std::all_of(plan_.operands.begin(), plan_.operands.end(), known)) return;
     places_.assign(tables_.op_count(), {});
-    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]) || is_pick(plan_.ops[op]);
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]) || is_pick(plan_.ops[op]) || is_look_up(plan_.ops[op]);
     if (std::count_if(places_.begin(), places_.end(), [](const RelayPlace& place) { return place.fits; }) < kLeastRelayProducts) return;
     find_writers();
     find_inputs();
@@ -32,6 +32,8 @@ class RelayFinder {
     return op.kind == wire::OpCode::matmul && is_alone(op) && op.output_count == 1 && op.input_count >= 2;
   }
   static bool is_pick(const plan::OpDesc& op) { return op.kind == wire::OpCode::argmax && is_alone(op) && op.input_count == 1; }
+  /// Of a row that no other op of the run has a part in.
+  static bool is_look_up(const plan::OpDesc& op) { return op.kind == wire::OpCode::gather && is_alone(op) && op.wait_count == 0 && op.input_count == 2 && op.output_count == 1; }
   /// Caches are written by one op of the run at most, so that what it is not writing now is there.
   bool is_attention(const plan::OpDesc& op) const {
     if (op.kind != wire::OpCode::attention || !is_alone(op) || op.input_count != 3 || (op.output_count != 1 && op.output_count != 3)) return false;
@@ -93,6 +95,7 @@ class RelayFinder {
     const plan::OpDesc& op = plan_.ops[index];
     RelayPlace& place = places_[index];
     if (!place.fits) return;
+    if (is_look_up(op)) return;
     if (is_pick(op)) return reserve_ranks(op, place);
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
     const std::int64_t elements = typical(out.dim[0]) * typical(out.dim[1]) * typical(out.dim[3]);
@@ -115,7 +118,7 @@ class RelayFinder {
     const std::int64_t columns = typical(plan_.operands[op.operand_first].dim[3]);
     if (columns <= 0) return;
     place.part_words = most_ranked_steps(tables_, columns) * wire::kRelayRankWords;
-    place.parts = take(place.part_words);
+    place.parts = take(place.part_words + 1);  // and the index that is picked of them
   }
 
   std::uint64_t tiles_of(const plan::OpDesc& op) const {

@@ -26,6 +26,7 @@ void Relays::reserve(const PlanTables& tables) {
   steps_.reserve(tables.relay_steps);
   arrivals_.reserve(tables.record_capacity);
   picks_.reserve(tables.op_count());
+  turns_.reserve(tables.list_count());
   sorted_.reserve(tables.relay_steps);
   list_first_.assign(tables.list_count() + 1, 0);
   block_.assign(tables.list_count(), 0);
@@ -33,37 +34,49 @@ void Relays::reserve(const PlanTables& tables) {
 
 void Relays::decide(const RelaySource& source, std::span<const OpInstance> ops) {
   clear();
-  source_ = source;
   if (source.tables->relay_places.empty()) return;
-  find_range(ops);
+  if (decide(source, ops, true)) return;
+  clear();
+  if (!decide(source, ops, false)) clear();
+}
+
+// looks_up: its first row may be one of a table.
+bool Relays::decide(const RelaySource& source, std::span<const OpInstance> ops, bool looks_up) {
+  source_ = source;
+  find_range(ops, looks_up);
   find_picks();
-  if (!is_worth_it()) return clear();
+  if (!is_worth_it()) return false;
   lists_ = ops[first_].stretch * source.tables->workers;
   find_takers();
   bool right = find_stores() && stores_apart();
+  if (this->looks_up()) right = right && stores_[first_] == 0 && !signals(first_);
   for (std::uint32_t op = end_; right && op < source_.tables->op_count(); ++op) right = is_ordered(op);
-  if (!right) return clear();
+  if (!right) return false;
   find_waits();
+  find_crew(ops);
+  return true;
 }
 
 // ---- which ops --------------------------------------------------------------------------------------------------------------
 
-bool Relays::joins(std::span<const OpInstance> ops, std::uint32_t first, std::uint32_t op) {
+bool Relays::joins(std::span<const OpInstance> ops, std::uint32_t first, std::uint32_t op, bool looks_up) {
+  if (!looks_up && static_cast<wire::OpCode>(source_.ops[op].kind) == wire::OpCode::gather) return false;
   return ops[op].stretch != plan::kNone && ops[op].stretch == ops[first].stretch && describe(source_, first, op, made_[op]);
 }
 
 // The longest, and of those the first.
-void Relays::find_range(std::span<const OpInstance> ops) {
+void Relays::find_range(std::span<const OpInstance> ops, bool looks_up) {
   std::uint32_t first = 0;
   for (std::uint32_t op = 0; op < ops.size(); ++op) {
-    if (!joins(ops, first, op)) {
+    if (!joins(ops, first, op, looks_up)) {
       first = op;
-      if (!joins(ops, first, op)) {
+      if (!joins(ops, first, op, looks_up)) {
         ++first;
         continue;
       }
     }
-    if (op + 1 - first > end_ - first_) first_ = first, end_ = op + 1;
+    const auto steps = [&](std::uint32_t from, std::uint32_t to) { return to - from - (from != to && made_[from].kind == wire::RelayKind::look_up ? 1 : 0); };
+    if (steps(first, op + 1) > steps(first_, end_)) first_ = first, end_ = op + 1;
   }
 }
 
@@ -71,6 +84,37 @@ bool Relays::is_worth_it() const {
   std::ptrdiff_t products = 0;
   for (std::uint32_t op = first_; op < end_; ++op) products += is_product(op) ? 1 : 0;
   return products >= kLeastRelayProducts && count_steps() <= source_.tables->relay_steps;
+}
+
+// A row that is shared out takes as long whoever has it: memory is what it waits for.
+void Relays::find_crew(std::span<const OpInstance> ops) {
+  const std::uint32_t stretch = ops[first_].stretch, all = source_.tables->workers;
+  std::uint32_t tiles = 0;  // of the widest of few tiles that others may have
+  bool early = false;
+  for (std::uint32_t op = 0; op < ops.size(); ++op) {
+    if (has(op) || ops[op].stretch != stretch || ops[op].tiles == 0) continue;
+    if (source_.tables->chained() && source_.tables->early[op] != 0)
+      early = early || ops[op].tiles <= kMostTilesBeside;
+    else if (ops[op].tiles <= kMostTilesBeside)
+      tiles = std::max(tiles, ops[op].tiles);
+  }
+  const std::uint32_t most = std::min(kMostBeside, tiles + (early ? 1 : 0));
+  const auto rounds = [](std::uint32_t of, std::uint32_t workers) { return (of + workers - 1) / workers; };
+  std::uint32_t workers = all;
+  const auto fits = [&](std::uint32_t fewer) {
+    for (std::uint32_t op = first_; op < end_; ++op) {
+      if (ranked_[op] == plan::kNone && made_[op].kind != wire::RelayKind::look_up && rounds(ops[op].tiles, fewer) != rounds(ops[op].tiles, all)) return false;
+    }
+    return true;
+  };
+  while (workers > 1 && all - workers < most && fits(workers - 1)) --workers;
+  if (workers < all) crew_ = {first_, end_, stretch, workers, early};
+}
+
+// Whether the index of a pick is left as a word: every list that stores anything says in the step that ranks that it has.
+bool Relays::leaves_word(std::uint32_t pick) const {
+  const std::uint32_t workers = crew_.workers != 0 ? crew_.workers : source_.tables->workers;
+  return looks_up() && made_[row_of_pick(pick)].width / wire::kRelayColumns >= workers;
 }
 
 // Where a row cannot be shared out, its argmax is no step, and the relay ends.
@@ -102,6 +146,7 @@ std::uint64_t Relays::count_steps() const {
   std::uint64_t steps = 0;
   for (std::uint32_t op = first_; op < end_; ++op) {
     const bool pick = made_[op].kind == wire::RelayKind::pick;
+    if (made_[op].kind == wire::RelayKind::look_up) continue;
     steps += pick ? 1 : ranked_[op] != plan::kNone ? most_ranked_steps(*source_.tables, made_[op].width) : source_.ops[op].tile_count;
   }
   return steps;
@@ -305,6 +350,7 @@ void Relays::deal_out() {
   arrivals_.clear();
   picks_.clear();
   for (std::uint32_t op = first_; op < end_; ++op) {
+    if (made_[op].kind == wire::RelayKind::look_up) continue;
     if (made_[op].kind == wire::RelayKind::pick)
       place_pick(op);
     else if (ranked_[op] != plan::kNone)
@@ -334,7 +380,7 @@ void Relays::take_tiles(std::uint32_t op) {
 }
 
 void Relays::share_row(std::uint32_t op) {
-  const std::uint64_t units = made_[op].width / wire::kRelayColumns, workers = source_.tables->workers;
+  const std::uint64_t units = made_[op].width / wire::kRelayColumns, workers = crew_.workers != 0 ? crew_.workers : source_.tables->workers;
   std::uint32_t number = 0;
   for (std::uint32_t worker = 0; worker < workers; ++worker) {
     const auto end = static_cast<std::uint32_t>(units * (worker + 1) / workers * wire::kRelayColumns);
@@ -346,13 +392,15 @@ void Relays::share_row(std::uint32_t op) {
   }
 }
 
-// Where its first tile was to be, and so most likely what comes behind it. It ends behind all lists that have some of the row, so they send what the op's other tiles would.
+// Where what comes behind it most likely is: by a worker that stands apart, or where its first tile was to be. Who has steps of the next run's beginning would be late for them. It ends behind
+// all lists that have some of the row, so they send what the op's other tiles would.
 void Relays::place_pick(std::uint32_t op) {
-  const std::uint32_t row = row_of_pick(op), list = added(op).front().list;
+  const bool apart = crew_.workers != 0 && crew_.workers + (crew_.early ? 1 : 0) < source_.tables->workers;
+  const std::uint32_t row = row_of_pick(op), list = apart ? lists_ + crew_.workers : added(op).front().list;
   const auto begin = std::partition_point(steps_.begin(), steps_.end(), [&](const Step& step) { return step.op < row; });
   const auto end = std::partition_point(begin, steps_.end(), [&](const Step& step) { return step.op == row; });
   const auto makers = static_cast<std::uint32_t>(end - begin), first = static_cast<std::uint32_t>(begin - steps_.begin());
-  steps_.push_back({list, op, {0, 0, 0, makers * wire::kRelayRankWords / 2}});
+  steps_.push_back({list, op, {0, 0, 0, makers * wire::kRelayRankPairs}});
   picks_.push_back({list, op});
   if (!signals(op)) return;
   arrivals_.push_back({list, op, 0, 1});
@@ -393,6 +441,14 @@ wire::BlockRef Relays::block_of(std::uint32_t list) const {
   return {blocks_at_ + block_[list] * kBytes, kBytes};
 }
 
+// Of a pick that stores its index there.
+std::uint64_t Relays::word_of(std::uint64_t store) const {
+  if (!looks_up()) return 0;
+  const auto is_it = [&](const Pick& pick) { return made_[pick.op].store == store && leaves_word(pick.op); };
+  const auto found = std::find_if(picks_.begin(), picks_.end(), is_it);
+  return found == picks_.end() ? 0 : made_[found->op].words;
+}
+
 void Relays::write(const RelaySource& source, std::byte* frame) const {
   std::byte* to = frame + steps_at_;
   std::uint32_t most = 0;
@@ -403,6 +459,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
       step.beside = made_[ranked_[s.op]].row + std::uint64_t{s.part.number} * wire::kRelayRankWords * sizeof(std::uint64_t);
       step.second = s.part.first;
     }
+    if (made_[s.op].kind == wire::RelayKind::pick && leaves_word(s.op)) step.words = made_[s.op].words;
     most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32));
     std::memcpy(to, &step, sizeof(step));
     to += sizeof(step);
@@ -421,6 +478,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     op.dims[3] = static_cast<std::int32_t>(kRelayUnderWay);
     op.dims[4] = static_cast<std::int32_t>(kRelayAhead);
     op.dims[5] = static_cast<std::int32_t>(kRelayPace);
+    if (looks_up()) op.dims[wire::kRelayLookUpDim] = static_cast<std::int32_t>(source.tables->blocks[first_].offset);
     op.report = -1;
     std::memcpy(frame + block_of(list).offset, &op, sizeof(op));
   }

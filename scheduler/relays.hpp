@@ -6,6 +6,8 @@
 //   count on another's having waited;
 // - what comes behind: whoever reads what a tile has stored waits for that tile's own signal, sent when its list is through; whoever overwrites what a tile has
 //   read waits for one that cannot have ended before it;
+// - the run in front: each list's record waits for the run's turn, or, where the first row is a table's and that run's pick says which, each worker for the pick's word, behind which all lists of that run
+//   have stored what they store for others (worker/relay.cuh);
 // - memory: words of an op lie where nothing else does, and results are stored where they lie only if somebody outside reads them there.
 //
 // Tiles are where the lists have them, but for an argmax and the row that it reads: all lists share its columns out evenly, and say what is largest of theirs, so that one step
@@ -16,6 +18,7 @@
 #include <span>
 #include <vector>
 
+#include "scheduler/list_dealer.hpp"
 #include "scheduler/relay_ops.hpp"
 
 namespace ccks::scheduler {
@@ -51,12 +54,25 @@ class Relays {
   void reserve(const PlanTables& tables);
   /// At the dims of a frame: whether there is a relay, and of which ops. `ops`: which stretch each goes out with.
   void decide(const RelaySource& source, std::span<const OpInstance> ops);
-  void clear() { first_ = end_ = 0, added_.clear(), steps_.clear(), sorted_.clear(), arrivals_.clear(), picks_.clear(); }
+  /// Who runs it. workers 0: all.
+  const RelayCrew& crew() const { return crew_; }
+  void clear() { crew_ = {}, first_ = end_ = 0, added_.clear(), steps_.clear(), sorted_.clear(), arrivals_.clear(), picks_.clear(), turns_.clear(); }
   /// Whether an update of the ops `moved`, in the frame of `source`, leaves all steps right.
   bool stay(const RelaySource& source, std::span<const std::uint32_t> moved) const;
 
   bool any() const { return first_ != end_; }
   bool has(std::uint32_t op) const { return op >= first_ && op < end_; }
+  /// Whether it begins with a row of a table (wire::kRelayLookUpDim); first() is the gather then.
+  bool looks_up() const { return any() && made_[first_].kind == wire::RelayKind::look_up; }
+  std::uint32_t first() const { return first_; }
+  /// Where the word is of the index that a step stores at `store` (an address); 0: there is none.
+  std::uint64_t word_of(std::uint64_t store) const;
+  /// Where a list's record waits for the run's turn. A relay whose first row the run in front names by a word waits there for the turn before, which has been.
+  struct Turn {
+    std::uint32_t record, wait;  // of the frame's records; of the record's waits
+  };
+  void note_turn(const Turn& turn) { turns_.push_back(turn); }
+  std::span<const Turn> turns() const { return turns_; }
   bool is_behind(std::uint32_t op) const { return any() && op >= end_; }  // of ops outside
   std::uint32_t steps() const { return static_cast<std::uint32_t>(sorted_.size()); }
   /// Signals whose events, all of them, each list waits for.
@@ -79,8 +95,9 @@ class Relays {
   void write(const RelaySource& source, std::byte* frame) const;
 
  private:
-  void find_range(std::span<const OpInstance> ops);
-  bool joins(std::span<const OpInstance> ops, std::uint32_t first, std::uint32_t op);
+  bool decide(const RelaySource& source, std::span<const OpInstance> ops, bool looks_up);
+  void find_range(std::span<const OpInstance> ops, bool looks_up);
+  bool joins(std::span<const OpInstance> ops, std::uint32_t first, std::uint32_t op, bool looks_up);
   bool is_worth_it() const;
   void find_takers();
   bool find_stores();
@@ -96,6 +113,8 @@ class Relays {
   void find_waits();
   void find_signals();
   void find_picks();
+  bool leaves_word(std::uint32_t pick) const;
+  void find_crew(std::span<const OpInstance> ops);
   bool is_ranked(std::uint32_t pick) const;
   std::uint64_t count_steps() const;
   void deal_out();
@@ -116,6 +135,7 @@ class Relays {
 
   RelaySource source_{};
   std::uint32_t first_ = 0, end_ = 0;
+  RelayCrew crew_;
   std::vector<RelayOp> made_;          // per op
   std::vector<std::uint8_t> gives_, stores_, done_;  // per op
   std::vector<std::uint32_t> ranked_;  // per op: the argmax of its row; kNone
@@ -126,6 +146,7 @@ class Relays {
   std::vector<Step> steps_, sorted_;  // op by op, and list by list
   std::vector<Arrivals> arrivals_;    // list by list
   std::vector<Pick> picks_;
+  std::vector<Turn> turns_;
   std::uint32_t lists_ = 0;                // the first list of the relay's stretch
   std::vector<std::uint32_t> list_first_;  // per list, and the end
   std::vector<std::uint32_t> block_;       // per list: which of the ops

@@ -47,6 +47,7 @@ struct RunSlot {
   Instance instance;
   std::uint32_t next_epoch = 0;  // of the slot; the scheduler advances it for each run that was sent
   std::uint32_t written_for = 0;  // the epoch for which anything in the frame was written last
+  std::uint32_t tag = 0;  // of the words of the run
   std::uint32_t state_id = 0;
   std::uint64_t submit_ns = 0;
   std::uint64_t deadline_ns = 0;  // host clock; 0: none

@@ -49,6 +49,10 @@ inline constexpr std::uint32_t kRelayUnderWay = 3;
 /// H200), so that few stand in front of what words ask for. An H100, as above, us: 919 without, 919 with six, 914 with twelve, 917 with twenty; an H200, whose L2 gives hardly more than
 /// its memory, 691 and 685 without and with twelve at 64; in another call 680 with twelve, 681 with sixteen, 688 with twenty, one each 500 cycles.
 inline constexpr std::uint32_t kRelayAhead = 12, kRelayPace = 700;
+/// Workers that have no part of a relay, for what lies between two of them: as many, at most, as leave every one of its products no longer than it is with all.
+inline constexpr std::uint32_t kMostBeside = 4;
+/// Tiles of an op that each of those gets, at most; otherwise the op goes to all others.
+inline constexpr std::uint32_t kMostTilesBeside = 4;
 /// Of plans with more ops there are no relays: who has written last what an op reads is looked for op by op.
 inline constexpr std::size_t kMostRelayedOps = 4096;
 

@@ -11,7 +11,7 @@ usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|step|sass|weakened
  sass      the same of the machine code: 16-byte accesses are whole, only ordered accesses pay for their order, what drops the L1
            behind an acquire is not under another condition, and no zero is read before it is there
  weakened  the checks above refuse code in which an order is weakened, or a zero read too early
- images    no zero is read before it is there in what the JIT makes of these programs
+ images    no zero is read before it is there in what the JIT makes of these programs, and no constants are loaded from memory
 
 Exit 77 (a skip) without nvcc, and `sass` without a disassembler.
 """
@@ -292,6 +292,17 @@ def check_zeros(wrong, name, listing):
             cycles += later[2]
 
 
+# What a launch begins with.
+ONCE = ("5clearEv", "10clear_ring")
+
+
+def check_constants(wrong, name, listing):
+    """Where code is relocatable, an object that is made of constants, T{}, is loaded from memory, an answer of the L2 or of what lies behind it."""
+    images = set(re.findall(r"32@lo\((\w+)\$\d+\)", listing))
+    for image in sorted(images):
+        wrong.need(any(part in image for part in ONCE), f"{name}: {image}: its constants are loaded from memory; set the fields one by one")
+
+
 def listing_of(nvdisasm, image, work):
     """With encodings. Whatever stands in front of the machine code, as in the JIT's cache, is left out."""
     data = image.read_bytes()
@@ -310,7 +321,9 @@ def check_images(nvcc, _, work):
         images = list(cache.rglob("*.cubin"))
         wrong.need(images, f"{spec}: no image")
         for image in images:
-            check_zeros(wrong, f"{spec}, {image.name[:12]}", listing_of(nvdisasm, image, work))
+            listing = listing_of(nvdisasm, image, work)
+            check_zeros(wrong, f"{spec}, {image.name[:12]}", listing)
+            check_constants(wrong, f"{spec}, {image.name[:12]}", listing)
     return wrong
 
 

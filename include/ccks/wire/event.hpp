@@ -62,11 +62,16 @@ CCKS_HD constexpr EventSpan wait_span(const WaitAxis& axis, const TileCoord& coo
     from = from < 0 ? 0 : from;
     to = to > axis.extent ? axis.extent : to;
   }
-  if (from >= to) return {};
-  // Both lie in [0, 2^31), so 32 bits do, and a GPU divides 64 bits ten times slower.
-  const u32 block = static_cast<u32>(axis.block);
-  if (static_cast<u32>(axis.extent) <= block) return {0, 1};
-  return {static_cast<u32>(from) / block, (static_cast<u32>(to) + (block - 1)) / block};
+  // Not {} and {0, 1}: a GPU would load these from memory (tests/ptx/check.py).
+  u32 lo = 0, hi = 0;
+  if (from < to) {
+    // Both lie in [0, 2^31), so 32 bits do, and a GPU divides 64 bits ten times slower.
+    const u32 block = static_cast<u32>(axis.block);
+    const bool one = static_cast<u32>(axis.extent) <= block;
+    lo = one ? 0 : static_cast<u32>(from) / block;
+    hi = one ? 1 : (static_cast<u32>(to) + (block - 1)) / block;
+  }
+  return {lo, hi};
 }
 
 CCKS_HD constexpr EventRect wait_rect(const WaitParams& wait, const TileCoord& coord) {

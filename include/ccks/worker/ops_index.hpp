@@ -264,9 +264,14 @@ struct RopeScaling {
     return rate * (mix + (1 - mix) * divided);
   }
   static CCKS_INLINE RopeScaling of(const wire::OpParams& op) {
-    if (op.dims[4] == 0) return {};
-    const double low = static_cast<double>(op.scalars[2]), high = static_cast<double>(op.scalars[3]);
-    return {static_cast<double>(op.dims[4]) / 6.283185307179586, low, high - low, 1 / static_cast<double>(op.scalars[1])};
+    double waves = 0, low = 1, range = 1, divided = 1;  // not RopeScaling{}, which a GPU would load from memory
+    if (op.dims[4] != 0) {
+      waves = static_cast<double>(op.dims[4]) / 6.283185307179586;
+      low = static_cast<double>(op.scalars[2]);
+      range = static_cast<double>(op.scalars[3]) - low;
+      divided = 1 / static_cast<double>(op.scalars[1]);
+    }
+    return {waves, low, range, divided};
   }
 };
 

@@ -570,9 +570,15 @@ class CudaPipeline : CudaStage {
   __device__ __forceinline__ Pending signal_of(u32 place, const Control& control) const {
     const wire::TileRecord& record = memory_.records[place];
     const u32 lane = platform_.control_lane();
-    if (lane >= record.signal_count) return {};
-    const u32 count = control.kind == TileKind::signal ? record.wait_from[0] : 1;
-    return {head_of(control).events + record.signal_event[lane], count, (record.flags & wire::kRecordSilent) != 0};
+    u32* word = nullptr;  // not Pending{}, which would be loaded from memory (tests/ptx/check.py)
+    u32 count = 0;
+    bool silent = false;
+    if (lane < record.signal_count) {
+      word = head_of(control).events + record.signal_event[lane];
+      count = control.kind == TileKind::signal ? record.wait_from[0] : 1;
+      silent = (record.flags & wire::kRecordSilent) != 0;
+    }
+    return {word, count, silent};
   }
 
   __device__ __forceinline__ void collect(const Pending& mine) {

@@ -33,6 +33,13 @@ struct RelayFill {
   u32 column, depth;    // of it, where the next piece begins
   u32 ahead;            // pieces that the ring or the L2 has been asked for; where the next of the latter begins:
   u32 ahead_step, ahead_column, ahead_depth;
+
+  /// Of a relay that begins. Field by field: the image of a RelayFill{} would be loaded from memory (tests/ptx/check.py).
+  __device__ __forceinline__ void clear() {
+    next.stage = next.round = landing.stage = landing.round = 0;
+    on_way = asked = step = column = depth = 0;
+    ahead = ahead_step = ahead_column = ahead_depth = 0;
+  }
 };
 
 struct CudaPipelineMemory {

@@ -9,9 +9,14 @@
 // them. Stage by stage of the ring it multiplies 4 columns by its slices on matrix units. Sums meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as
 // there are results finish them and leave words. Attention has two barriers, and takes keys and values of earlier positions where they lie.
 //
+// From run to run. Where a run begins with the row of a token that the run in front picks (wire::kRelayLookUpDim), its relay takes that token by a word, too, and with it all that the run in front
+// has stored: it waits for no event of that run. Whoever ranks says behind the first barrier of that step that all in front of it is stored [RL11]; whoever picks takes that from all [RL12].
+//
 // Roles         words       stored whole with the run's tag by who makes them, loaded by who needs them, relaxed: a word publishes nothing but itself
 //   active      1: a relay is under way and its barriers lie in scratch: body [RL1] -> post [RL2]; 0 again: nothing of it is under way: post [RL3] -> body [RL4]
 //   done        the body wants no more stages: body [RL5] -> post [RL6]
+//   stored      a word of each product that ranks, which says nothing but that what its list stores for others is there: product [RL11] -> pick [RL12]
+//   picked      the index that a pick has found, and with it what all lists have stored: pick [RL13] -> look_up of the next run [RL14]
 //   full, empty a stage of the ring: as [P17] to [P20], of the relay's own barriers; step_full, step_empty: the same of steps in scratch
 // Invariants    Steps of a relay are written by the host before the run's first task. What they name beside words is there before the first of them runs (its record waits for it), or
 //               is weights, which may be copied before: a relay begins as soon as the worker has nothing else to do, and meets the gate in front of its first step.
@@ -24,6 +29,7 @@
 #pragma once
 
 #include "ccks/worker/relay_attention.cuh"
+#include "ccks/worker/relay_look_up.cuh"
 #include "ccks/worker/relay_pick.cuh"
 #include "ccks/worker/relay_product.cuh"
 
@@ -92,7 +98,9 @@ inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_b
   }
   if (threadIdx.x == 0) ptx::st_release_cta_shared(&memory.relay.active, 1);  // [RL1] pairs with [RL2]
   if (early) meet_gate(body);
-  if (ptx::ld_relaxed_cta_shared(&memory.stays[body % 2]) == 0) RelayBody(memory, *entry.frame, entry.tag).run(steps);  // relaxed: a lone word, behind a barrier
+  const u32 gather = static_cast<u32>(entry.op->dims[wire::kRelayLookUpDim]);
+  // Relaxed: a lone word, behind a barrier.
+  if (ptx::ld_relaxed_cta_shared(&memory.stays[body % 2]) == 0 && (gather == 0 || look_up(memory, *entry.frame, gather, place, body))) RelayBody(memory, *entry.frame, entry.tag).run(steps);
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
   if (threadIdx.x == 0) {
     ptx::st_release_cta_shared(&memory.relay.done, 1);  // [RL5] pairs with [RL6]

@@ -84,9 +84,20 @@ class RelayAttention : RelayWords {
   /// Of queries 2c and 2c + 1.
   template <u32 kDims>
   struct Found {
-    float top[2] = {-f_infinity(), -f_infinity()};
-    float sum[4] = {};                // of weights; the last two of no use
-    float values[kDims / 16][4] = {};  // dims g * kDims / 8 + 2t of both queries, then the next dim
+    float top[2];
+    float sum[4];                // of weights; the last two of no use
+    float values[kDims / 16][4];  // dims g * kDims / 8 + 2t of both queries, then the next dim
+
+    // Not by initializers of members: their image would be loaded from memory, word by word (tests/ptx/check.py, worker).
+    __device__ __forceinline__ Found() {
+      top[0] = top[1] = -f_infinity();
+      CCKS_UNROLL
+      for (u32 i = 0; i < 4; ++i) {
+        sum[i] = 0;
+        CCKS_UNROLL
+        for (u32 d = 0; d < kDims / 16; ++d) values[d][i] = 0;
+      }
+    }
   };
 
   static __device__ __forceinline__ u32 value_position(u32 i, u32 part) { return i / 2 * 8 + 2 * part + i % 2; }

@@ -1,4 +1,5 @@
-// The step of a relay (relay.cuh) that finds the largest element of a row of those of its columns that its makers have found (kRelayRanks).
+// The step of a relay (relay.cuh) that finds the largest element of a row of those of its columns that its makers have found (kRelayRanks). Makers are all lists that store anything for the next run, caches,
+// and each of them says so, so whoever sees the pick's word has all of it behind it.
 #pragma once
 
 #include "ccks/worker/relay_words.cuh"
@@ -14,7 +15,11 @@ class RelayPick : RelayWords {
   __device__ __forceinline__ bool run(const wire::RelayStep& s) const {
     RelayShared::Rank best{kLeastRank, kNowhere};
     CCKS_NO_UNROLL
-    for (u32 pair = threadIdx.x; pair < s.n; pair += kCudaLanes) best = better(best, await_pair(reinterpret_cast<const u64*>(s.row) + pair * 2));
+    for (u32 pair = threadIdx.x; pair < s.n; pair += kCudaLanes) {
+      const u64* words = reinterpret_cast<const u64*>(s.row) + pair / wire::kRelayRankPairs * wire::kRelayRankWords;
+      best = better(best, await_pair(words + pair % wire::kRelayRankPairs * 2));
+      if (s.words != 0 && pair % wire::kRelayRankPairs == 0) await_stored(words + 2 * wire::kRelayRankPairs);
+    }
     mark_ready();
     __syncwarp();
     best = best_of_warp(best);
@@ -24,6 +29,7 @@ class RelayPick : RelayWords {
     if (warp_ == 0) {
       best = best_of_warp(shared_.best[least(lane_, kWarps - 1)]);
       if (lane_ == 0) *reinterpret_cast<u32*>(s.store) = best.index;
+      if (lane_ == 0 && s.words != 0) ptx::st_release_gpu(reinterpret_cast<u64*>(s.words), wire::tagged_value(best.index, tag_));  // [RL13] pairs with [RL14]
     }
     return true;
   }
@@ -37,6 +43,11 @@ class RelayPick : RelayWords {
     load_two(words, rank, index);
     for (u32 spins = 0; (is_late(rank) || is_late(index)) && !is_over(spins); ++spins) load_two(words, rank, index);
     return {static_cast<i32>(static_cast<u32>(rank)), static_cast<u32>(index)};
+  }
+  /// Behind it what the list that has left the word had stored for others.
+  __device__ __forceinline__ void await_stored(const u64* word) const {
+    for (u32 spins = 0; is_late(ptx::ld_acquire_gpu(word)) && !is_over(spins); ++spins) {  // [RL12] pairs with [RL11]
+    }
   }
 };
 

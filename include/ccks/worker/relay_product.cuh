@@ -33,6 +33,8 @@ class RelayProducts : public RelayWords {
       if (first == 0 && s.norm != 0) leave_squares(squares, step);
       sync();
       if (has_given_up()) return false;
+      if ((s.flags & wire::kRelayRanks) != 0 && first == 0 && threadIdx.x == 0)  // behind a barrier, and so all that this block's steps in front have stored
+        ptx::st_release_gpu(reinterpret_cast<u64*>(s.beside) + 2 * wire::kRelayRankPairs, wire::tagged_value(0, tag_));  // [RL11] pairs with [RL12]
       finish(s, ending, first, columns, turn, step);
     }
     if ((s.flags & wire::kRelayRanks) != 0) leave_rank(s, n);
@@ -69,7 +71,7 @@ class RelayProducts : public RelayWords {
         sine = *reinterpret_cast<const float*>(angle + s.sines);
       } else if (end == wire::RelayEnd::sum && mine < s.n) {
         waits = (s.flags & wire::kRelayPlainBeside) == 0;
-        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(s.beside) + mine / 2) : reinterpret_cast<const u32*>(s.beside)[mine / 2];
+        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(s.beside) + mine / 2) : reinterpret_cast<const u32*>(s.beside + lane.looked_up(s, wire::kRelayLookedUpBeside))[mine / 2];
       }
     }
   };
@@ -124,10 +126,11 @@ class RelayProducts : public RelayWords {
 
   template <u32 kPasses>
   __device__ __forceinline__ void load_plain(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses]) const {
+    const u64 first = s.row + looked_up(s, wire::kRelayLookedUpRow);
     CCKS_UNROLL
     for (u32 p = 0; p < kPasses; ++p) {
       const u32 at = packet_at(from + p);
-      row[p] = at < s.k ? *reinterpret_cast<const uint4*>(s.row + at * 2) : uint4{};
+      row[p] = at < s.k ? *reinterpret_cast<const uint4*>(first + at * 2) : uint4{};
     }
   }
   /// All words are asked for at once, and those that have not come again.
@@ -343,7 +346,7 @@ class RelayProducts : public RelayWords {
     if (lane_ == 0 && (begins || best.rank > kept.rank)) kept = best;  // what comes later stands behind
   }
   __device__ __forceinline__ void leave_rank(const wire::RelayStep& s, u32 n) const {
-    if (warp_ >= wire::kRelayRankWords / 2 || lane_ != 0) return;
+    if (warp_ >= wire::kRelayRankPairs || lane_ != 0) return;
     const RelayShared::Rank best = warp_ * kWarpLanes < n ? shared_.best[warp_] : RelayShared::Rank{kLeastRank, kNowhere};
     u64* words = reinterpret_cast<u64*>(s.beside) + warp_ * 2;
     store_word(words, static_cast<u32>(best.rank));

@@ -22,12 +22,14 @@ inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run,
 //        sums, squares  of up to 128 columns and of a step's row, by each warp; two of each in turn
 //        tops, weights  of attention, by query and warp
 //        best  of a product that ranks, by the warp alone, or of a pick
+//        looked_up  bytes from a table's first row to the run's; behind a barrier
 struct alignas(128) RelayShared {
   wire::RelayStep steps[kRelaySteps];
   u64 full[kMostRelayStages], empty[kMostRelayStages];
   u64 step_full[kRelaySteps], step_empty[kRelaySteps];
   float sums[2][kCudaLanes / kWarpLanes][wire::kMostRelayColumns];
   float squares[2][kCudaLanes / kWarpLanes];
+  u64 looked_up;
   u64 begun_ns, ready_ns;  // of the step, where traces are taken; by one thread
   struct Rank {
     i32 rank;
@@ -62,7 +64,7 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
   relay.most_ahead = static_cast<u32>(op.dims[4]);
   relay.pace = static_cast<u32>(op.dims[5]);
   relay.state = frame.state;
-  relay.fill = {};
+  relay.fill.clear();
   for (u32 i = 0; i < relay.stages; ++i) {
     ptx::mbarrier_init(&shared.full[i], 1);
     ptx::mbarrier_init(&shared.empty[i], kWarps);

@@ -41,6 +41,9 @@ class RelayWords {
     return static_cast<u32>(w);
   }
 
+  /// Bytes that a row is away from where the step says, which names the table's first.
+  __device__ __forceinline__ u64 looked_up(const wire::RelayStep& s, wire::RelayFlags flag) const { return (s.flags & flag) != 0 ? shared_.looked_up : 0; }
+
   static __device__ __forceinline__ void load_two(const u64* at, u64& a, u64& b) {
     u64 two[2];
     ptx::ld_relaxed_gpu(at, two);

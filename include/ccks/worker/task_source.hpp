@@ -246,8 +246,13 @@ class TaskSource {
   }
 
   CCKS_HD_ANY wire::BlockRef block_of(u32 op) const {
-    if (head().blocks == 0 || op >= head().op_count) return {};
-    return frame_at<wire::BlockRef>(*frame_, head().blocks)[op];
+    u32 offset = 0, bytes = 0;  // not BlockRef{}, which a GPU would load from memory (tests/ptx/check.py)
+    if (head().blocks != 0 && op < head().op_count) {
+      const wire::BlockRef& block = frame_at<wire::BlockRef>(*frame_, head().blocks)[op];
+      offset = block.offset;
+      bytes = block.bytes;
+    }
+    return {offset, bytes};
   }
 
   CCKS_HD_ANY void open(OpenTask& out, wire::BlockRef block, bool listed) {

@@ -74,7 +74,14 @@ class EventWait {
   template <class Stop>
   CCKS_HD WaitEnd wait_verdict(const wire::Task& task, bool first, bool fresh, Stop& stop) {
     if (first) decided_ = false;
-    if (decided_) return {};
+    const auto ends = [](WaitEnd::Code code, u32 event, u32 value) {  // fields one by one: an image of constants would be loaded from memory (tests/ptx/check.py)
+      WaitEnd end;
+      end.code = code;
+      end.event = event;
+      end.value = value;
+      return end;
+    };
+    if (decided_) return ends(WaitEnd::ready, 0, 0);
     if (fresh && params_.verdict_rest_ns != 0) rest(params_.verdict_rest_ns);
     const wire::Task* inbox = reinterpret_cast<const wire::Task*>(wire::inbox_of(params_, index_));
     const wire::Task* slot = inbox + ((task.seq - 1) & (params_.inbox_slots - 1));
@@ -86,13 +93,13 @@ class EventWait {
         skips_ = (flags & wire::kTaskSkip) != 0;
         decided_ = true;
         if constexpr (kTimed) waited_ns_ += platform_.now_ns() - since;
-        return {};
+        return ends(WaitEnd::ready, 0, 0);
       }
       if (spins == 0) stop.blocked();
       if (spins % kLooksPerClock == kLooksPerClock - 1) {
         const WaitEnd::Code code = look(stop, spins == kLooksPerClock - 1);
-        if (code == WaitEnd::suspend) return {WaitEnd::suspend};
-        if (code != WaitEnd::ready) return {code, wire::kVerdictEvent, flags, 0};
+        if (code == WaitEnd::suspend) return ends(code, 0, 0);
+        if (code != WaitEnd::ready) return ends(code, wire::kVerdictEvent, flags);
       }
       // A look over the link takes longer than any nap.
       if constexpr (!Platform::kPipelined) platform_.relax(spins);

@@ -1,5 +1,5 @@
 // Plays the lists of a frame: workers that obey nothing but records and steps, in any order, each a step at a time. Steps do on the host what they say, from words and
-// memory alone; a word that is not there yet keeps a step waiting, and one that is written twice is an error.
+// memory alone; a word that is not there yet keeps a step waiting, and one that is written twice is an error. A relay that looks its first row up takes no step before it knows which.
 #pragma once
 
 #include <algorithm>
@@ -42,9 +42,9 @@ class RelayPlay {
  public:
   RelayPlay(RelayRig& rig, u32 seed) : rig_(rig), random_(seed), tag_(wire::value_tag(rig.epoch)), record_(rig.tables.list_count(), 0), step_(record_.size(), 0) {}
 
-  /// False: it is stuck.
-  bool go() {
-    if (rig_.tables.chained()) rig_.events[rig_.tables.turn_event] += rig_.tables.workers;  // what the run in front adds
+  /// False: it is stuck. in_turn: the run in front has ended; otherwise nobody has said so.
+  bool go(bool in_turn = true) {
+    if (rig_.tables.chained() && in_turn) rig_.events[rig_.tables.turn_event] += rig_.tables.workers;  // what the run in front adds
     std::vector<u32> open;
     do {
       open.clear();
@@ -71,12 +71,13 @@ class RelayPlay {
       if (!wire::event_reached(rig_.events[record.wait_event[i]], target)) return false;
     }
     const auto steps = rig_.steps(record);
-    return steps.empty() || has_words(steps[step_[list]]);
+    return steps.empty() || (knows_row(record) && has_words(steps[step_[list]]));
   }
   void go_on(u32 list) {
     const wire::TileRecord& record = rig_.list(list)[record_[list]];
     const auto steps = rig_.steps(record);
     if (!steps.empty()) {
+      looked_up_ = look_up(record);
       run(steps[step_[list]]);
       if (++step_[list] != steps.size()) return;
       step_[list] = 0;
@@ -84,6 +85,29 @@ class RelayPlay {
     for (u32 i = 0; i < record.signal_count; ++i) ++rig_.events[record.signal_event[i]];
     ++record_[list];
   }
+
+  // ---- the first row ----------------------------------------------------------------------------------------------------------
+
+  /// The gather of the relay that `record` is, and its operands; null: it begins with no table's row.
+  const wire::OpParams* gather(const wire::TileRecord& record) const {
+    const auto at = static_cast<u32>(reinterpret_cast<const wire::OpParams*>(rig_.at(record.block_offset))->dims[wire::kRelayLookUpDim]);
+    return at == 0 ? nullptr : reinterpret_cast<const wire::OpParams*>(rig_.at(at));
+  }
+  static const wire::OperandParams& operand(const wire::OpParams& op, u32 i) { return reinterpret_cast<const wire::OperandParams*>(&op + 1)[i]; }
+  bool knows_row(const wire::TileRecord& record) const {
+    const wire::OpParams* op = gather(record);
+    if (op == nullptr || operand(*op, 1).tags == 0) return true;
+    return read_at<u64>(operand(*op, 1).offset + operand(*op, 1).tags) >> 32 == static_cast<u32>(op->dims[wire::kLookUpTagDim]);
+  }
+  u64 look_up(const wire::TileRecord& record) const {
+    const wire::OpParams* op = gather(record);
+    if (op == nullptr) return 0;
+    const auto row = read_at<std::int32_t>(operand(*op, 1).offset + operand(*op, 1).tags);
+    EXPECT_GE(row, 0);
+    EXPECT_LT(row, operand(*op, 0).dim[2]);
+    return static_cast<u64>(row) * static_cast<u64>(operand(*op, 0).stride[2]) * 2;
+  }
+  u64 looked_up(const Step& step, wire::RelayFlags flag) const { return (step.flags & flag) != 0 ? looked_up_ : 0; }
 
   // ---- words ----------------------------------------------------------------------------------------------------------------
 
@@ -105,7 +129,11 @@ class RelayPlay {
   u64 part_at(const Step& step, u32 part) const { return step.norm + u64{part} * wire::relay_part_words(step.n, step.run) * 8; }
 
   bool has_words(const Step& step) const {
-    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) return is_there(step.row, step.n * 2u);
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) {
+      for (u32 i = 0; i < step.n; ++i)
+        if (!is_there(pair_at(step, i), 2) || (step.words != 0 && !is_there(pair_at(step, i / wire::kRelayRankPairs * wire::kRelayRankPairs) + wire::kRelayRankPairs * 16, 1))) return false;
+      return true;
+    }
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) {
       const u32 count = step.part == 0 ? parts(step) : 1;
       for (u32 part = 1; part < count; ++part)
@@ -131,7 +159,7 @@ class RelayPlay {
   std::vector<float> multiply(const Step& step) const {
     const bool plain = (step.flags & wire::kRelayPlainRow) != 0;
     std::vector<float> row(step.k), sums(step.n);
-    for (u32 i = 0; i < step.k; ++i) row[i] = plain ? of_half(read_at<std::uint16_t>(step.row + i * 2)) : element(step.row, i);
+    for (u32 i = 0; i < step.k; ++i) row[i] = plain ? of_half(read_at<std::uint16_t>(step.row + looked_up(step, wire::kRelayLookedUpRow) + i * 2)) : element(step.row, i);
     double squares = 0;
     for (const float value : row) squares += double{value} * value;
     const double factor = step.norm == 0 ? 1 : 1 / std::sqrt(squares / step.k + double{step.scale});
@@ -166,7 +194,7 @@ class RelayPlay {
           first.push_back(own);
           break;
         case wire::RelayEnd::sum:
-          first.push_back(own + ((step.flags & wire::kRelayPlainBeside) != 0 ? of_half(read_at<std::uint16_t>(step.beside + i * 2)) : element(step.beside, i)));
+          first.push_back(own + ((step.flags & wire::kRelayPlainBeside) != 0 ? of_half(read_at<std::uint16_t>(step.beside + looked_up(step, wire::kRelayLookedUpBeside) + i * 2)) : element(step.beside, i)));
           break;
         case wire::RelayEnd::twin:
           first.push_back(own * rounded(act(step, sums[step.run + i])));
@@ -182,8 +210,10 @@ class RelayPlay {
     if ((step.flags & wire::kRelayRanks) != 0) return leave_ranks(step, first);
     leave(step, second, step.second);
   }
+  static u64 pair_at(const Step& step, u32 i) { return step.row + (i / wire::kRelayRankPairs * wire::kRelayRankWords + i % wire::kRelayRankPairs * 2) * 8; }
   void leave_ranks(const Step& step, const std::vector<float>& values) {
-    for (u32 warp = 0; warp < wire::kRelayRankWords / 2; ++warp) {
+    put(step.beside + wire::kRelayRankPairs * 16, 0);
+    for (u32 warp = 0; warp < wire::kRelayRankPairs; ++warp) {
       std::pair<std::int32_t, u32> best{std::numeric_limits<std::int32_t>::min(), 0};
       for (u32 i = 0; i < values.size(); ++i) {
         const auto rank = worker::CCKS_ISA::rank_of(values[i]);
@@ -196,11 +226,12 @@ class RelayPlay {
   void pick(const Step& step) {
     std::pair<std::int32_t, u32> best{std::numeric_limits<std::int32_t>::min(), 0};
     for (u32 i = 0; i < step.n; ++i) {
-      const auto rank = static_cast<std::int32_t>(read_at<u64>(step.row + i * 16));
-      const u32 index = static_cast<u32>(read_at<u64>(step.row + i * 16 + 8));
+      const auto rank = static_cast<std::int32_t>(read_at<u64>(pair_at(step, i)));
+      const u32 index = static_cast<u32>(read_at<u64>(pair_at(step, i) + 8));
       if (rank > best.first || (rank == best.first && index < best.second)) best = {rank, index};
     }
     write_at<u32>(step.store, best.second);
+    if (step.words != 0) put(step.words, best.second);
   }
   void leave(const Step& step, const std::vector<float>& values, u32 at) {
     for (u32 i = 0; i + 1 < values.size() && step.words != 0; i += 2) put(step.words + (at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);
@@ -270,6 +301,7 @@ class RelayPlay {
   RelayRig& rig_;
   std::mt19937 random_;
   u32 tag_;
+  u64 looked_up_ = 0;  // of the step that is run
   std::vector<u32> record_, step_;  // per list: where it stands
   std::set<u64> written_;
   std::set<std::pair<u32, u32>> done_;

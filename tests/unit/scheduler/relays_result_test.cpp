@@ -28,9 +28,6 @@ class Numbers {
 
   /// At the position that the rig stands at.
   void lead_in() {
-    const spec::DenseTensor& table = bound_["embedding"];
-    const auto width = static_cast<std::size_t>(table.shape[1]), token = static_cast<std::size_t>(bound_["tokens"].values[0]);
-    put("x", std::vector<double>(table.values.begin() + static_cast<std::ptrdiff_t>(token * width), table.values.begin() + static_cast<std::ptrdiff_t>((token + 1) * width)));
     std::vector<double> angles(64);
     for (u32 pair = 0; pair < 32; ++pair) {
       const double angle = static_cast<double>(rig_.symbols[1]) * std::pow(500000.0, -2.0 * pair / 64);
@@ -131,6 +128,79 @@ TEST(RelayResults, FollowThePositionInOneFrame) {
     numbers.expect_same();
     if (testing::Test::HasFailure()) return;
   }
+}
+
+// A run takes its token from the run in front by a word, and waits for nothing else of it: its turn has not come when it ends. A run that a client gives the same token makes the same of it.
+TEST(RelayResults, TakeTheTokenThatTheRunInFrontPicksByAWord) {
+  const auto tensor_of = [](const RelayRig& rig, const std::string& name) {
+    const auto found = std::find_if(rig.view.tensors.begin(), rig.view.tensors.end(), [&](const plan::TensorDesc& t) { return t.name == name; });
+    return static_cast<u32>(found - rig.view.tensors.begin());
+  };
+  for (const u32 workers : {8u, 132u}) {
+    RelayRig front = loaded({.workers = workers}, 5), behind = loaded({.workers = workers}, 6), alone = loaded({.workers = workers}, 6);
+    Numbers of_front(front), of_behind(behind), of_alone(alone);
+    for (Numbers* numbers : {&of_front, &of_behind, &of_alone}) numbers->lead_in();
+    ASSERT_TRUE(RelayPlay(front, 1).go()) << "a run of the same slot before, whose word is not meant";
+    const u32 tag = wire::value_tag(front.epoch);
+    const u32 tokens = tensor_of(front, "tokens"), next = tensor_of(front, "next");
+    const u64 picked = RelayRig::address(front.arena) + front.view.tensors[next].offset, word = front.instance.word_of(front.tables, next);
+    ASSERT_NE(word, 0u);
+    EXPECT_TRUE(behind.instance.feed(behind.tables, std::vector<Feed>{{tokens, picked, word, tag}}));
+    behind.write();
+    EXPECT_FALSE(RelayPlay(behind, 1).go(false)) << "before there is a token";
+    --behind.epoch;
+    behind.rebuild(1, 6);
+    behind.events.assign(behind.events.size(), 0);
+    EXPECT_TRUE(behind.instance.feed(behind.tables, std::vector<Feed>{{tokens, picked, word, tag}}));
+    behind.write();
+    ASSERT_TRUE(RelayPlay(front, 2).go());
+    of_front.expect_same();
+    const auto token = test::read_at<std::int32_t>(picked);
+    EXPECT_EQ(test::read_at<u64>(word), wire::tagged_value(static_cast<u32>(token), tag));
+    ASSERT_TRUE(RelayPlay(behind, 1).go(false));
+    test::write_at<std::int32_t>(RelayRig::address(alone.arena) + alone.view.tensors[tokens].offset, token);
+    ASSERT_TRUE(RelayPlay(alone, 3).go());
+    const plan::TensorDesc& logits = front.view.tensors[tensor_of(front, "logits")];
+    const auto* a = reinterpret_cast<const std::byte*>(behind.arena.data()) + logits.offset;
+    const auto* b = reinterpret_cast<const std::byte*>(alone.arena.data()) + logits.offset;
+    EXPECT_EQ(std::memcmp(a, b, 1024 * sizeof(float)), 0);
+  }
+}
+
+// From run to run of a slot: fed or not, by a word or not.
+TEST(RelayResults, WaitForTheirTurnWhereNoWordSaysWhichRow) {
+  RelayRig rig = loaded({.workers = 132}, 5);
+  Numbers numbers(rig);
+  const auto found = std::find_if(rig.view.tensors.begin(), rig.view.tensors.end(), [](const plan::TensorDesc& t) { return std::string(t.name) == "tokens"; });
+  const u32 tokens = static_cast<u32>(found - rig.view.tensors.begin());
+  struct alignas(16) {
+    std::int32_t token = 7;
+    u64 word = wire::tagged_value(7, 11);
+  } elsewhere;
+  const u64 at = reinterpret_cast<u64>(&elsewhere.token), word = reinterpret_cast<u64>(&elsewhere.word);
+  const std::vector<Feed> none, plain = {{tokens, at}}, by_word = {{tokens, at, word, 11}};
+  numbers.lead_in();
+  const auto feed = [&](const std::vector<Feed>& feeds) {
+    const bool lists = rig.instance.feed(rig.tables, feeds);
+    rig.write();
+    return lists;
+  };
+  EXPECT_FALSE(feed(none));
+  EXPECT_TRUE(RelayPlay(rig, 1).go());
+  EXPECT_FALSE(feed(plain));
+  EXPECT_TRUE(RelayPlay(rig, 2).go());
+  EXPECT_TRUE(feed(by_word));
+  EXPECT_TRUE(RelayPlay(rig, 3).go()) << "a turn that comes is not in the way";
+  EXPECT_FALSE(feed(by_word));
+  EXPECT_TRUE(feed(plain));
+  EXPECT_TRUE(RelayPlay(rig, 4).go());
+  EXPECT_TRUE(feed(by_word));
+  EXPECT_TRUE(rig.update(1, 6));
+  EXPECT_FALSE(feed(by_word)) << "the next position";
+  EXPECT_TRUE(RelayPlay(rig, 5).go(false));
+  rig.rebuild(1, 6);
+  EXPECT_FALSE(feed(none));
+  EXPECT_FALSE(RelayPlay(rig, 6).go(false)) << "not its turn";
 }
 
 // Another session's caches lie elsewhere; only the head of the frame says where.

@@ -5,6 +5,7 @@
 
 #include "ccks/wire/op_shape.hpp"
 #include "scheduler/overtaking.hpp"
+#include "scheduler/tuning.hpp"
 #include "tests/unit/scheduler/relay_play.hpp"
 
 namespace ccks::scheduler {
@@ -41,7 +42,11 @@ TEST(Relays, AreOneRecordOfEachList) {
   for (const u32 workers : {8u, 132u}) {
     const RelayRig rig = loaded({.workers = workers});
     EXPECT_EQ(relayed(rig), ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("report.token")));
-    u32 tiles = workers + 1;  // of the logits, and the argmax
+    const u32 logits = rig.op_of("matmul.logits");
+    u32 tiles = 1;  // of the argmax; and of the logits, which nearly all lists share
+    for (const wire::RelayStep& step : rig.all_steps()) tiles += step.op == logits ? 1 : 0;
+    EXPECT_LE(tiles, workers + 1);
+    EXPECT_GE(tiles + kMostBeside, workers + 1);
     for (const u32 op : ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("matmul.logits"))) tiles += rig.instance.op(op).tile_count;
     std::set<std::pair<u32, u32>> seen;
     for (const wire::RelayStep& step : rig.all_steps()) EXPECT_TRUE(seen.insert({step.op, step.tile}).second);
@@ -82,7 +87,7 @@ TEST(Relays, NoRecordIsJoinedToOne) {
 TEST(Relays, WaitForAllThatComesInFrontAndForNothingElse) {
   const RelayRig rig = loaded();
   std::set<u32> wanted = {rig.tables.turn_event};
-  for (const char* name : {"arrived.zero", "rope.angles.0", "gather.x"}) {
+  for (const char* name : {"arrived.zero", "rope.angles.0"}) {
     const u32 op = rig.op_of(name);
     const auto signals = std::span(rig.instance.signals() + rig.view.ops[op].signal_first, rig.view.ops[op].signal_count);
     const auto least = std::min_element(signals.begin(), signals.end(), [](const auto& a, const auto& b) { return a.event_count < b.event_count; });
@@ -177,7 +182,7 @@ TEST(Relays, StoreOnlyWhatIsReadElsewhere) {
     EXPECT_EQ(step.store != 0 && !cache, logits || argmax) << name;
     EXPECT_EQ((step.flags & wire::kRelayFloats) != 0, logits) << name;
     EXPECT_EQ((step.flags & wire::kRelayRanks) != 0, logits) << name;
-    EXPECT_EQ(step.words == 0, logits || argmax) << name;
+    EXPECT_EQ(step.words == 0, logits) << name;
   }
 }
 
@@ -187,7 +192,7 @@ TEST(Relays, WordsLieBehindTheArenaEachOpsApart) {
   std::map<u64, u64> taken;
   for (const RelayPlace& place : rig.tables.relay_places) {
     if (place.row != 0) taken.emplace(place.row, place.row + place.elements * 4);
-    if (place.parts != 0) taken.emplace(place.parts, place.parts + place.part_words * 8);
+    if (place.parts != 0) taken.emplace(place.parts, place.parts + (place.part_words + (place.row == 0 ? 1 : 0)) * 8);  // a pick's index
   }
   u64 end = plan;
   for (const auto& [first, behind] : taken) {
@@ -200,6 +205,10 @@ TEST(Relays, WordsLieBehindTheArenaEachOpsApart) {
   for (const wire::RelayStep& step : rig.all_steps()) {
     if (step.words == 0) continue;
     const RelayPlace& place = rig.tables.relay_places[step.op];
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) {
+      EXPECT_EQ(step.words, arena + place.parts + place.part_words * 8) << "behind all ranks";
+      continue;
+    }
     EXPECT_GE(step.words, arena + place.row);
     EXPECT_LT(step.words, arena + place.row + place.elements * 4);
   }
@@ -217,7 +226,7 @@ TEST(Relays, ListsShareTheRowOfAnArgmaxEvenly) {
     const u32 logits = rig.op_of("matmul.logits"), columns = static_cast<u32>(options.sizes["vocab"]);
     std::map<u32, u32> runs;  // by the first column: columns
     std::set<u64> places;
-    u32 least = columns, most = 0;
+    u32 least = columns, most = 0, others = 0;
     for (u32 list = 0; list < rig.tables.list_count(); ++list) {
       u32 all = 0;
       for (const wire::TileRecord& record : rig.list(list)) {
@@ -227,8 +236,13 @@ TEST(Relays, ListsShareTheRowOfAnArgmaxEvenly) {
           all += step.n;
         }
       }
+      if (all == 0) {
+        ++others;
+        continue;
+      }
       least = std::min(least, all), most = std::max(most, all);
     }
+    EXPECT_LE(others, kMostBeside);
     EXPECT_LE(most - least, static_cast<u32>(wire::kRelayColumns));
     u32 at = 0;
     for (const auto& [first, count] : runs) {
@@ -237,7 +251,7 @@ TEST(Relays, ListsShareTheRowOfAnArgmaxEvenly) {
     }
     EXPECT_EQ(at, columns);
     for (const wire::RelayStep& step : rig.all_steps()) {
-      if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) EXPECT_EQ(step.n, runs.size() * wire::kRelayRankWords / 2);
+      if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) EXPECT_EQ(step.n, runs.size() * wire::kRelayRankPairs);
     }
   }
 }
@@ -260,6 +274,70 @@ TEST(Relays, WhoPicksReportsWithoutAWait) {
     }
   }
   EXPECT_EQ(reports, 1u);
+}
+
+// What may run before its turn is not held up by the relay in front, nor is a worker that the next run's beginning needs by what comes behind.
+TEST(Relays, WhatLiesBetweenTwoHasWorkersOfItsOwn) {
+  const RelayRig rig = loaded({.workers = 132});
+  std::map<std::string, std::set<u32>> lists;
+  std::set<u32> makers, others;
+  for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+    for (const wire::TileRecord& record : rig.list(list)) {
+      const auto steps = rig.steps(record);
+      if (steps.empty()) lists[rig.view.ops[record.op].name].insert(list);
+      for (const wire::RelayStep& step : steps) (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick) ? others : makers).insert(list);
+    }
+  }
+  EXPECT_EQ(lists["rope.angles.0"], std::set<u32>{131});
+  EXPECT_EQ(lists["rope.angles.0.pairs"], std::set<u32>{131});
+  EXPECT_EQ(lists["arrived.zero"], std::set<u32>{131});
+  EXPECT_EQ(lists["report.token"], std::set<u32>{130});
+  EXPECT_EQ(others, std::set<u32>{130});
+  EXPECT_EQ(makers, ops_between(0, 130)) << "nobody is without";
+}
+
+// ---- the row that a run begins with -----------------------------------------------------------------------------------------
+
+TEST(Relays, TheFirstRowIsTheTables) {
+  const RelayRig rig = loaded();
+  const u32 gather = rig.op_of("gather.x");
+  const u64 table = RelayRig::address(rig.weights) + rig.operand(gather, 0).offset;
+  std::map<std::string, u32> readers;
+  for (const wire::RelayStep& step : rig.all_steps()) {
+    const bool row = (step.flags & wire::kRelayLookedUpRow) != 0, beside = (step.flags & wire::kRelayLookedUpBeside) != 0;
+    if (row) EXPECT_EQ(step.row, table);
+    if (beside) EXPECT_EQ(step.beside, table + step.tile * rig.instance.op(step.op).tile[3] * 2u);
+    if (row || beside) ++readers[rig.view.ops[step.op].name];
+  }
+  const auto tiles = [&](const char* op) { return std::pair<const std::string, u32>{op, rig.instance.op(rig.op_of(op)).tile_count}; };
+  EXPECT_EQ(readers, (std::map<std::string, u32>{tiles("layers.0.matmul.q"), tiles("layers.0.matmul.k"), tiles("layers.0.matmul.v_cache"), tiles("layers.0.matmul.x")}));
+  for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+    for (const wire::TileRecord& record : rig.list(list)) EXPECT_NE(record.op, gather) << "nobody wants a copy";
+  }
+}
+
+// A list that has none of the logits would never say what it has stored, so nobody takes the token by a word.
+TEST(Relays, ATokenIsNoWordWhereListsHaveNoneOfItsRow) {
+  for (const std::int64_t vocab : {256, 1024}) {
+    RelayOptions options{.workers = 132};
+    options.sizes["vocab"] = vocab;
+    const RelayRig rig = loaded(options);
+    const auto next = std::find_if(rig.view.tensors.begin(), rig.view.tensors.end(), [](const plan::TensorDesc& t) { return std::string(t.name) == "next"; });
+    EXPECT_EQ(rig.instance.word_of(rig.tables, static_cast<u32>(next - rig.view.tensors.begin())) != 0, vocab == 1024);
+    for (const wire::RelayStep& step : rig.all_steps()) {
+      if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) EXPECT_EQ(step.words != 0, vocab == 1024);
+    }
+  }
+}
+
+TEST(Relays, ATablesRowThatOthersReadIsCopied) {
+  RelayOptions options;
+  options.text = test::replaced(options.text, kReport, std::string("  - {op: map, expr: \"2.0 * x0\", out: doubled}\n") + kReport);
+  options.text = test::replaced(options.text, "table: embedding, index: tokens, out: x}", "table: embedding, index: tokens, out: x0}\n  - {op: map, expr: \"1.0 * x0\", out: x}");
+  RelayRig rig = loaded(options);
+  ASSERT_TRUE(rig.instance.relays());
+  for (const wire::RelayStep& step : rig.all_steps()) EXPECT_EQ(step.flags & (wire::kRelayLookedUpRow | wire::kRelayLookedUpBeside), 0);
+  EXPECT_TRUE(RelayPlay(rig, 1).go());
 }
 
 // Who waits for tiles of the logits finds them signalled tile by tile, so they are dealt out as they are.

@@ -1,0 +1,169 @@
+// Decode steps that feed one another while they are under way: a relay takes the token of the run in front by a word, and all else that run has stored with it (worker/relay.cuh). Tokens and caches are
+// those of one run after the other, to the bit. Only GPUs have relays; other devices run the same programs without.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ccks/engine.hpp"
+#include "ccks/generate.hpp"
+#include "scheduler/tools/run_code.hpp"
+#include "spec/parse.hpp"
+#include "tests/paths.hpp"
+#include "tests/support/verified_run.hpp"
+
+namespace ccks::test {
+namespace {
+
+const std::vector<std::int32_t> kPrompt = {5, 17, 900, 2, 2, 31};
+constexpr std::uint32_t kTokens = 200;
+
+std::vector<std::uint16_t> values(std::size_t count, std::uint32_t seed) {
+  std::vector<std::uint16_t> out(count);
+  for (std::uint16_t& v : out) {
+    seed = seed * 1664525u + 1013904223u;
+    const float value = static_cast<float>(seed >> 8) / 16777216.0f - 0.5f;
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    v = static_cast<std::uint16_t>(bits >> 16);
+  }
+  return out;
+}
+
+class RelayChain : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    Result<std::unique_ptr<Device>> device = open_device({.kind = GetParam()});
+    if (device.status().code() == ErrorCode::unavailable) GTEST_SKIP() << device.status().to_string();
+    ASSERT_TRUE(device.ok()) << device.status().to_string();
+    options_ = options_of(folder_, "", GetParam(), GetParam() == "cuda" ? "jit" : "generic");
+    options_.spec = CCKS_SOURCE_DIR "/spec/examples/llama.yaml";
+    spec::ParseOptions parse;
+    parse.constants = options_.dims = {{"layers", 4}, {"d", 512}, {"heads", 8}, {"kv_heads", 2}, {"ffn", 1024}, {"vocab", 1024}, {"context", 512}};
+    const spec::ParseResult parsed = spec::parse_file(options_.spec, parse);
+    ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
+    const DeviceInfo info = (*device)->info();
+    run::CodeReport report;
+    Result<Program> program = run::load_program(options_, parsed.program, {info.kind, info.architecture, info.workers}, report);
+    ASSERT_TRUE(program.ok()) << program.status().to_string();
+    other_.emplace(*program);
+    EngineOptions options;
+    options.arm = "static";
+    options.chain_states = true;
+    options.slots = 4;
+    options.states = 2;
+    Result<Engine> engine = Engine::create(std::move(*device), std::move(*program), options);
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    engine_.emplace(std::move(*engine));
+    std::uint32_t seed = 0;
+    for (const plan::TensorDesc& tensor : engine_->plan().tensors) {
+      if (tensor.kind != plan::TensorKind::weight) continue;
+      const std::vector<std::uint16_t> weights = values(tensor.max_bytes / 2, ++seed);
+      ASSERT_TRUE(engine_->bind_weight(tensor.name, std::as_bytes(std::span(weights))).ok()) << tensor.name;
+    }
+    ASSERT_TRUE(engine_->start().ok());
+  }
+
+  std::int32_t step(std::span<const std::int32_t> tokens, std::int64_t position, std::uint32_t state) {
+    RunRequest request;
+    request.dims = {{"n", static_cast<std::int64_t>(tokens.size())}, {"pos", position}};
+    request.inputs = {{"tokens", std::as_bytes(tokens)}};
+    request.state = state;
+    Result<ccks::Run> run = engine_->submit(std::move(request));
+    EXPECT_TRUE(run.ok() && run->wait_for(std::chrono::seconds(60)).ok());
+    return run.ok() ? static_cast<std::int32_t>(run->report("token").value().at(0)) : -1;
+  }
+  /// Each token by way of the host.
+  std::vector<std::int32_t> one_after_the_other(std::uint32_t state) {
+    std::vector<std::int32_t> out = {step(kPrompt, 0, state)};
+    for (auto position = static_cast<std::int64_t>(kPrompt.size()); out.size() < kTokens && !HasFailure(); ++position) {
+      const std::int32_t last = out.back();
+      out.push_back(step({&last, 1}, position, state));
+    }
+    return out;
+  }
+  std::vector<std::int32_t> ahead_of_time(std::uint32_t state, std::uint32_t ahead) {
+    GenerateRequest request;
+    request.prompt = kPrompt;
+    request.max_tokens = kTokens;
+    request.ahead = ahead;
+    request.state = state;
+    const Result<GenerateResult> got = generate(*engine_, request);
+    EXPECT_TRUE(got.ok()) << got.status().to_string();
+    return got.ok() ? got->tokens : std::vector<std::int32_t>{};
+  }
+  std::vector<std::vector<std::byte>> caches(std::uint32_t state) {
+    std::vector<std::vector<std::byte>> out;
+    for (const plan::TensorDesc& tensor : engine_->plan().tensors) {
+      if (tensor.kind != plan::TensorKind::state || std::string(tensor.name).find("_cache") == std::string::npos) continue;
+      out.emplace_back(tensor.max_bytes);
+      EXPECT_TRUE(engine_->read_state(state, tensor.name, out.back()).ok()) << tensor.name;
+    }
+    return out;
+  }
+
+  /// Of state 1; says where they begin to differ.
+  void expect_same(const std::vector<std::int32_t>& tokens, const std::vector<std::int32_t>& want, const std::vector<std::vector<std::byte>>& want_caches, const std::string& which) {
+    ASSERT_EQ(tokens.size(), want.size()) << which;
+    const auto apart = std::mismatch(tokens.begin(), tokens.end(), want.begin());
+    EXPECT_TRUE(apart.first == tokens.end()) << which << ": token " << apart.first - tokens.begin() << " is another";
+    const auto have = caches(1);
+    const std::size_t row = want_caches[0].size() / 512;  // of a position
+    for (std::size_t i = 0; i < have.size(); ++i) {
+      const auto differs = std::mismatch(have[i].begin(), have[i].end(), want_caches[i].begin());
+      EXPECT_TRUE(differs.first == have[i].end()) << which << ": cache " << i << " from position " << static_cast<std::size_t>(differs.first - have[i].begin()) / row << ", byte "
+                                                  << static_cast<std::size_t>(differs.first - have[i].begin()) % row;
+    }
+  }
+
+  TemporaryFolder folder_;
+  run::Options options_;
+  std::optional<Program> other_;
+  std::optional<Engine> engine_;
+};
+
+TEST_P(RelayChain, TokensAndCachesAreThoseOfOneRunAfterTheOther) {
+  const std::vector<std::int32_t> want = one_after_the_other(0);
+  const auto want_caches = caches(0);
+  EXPECT_EQ(want_caches.size(), 8u);
+  for (const std::uint32_t ahead : {1u, 2u, 3u}) {
+    ASSERT_TRUE(engine_->reset_state(1).ok());
+    expect_same(ahead_of_time(1, ahead), want, want_caches, "ahead " + std::to_string(ahead));
+  }
+}
+
+// On a GPU it FAILS where relays are: a run takes a token that is not the one before it, within some hundred runs (include/ccks/worker/README.md, 2026-11-27). Without relays it passes. Run it there
+// with --gtest_also_run_disabled_tests until that is mended.
+class RelayChainHandoffs : public RelayChain {};
+
+TEST_P(RelayChainHandoffs, ChangeNoBitInTheMiddle) {
+  const std::vector<std::int32_t> want = one_after_the_other(0);
+  const auto want_caches = caches(0);
+  std::atomic<bool> stop{false};
+  std::thread handoffs([&] {
+    while (!stop) {
+      const Result<HandoffTimes> times = engine_->handoff(*other_);
+      EXPECT_TRUE(times.ok()) << times.status().to_string();
+      if (!times.ok()) return;
+    }
+  });
+  for (std::uint32_t round = 0; round < 20 && !HasFailure(); ++round) {
+    EXPECT_TRUE(engine_->reset_state(1).ok());
+    expect_same(ahead_of_time(1, 1 + round % 3), want, want_caches, "round " + std::to_string(round));
+  }
+  stop = true;
+  handoffs.join();
+  EXPECT_GT(engine_->stats().relaunches, 20u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RelayChain, testing::Values("host", "cuda"), [](const auto& p) { return p.param; });
+INSTANTIATE_TEST_SUITE_P(All, RelayChainHandoffs, testing::Values("host"), [](const auto& p) { return p.param; });
+INSTANTIATE_TEST_SUITE_P(DISABLED_All, RelayChainHandoffs, testing::Values("cuda"), [](const auto& p) { return p.param; });
+
+}  // namespace
+}  // namespace ccks::test
