@@ -88,7 +88,7 @@ class RelayAttention : RelayWords {
     float sum[4];                // of weights; the last two of no use
     float values[kDims / 16][4];  // dims g * kDims / 8 + 2t of both queries, then the next dim
 
-    // Not by initializers of members: their image would be loaded from memory, word by word (tests/ptx/check.py, worker).
+    // Not by initializers of members: their image would be loaded from memory, word by word (tests/ptx/check.py, images).
     __device__ __forceinline__ Found() {
       top[0] = top[1] = -f_infinity();
       CCKS_UNROLL
