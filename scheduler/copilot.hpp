@@ -338,7 +338,7 @@ class Copilot {
   void begin(std::uint32_t entry, bool follows = false) {
     if (is_fence(entry)) return setup_.events->fence_reached(fence(entry));
     RunSlot& run = slot(entry);
-    if (ended(run) || is_cancelled(run, *setup_.tables)) {
+    if (ended(run) || is_cancelled(run, *setup_.tables) || is_orphan(run)) {
       end(run, ErrorCode::cancelled, "run cancelled");
       return let_go(run);
     }

@@ -159,6 +159,7 @@ void EngineCore::set_up_slots() {
     free_slots_->push(i);
   }
   fences_.resize(fences);
+  tickets_ = std::deque<std::atomic<std::uint32_t>>(options_.states);
   for (std::uint32_t i = 0; i < fences; ++i) free_fences_->push(i);
   primed_.reserve(tables_, device_->info().workers);
 }

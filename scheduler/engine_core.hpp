@@ -143,6 +143,7 @@ class EngineCore final : public RunEvents {
   PrimedRun primed_;
   std::unique_ptr<SlotStack> free_slots_;
   std::unique_ptr<BoundedQueue<std::uint32_t>> free_fences_;
+  std::deque<std::atomic<std::uint32_t>> tickets_;  // per state: runs submitted. relaxed: lone counters
   WaitWord slot_freed_;  // counts releases: what submit() waits for
   WaitWord unfinished_;  // runs the scheduler still holds
 

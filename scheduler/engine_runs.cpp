@@ -183,12 +183,17 @@ Status EngineCore::write_frame(RunSlot& run, const RunRequest& request, std::spa
 // True: lists have changed.
 bool EngineCore::place_feeds(RunSlot& run, const RunRequest& request) {
   std::vector<Feed> feeds;
+  run.ticket = tickets_.empty() ? 0 : tickets_[request.state].fetch_add(1, std::memory_order_relaxed);  // relaxed: it counts
+  run.answered_by = nullptr;
   for (const RunRequest::Feed& feed : request.feeds) {
     const plan::TensorDesc* input = find_tensor(feed.name).value();
     const plan::TensorDesc* output = find_tensor(feed.output).value();
     RunSlot& from = const_cast<RunSlot&>(*slot_of(*feed.run));
     const plan::TensorDesc* tensors = tables_.plan.tensors.data();
-    feeds.push_back({static_cast<std::uint32_t>(input - tensors), from.memory.arena + output->offset, from.instance.word_of(tables_, static_cast<std::uint32_t>(output - tensors)), from.tag});
+    const bool next = from.ticket + 1 == run.ticket;  // the turn keeps all runs of a state apart, the word only these two
+    const std::uint64_t word = next ? from.instance.word_of(tables_, static_cast<std::uint32_t>(output - tensors)) : 0;
+    feeds.push_back({static_cast<std::uint32_t>(input - tensors), from.memory.arena + output->offset, word, from.tag});
+    if (run.instance.is_answered_by(tables_, feeds.back())) run.answered_by = &from;
     hold(run, from);
   }
   return run.instance.feed(tables_, feeds);

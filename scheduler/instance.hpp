@@ -85,6 +85,8 @@ class Instance {
   Result<bool> update(const PlanTables& tables, std::span<const std::int64_t> symbols, std::span<const std::int64_t> dims);
   /// Says where inputs lie; those not named lie in the arena. After rebuild() or update(). True: lists have changed, too, so all of the frame is to be written.
   bool feed(const PlanTables& tables, std::span<const Feed> feeds);
+  /// Whether the relay begins with a row that the feed's word names, so that it waits for that and not for the run's turn.
+  bool is_answered_by(const PlanTables& tables, const Feed& feed) const;
   /// Where a run of this frame leaves its output `tensor`, an index, as a word (wire::RelayStep::words of a pick); 0: nowhere.
   std::uint64_t word_of(const PlanTables& tables, std::uint32_t tensor) const { return relays_.word_of(head().arena + tables.plan.tensors[tensor].offset); }
   /// What update() and feed() have written since the last call, in few pieces, in order. Valid until the next call.
@@ -161,7 +163,6 @@ class Instance {
   void fill_operand(const PlanTables& tables, std::uint32_t index);
   void fill_waits(const PlanTables& tables);
   void place_inputs(const PlanTables& tables, std::span<const Feed> feeds);
-  bool answers(const PlanTables& tables, const Feed& feed) const;
   void move_input(const PlanTables& tables, const Feed& feed);
   bool waits_stay(const PlanTables& tables, std::span<const std::int64_t> dims) const;
   void update_waits(const PlanTables& tables, std::uint32_t op);

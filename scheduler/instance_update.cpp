@@ -128,7 +128,7 @@ bool Instance::rows_stay(const PlanTables& tables) const {
 
 bool Instance::feed(const PlanTables& tables, std::span<const Feed> feeds) {
   place_inputs(tables, feeds);
-  const bool answered = std::any_of(feeds.begin(), feeds.end(), [&](const Feed& feed) { return answers(tables, feed); });
+  const bool answered = std::any_of(feeds.begin(), feeds.end(), [&](const Feed& feed) { return is_answered_by(tables, feed); });
   if (answered == answered_) return false;
   answered_ = answered;
   for (const Relays::Turn& turn : relays_.turns()) {
@@ -145,8 +145,7 @@ void Instance::place_inputs(const PlanTables& tables, std::span<const Feed> feed
   feeds_.assign(feeds.begin(), feeds.end());
 }
 
-// Whether the relay begins with a row that the feed's word names, so that it need not wait for its turn.
-bool Instance::answers(const PlanTables& tables, const Feed& feed) const {
+bool Instance::is_answered_by(const PlanTables& tables, const Feed& feed) const {
   if (!tables.chained() || feed.word <= feed.address || feed.word - feed.address > 0xffffffffu || !relays_.looks_up()) return false;
   return tables.plan.operands[tables.plan.ops[relays_.first()].operand_first + 1].tensor == feed.tensor;
 }
@@ -156,7 +155,7 @@ void Instance::move_input(const PlanTables& tables, const Feed& feed) {
   const std::uint32_t tensor = feed.tensor;
   const std::uint64_t shift = feed.address == 0 ? 0 : feed.address - (head().arena + tables.plan.tensors[tensor].offset);
   if (relays_.looks_up() && tables.plan.operands[tables.plan.ops[relays_.first()].operand_first + 1].tensor == tensor) {
-    const bool by_word = feed.address != 0 && answers(tables, feed);
+    const bool by_word = feed.address != 0 && is_answered_by(tables, feed);
     wire::OpParams& gather = table<wire::OpParams>(head().ops)[relays_.first()];
     table<wire::OperandParams>(head().operands)[gather.operand_first + 1].tags = by_word ? static_cast<std::uint32_t>(feed.word - feed.address) : 0;
     gather.dims[wire::kLookUpTagDim] = by_word ? static_cast<std::int32_t>(feed.tag) : 0;

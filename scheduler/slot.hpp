@@ -48,6 +48,8 @@ struct RunSlot {
   std::uint32_t next_epoch = 0;  // of the slot; the scheduler advances it for each run that was sent
   std::uint32_t written_for = 0;  // the epoch for which anything in the frame was written last
   std::uint32_t tag = 0;  // of the words of the run
+  std::uint32_t ticket = 0;  // how many runs of its state were submitted before it
+  const RunSlot* answered_by = nullptr;  // the run whose pick's word it waits for in place of its turn (Feed::word); its slot is held as long as this run's. null: its turn
   std::uint32_t state_id = 0;
   std::uint64_t submit_ns = 0;
   std::uint64_t deadline_ns = 0;  // host clock; 0: none
@@ -88,5 +90,7 @@ struct RunSlot {
 /// Whether the run was cancelled, or what it hangs on has told that it is not wanted; then it is cancelled from now on. For the
 /// scheduler thread, in whose order runs of one state begin and report.
 bool is_cancelled(RunSlot& run, const PlanTables& tables);
+/// Of a run that is to begin: whether it would wait for a word that nobody leaves, because the run in front has come to no good end.
+inline bool is_orphan(const RunSlot& run) { return run.answered_by != nullptr && static_cast<RunState>(run.answered_by->state.peek()) == RunState::failed; }
 
 }  // namespace ccks::scheduler

@@ -1,5 +1,6 @@
 // What steps say is what the program says: played on the host they give the reference interpreter's numbers, from one position to the next.
 #include "scheduler/relays.hpp"
+#include "scheduler/slot.hpp"
 #include "tests/unit/scheduler/relay_play.hpp"
 
 namespace ccks::scheduler {
@@ -165,6 +166,19 @@ TEST(RelayResults, TakeTheTokenThatTheRunInFrontPicksByAWord) {
     const auto* b = reinterpret_cast<const std::byte*>(alone.arena.data()) + logits.offset;
     EXPECT_EQ(std::memcmp(a, b, 1024 * sizeof(float)), 0);
   }
+}
+
+// Nobody would ever leave the word.
+TEST(RelayResults, OfARunThatFailedNobodyTakesTheToken) {
+  RunSlot front, behind;
+  EXPECT_FALSE(is_orphan(behind));
+  behind.answered_by = &front;
+  for (const RunState state : {RunState::queued, RunState::running, RunState::done}) {
+    front.state.reset(static_cast<u32>(state));
+    EXPECT_FALSE(is_orphan(behind));
+  }
+  front.state.reset(static_cast<u32>(RunState::failed));
+  EXPECT_TRUE(is_orphan(behind));
 }
 
 // From run to run of a slot: fed or not, by a word or not.
