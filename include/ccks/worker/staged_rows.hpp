@@ -13,7 +13,6 @@ inline namespace CCKS_ISA {
 /// Rows stay as they are.
 struct NoNorm {
   static constexpr bool kNorms = false, kAlways = false;
-  CCKS_INLINE NoNorm() {}  // made of nothing, not of constants (tests/ptx/check.py, images)
   CCKS_INLINE bool on() const { return false; }
 };
 /// Rows become rmsnorm(row) * weight, rounded to their dtype: what an rmsnorm op would have stored. weight: [k], neighbours `stride`
