@@ -15,6 +15,7 @@
 #include "scheduler/tools/run_code.hpp"
 #include "spec/parse.hpp"
 #include "tests/paths.hpp"
+#include "tests/support/seeded_halves.hpp"
 #include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
@@ -22,18 +23,6 @@ namespace {
 
 const std::vector<std::int32_t> kPrompt = {5, 17, 900, 2, 2, 31};
 constexpr std::uint32_t kTokens = 200;
-
-std::vector<std::uint16_t> values(std::size_t count, std::uint32_t seed) {
-  std::vector<std::uint16_t> out(count);
-  for (std::uint16_t& v : out) {
-    seed = seed * 1664525u + 1013904223u;
-    const float value = static_cast<float>(seed >> 8) / 16777216.0f - 0.5f;
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    v = static_cast<std::uint16_t>(bits >> 16);
-  }
-  return out;
-}
 
 class RelayChain : public testing::TestWithParam<std::string> {
  protected:
@@ -63,7 +52,7 @@ class RelayChain : public testing::TestWithParam<std::string> {
     std::uint32_t seed = 0;
     for (const plan::TensorDesc& tensor : engine_->plan().tensors) {
       if (tensor.kind != plan::TensorKind::weight) continue;
-      const std::vector<std::uint16_t> weights = values(tensor.max_bytes / 2, ++seed);
+      const std::vector<std::uint16_t> weights = seeded_halves(tensor.max_bytes / 2, ++seed);
       ASSERT_TRUE(engine_->bind_weight(tensor.name, std::as_bytes(std::span(weights))).ok()) << tensor.name;
     }
     ASSERT_TRUE(engine_->start().ok());

@@ -8,6 +8,7 @@
 
 #include "ccks/engine.hpp"
 #include "tests/support/sanitized.hpp"
+#include "tests/support/seeded_halves.hpp"
 #include "tests/support/verified_run.hpp"
 #include "tests/support/ways.hpp"
 
@@ -76,19 +77,6 @@ INSTANTIATE_TEST_SUITE_P(All, WeightStream, testing::ValuesIn(params()), name_of
 
 // ---- workers that leave -------------------------------------------------------------------------------------------------
 
-/// bf16 values of -0.5 to 0.5.
-std::vector<std::uint16_t> values(std::size_t count, std::uint32_t seed) {
-  std::vector<std::uint16_t> out(count);
-  for (std::uint16_t& v : out) {
-    seed = seed * 1664525u + 1013904223u;
-    const float value = static_cast<float>(seed >> 8) / 16777216.0f - 0.5f;
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    v = static_cast<std::uint16_t>(bits >> 16);
-  }
-  return out;
-}
-
 constexpr std::uint32_t kRuns = 6;  // whose handles are held until all have ended
 
 Result<Engine> open_engine(const char* kind, std::chrono::nanoseconds idle_limit) {
@@ -107,7 +95,7 @@ Result<Engine> open_engine(const char* kind, std::chrono::nanoseconds idle_limit
   std::uint32_t seed = 0;
   for (const auto& [name, count] : std::vector<std::pair<const char*, std::size_t>>{
            {"up", 4200 * 1032}, {"gate", 4200 * 1032}, {"down", 4200 * 1032}, {"narrow", 72 * 1032}, {"wide", 4200 * 72}}) {
-    const std::vector<std::uint16_t> weight = values(count, ++seed);
+    const std::vector<std::uint16_t> weight = seeded_halves(count, ++seed);
     if (const Status bound = engine->bind_weight(name, std::as_bytes(std::span(weight))); !bound.ok()) return bound;
   }
   if (const Status started = engine->start(); !started.ok()) return started;
@@ -119,7 +107,7 @@ std::vector<std::vector<std::uint16_t>> run_all(Engine& engine, std::uint32_t co
   std::vector<std::vector<std::uint16_t>> inputs, out;
   std::vector<ccks::Run> runs;
   for (std::uint32_t i = 0; i < count; ++i) {
-    inputs.push_back(values((1 + i % 3) * 1032, 100 + i));
+    inputs.push_back(seeded_halves((1 + i % 3) * 1032, 100 + i));
     RunRequest request;
     request.dims = {{"n", 1 + i % 3}};
     request.inputs.push_back({"x", std::as_bytes(std::span(inputs.back()))});
