@@ -126,8 +126,7 @@ TEST_P(RelayChain, TokensAndCachesAreThoseOfOneRunAfterTheOther) {
   }
 }
 
-// On a GPU it FAILS where relays are: a run takes a token that is not the one before it, within some hundred runs (include/ccks/worker/README.md, 2026-11-27). Without relays it passes. Run it there
-// with --gtest_also_run_disabled_tests until that is mended.
+// Workers leave between a relay and the task behind it, too, which they may have in their stages already.
 class RelayChainHandoffs : public RelayChain {};
 
 TEST_P(RelayChainHandoffs, ChangeNoBitInTheMiddle) {
@@ -151,8 +150,7 @@ TEST_P(RelayChainHandoffs, ChangeNoBitInTheMiddle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RelayChain, testing::Values("host", "cuda"), [](const auto& p) { return p.param; });
-INSTANTIATE_TEST_SUITE_P(All, RelayChainHandoffs, testing::Values("host"), [](const auto& p) { return p.param; });
-INSTANTIATE_TEST_SUITE_P(DISABLED_All, RelayChainHandoffs, testing::Values("cuda"), [](const auto& p) { return p.param; });
+INSTANTIATE_TEST_SUITE_P(All, RelayChainHandoffs, testing::Values("host", "cuda"), [](const auto& p) { return p.param; });
 
 }  // namespace
 }  // namespace ccks::test

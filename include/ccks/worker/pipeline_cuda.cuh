@@ -545,9 +545,9 @@ class CudaPipeline : CudaStage {
     const u32 gated = ptx::ld_acquire_cta_shared(&memory_.gated);      // [P4] pairs with [P3]
     return at == gated && (closing != 0 || word(memory_.stop) != 0);
   }
-  /// False: the worker leaves before the tile.
+  /// False: the worker leaves before the tile. The gate may stand further back: what waits itself it lets through only once its bodies have ended.
   __device__ __forceinline__ bool await_gated(u32 at, u32& sent) {
-    for (u32 spins = 0; ptx::ld_acquire_cta_shared(&memory_.gated) == at; ++spins) {  // [P4] pairs with [P3]
+    for (u32 spins = 0; static_cast<i32>(ptx::ld_acquire_cta_shared(&memory_.gated) - at) <= 0; ++spins) {  // [P4] pairs with [P3]
       if (at != sent) send(sent = at);
       if (has_closed(at)) return false;
       rest(spins);
