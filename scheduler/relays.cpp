@@ -475,9 +475,10 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     op.dims[0] = static_cast<std::int32_t>(steps_of(list).size());
     op.dims[1] = static_cast<std::int32_t>(steps_at_ + list_first_[list] * sizeof(wire::RelayStep));
     op.dims[2] = static_cast<std::int32_t>((most + 15) / 16 * 16);
-    op.dims[3] = static_cast<std::int32_t>(kRelayUnderWay);
+    op.dims[3] = static_cast<std::int32_t>(kRelayUnderWayWaiting);
     op.dims[4] = static_cast<std::int32_t>(kRelayAhead);
     op.dims[5] = static_cast<std::int32_t>(kRelayPace);
+    op.dims[7] = static_cast<std::int32_t>(kRelayUnderWayMultiplying);
     if (looks_up()) op.dims[wire::kRelayLookUpDim] = static_cast<std::int32_t>(source.tables->blocks[first_].offset);
     op.report = -1;
     std::memcpy(frame + block_of(list).offset, &op, sizeof(op));

@@ -42,9 +42,10 @@ inline constexpr std::size_t kMostOvertakingOps = 8192;
 inline constexpr std::ptrdiff_t kLeastRelayProducts = 4;
 /// A longer row gets no words, which take twice its bytes in each slot: as many bytes as a tagged copy has at most.
 inline constexpr std::int64_t kMostRelayElements = kMostTaggedBytes / 4;
-/// Stages of weights, of 16 KB, that a worker of a relay asks memory for at a time. What is asked of memory comes back in order, words that others wait for behind it. An H200, a
-/// step of a Llama of 1B, us: 738 with two, 704 with three, 721 with four; before the last but one change 717 with three, 739 with five, 748 with eight.
-inline constexpr std::uint32_t kRelayUnderWay = 3;
+/// Stages of weights, of 16 KB, that a worker of a relay asks memory for at a time, where it waits for other workers and while a product is at its stages. What is asked of memory comes back in order, words
+/// that others wait for behind it, and who has more under way has more of memory: those who are still at their stages, for whom the others wait, are to have it. An H200, a step of a Llama of 1B, us, in one
+/// call: 645 with three and three, 639 with three and four, 638 with two and four, 639 with two or three and five, 646 with two and three; 714 where every fourth worker had two.
+inline constexpr std::uint32_t kRelayUnderWayWaiting = 2, kRelayUnderWayMultiplying = 4;
 /// Pieces of as many bytes that the L2 is asked for while all stages are full, and cycles from one to the next: somewhat less than memory takes for one of each worker (0.46 us on an
 /// H200), so that few stand in front of what words ask for. An H100, as above, us: 919 without, 919 with six, 914 with twelve, 917 with twenty; an H200, whose L2 gives hardly more than
 /// its memory, 691 and 685 without and with twelve at 64; in another call 680 with twelve, 681 with sixteen, 688 with twenty, one each 500 cycles.

@@ -4,7 +4,7 @@
 // for otherwise (worker/relay.cuh).
 //
 // A relay is one record of a list (TileRecord), whose op says so by its body, kRelayBody: dims[0] steps, which lie dims[1] bytes from the frame's start; none wants more than dims[2]
-// bytes of scratch (relay_step_bytes of kMarkedLanes), and no more than dims[3] stages of weights are under way. While
+// bytes of scratch (relay_step_bytes of kMarkedLanes), and no more than dims[3] stages of weights are under way, dims[7] while a product is at its stages. While
 // all stages are full the L2 is asked for what comes behind them, dims[4] pieces at most, dims[5] cycles from one to the next. It waits for what its tiles read of ops that are no part of it, and signals what others wait for.
 //
 // The row that a run begins with, an embedding, is one of a table. The gather that would copy it is no step: who reads the row reads it in the table (kRelayLookedUpRow). Which row it is lies where

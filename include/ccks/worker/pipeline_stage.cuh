@@ -114,12 +114,13 @@ struct CudaPipelineMemory {
     const u8* steps;  // wire::RelayStep
     u64 state;        // of the run
     u32 count;        // steps
-    u32 under_way;    // stages, at most
+    u32 under_way[2]; // stages, at most: where the worker waits for others; while a product is at its stages
     u32 most_ahead, pace;  // pieces that the L2 is asked for while all stages are full; cycles from one to the next
     u32 stages, first_stage;  // of its ring; where the first lies in dynamic shared memory
     RelayFill fill;
     wire::Task task;  // for traces: whose slot and epoch steps' records have
     u32 active, done;
+    u32 multiplies;   // 1: a product is at its stages; a hint
   };
 
   WorkerShared<kWarpLanes> shared;

@@ -18,6 +18,7 @@ class RelayProducts : public RelayWords {
     Ending ending(*this, s);
     const float squares = k <= kPass ? stage<1>(s) : stage<kMostPasses>(s);
     mark_ready();
+    tell_filler(1);
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
     if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + threadIdx.x / 2, ending.word);
     __syncwarp();
@@ -31,6 +32,7 @@ class RelayProducts : public RelayWords {
       else
         walk(k, columns, sums);
       if (first == 0 && s.norm != 0) leave_squares(squares, step);
+      if (first + columns == n) tell_filler(0);
       sync();
       if (has_given_up()) return false;
       if ((s.flags & wire::kRelayRanks) != 0 && first == 0 && threadIdx.x == 0)  // behind a barrier, and so all that this block's steps in front have stored
@@ -42,6 +44,11 @@ class RelayProducts : public RelayWords {
   }
 
  private:
+  /// Whether the product is at its stages. Relaxed: a hint.
+  __device__ __forceinline__ void tell_filler(u32 multiplies) const {
+    if (threadIdx.x == 0) ptx::st_relaxed_cta_shared(&memory_.relay.multiplies, multiplies);
+  }
+
   static constexpr u32 kPass = kCudaLanes * 8;  // elements of a row that lanes hold eight each of: a piece's
   static constexpr u32 kMostPasses = 4;         // at a time
   static constexpr u32 kHalfBytes = kRelayDepth / 2 * 2;  // of a column of a stage

@@ -60,7 +60,9 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
   relay.first_stage = kSharedInFront + room - relay.stages * kRelayStageBytes;
   relay.steps = reinterpret_cast<const u8*>(&frame) + op.dims[1];
   relay.count = static_cast<u32>(op.dims[0]);
-  relay.under_way = static_cast<u32>(op.dims[3]);
+  relay.under_way[0] = static_cast<u32>(op.dims[3]);
+  relay.under_way[1] = static_cast<u32>(op.dims[7]);
+  relay.multiplies = 0;
   relay.most_ahead = static_cast<u32>(op.dims[4]);
   relay.pace = static_cast<u32>(op.dims[5]);
   relay.state = frame.state;
@@ -118,7 +120,7 @@ class RelayFiller {
   enum class End { idle, positions, over };
 
   __device__ __forceinline__ explicit RelayFiller(CudaPipelineMemory::Relay& relay)
-      : relay_(relay), shared_(relay_shared()), stages_(relay), steps_(relay.steps), count_(relay.count), under_way_(least(relay.under_way, relay.stages)), most_ahead_(relay.most_ahead),
+      : relay_(relay), shared_(relay_shared()), stages_(relay), steps_(relay.steps), count_(relay.count), under_way_{least(relay.under_way[0], relay.stages), least(relay.under_way[1], relay.stages)}, most_ahead_(relay.most_ahead),
         pace_(relay.pace), fill_(relay.fill) {
     piece_.step = fill_.step, piece_.column = fill_.column, piece_.depth = fill_.depth;
     ahead_.step = fill_.ahead_step, ahead_.column = fill_.ahead_column, ahead_.depth = fill_.ahead_depth;
@@ -191,15 +193,15 @@ class RelayFiller {
     }
     return pieces;
   }
-  /// No more than so many stages are on their way.
+  /// No more than so many stages are on their way: few while words are waited for, which come behind them, and so that workers that are still at their stages have more of memory than those that wait.
   __device__ __forceinline__ void await_room() {
-    if (fill_.on_way != under_way_) {
-      ++fill_.on_way;
-      return;
+    const u32 most = ptx::ld_relaxed_cta_shared(&relay_.multiplies) != 0 ? under_way_[1] : under_way_[0];  // relaxed: a hint
+    for (; fill_.on_way >= most; --fill_.on_way) {
+      while (!ptx::mbarrier_ended_acquire(&shared_.full[fill_.landing.stage], fill_.landing.round % 2)) {  // [P18] pairs with [P17]
+      }
+      fill_.landing.step(stages_.count);
     }
-    while (!ptx::mbarrier_ended_acquire(&shared_.full[fill_.landing.stage], fill_.landing.round % 2)) {  // [P18] pairs with [P17]
-    }
-    fill_.landing.step(stages_.count);
+    ++fill_.on_way;
   }
   __device__ __forceinline__ void copy() const {
     u64* full = &shared_.full[fill_.next.stage];
@@ -266,7 +268,7 @@ class RelayFiller {
   RelayShared& shared_;
   RelayStages stages_;
   const u8* steps_;
-  u32 count_, under_way_, most_ahead_, pace_, asked_ahead_at_ = 0;
+  u32 count_, under_way_[2], most_ahead_, pace_, asked_ahead_at_ = 0;
   RelayFill fill_;
   PieceCursor piece_, ahead_;  // what goes into the ring next, and what into the L2
 };
