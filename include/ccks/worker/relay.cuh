@@ -3,7 +3,7 @@
 // Why. A decode step is a chain of some eighty products whose weights stream. Through the stages of a pipeline each costs a hop of a microsecond or two and runs code that the
 // weights have driven out of all caches: 17 cycles an instruction where 4 would do. Here all that lies between two products of a worker is a few hundred instructions, the
 // same for every product of the program, while the other warps of the block sleep but for the one that has weights copied. On an H100 (PCIe Gen5 x16) a step of a Llama of 1B
-// takes 910 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 651 to 658 where they take 546 (README.md, 2026-11-26 and 27).
+// takes 848 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 632 to 635 where they take 546 (README.md, 2026-11-26 to 28).
 //
 // A step. Each warp waits for those slices of the row that it multiplies and keeps them in scratch, times the norm's weights where there is a norm; nobody else reads
 // them. Stage by stage of the ring it multiplies 4 columns by its slices on matrix units. Sums meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as
