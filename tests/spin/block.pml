@@ -8,9 +8,10 @@
  *   synced, signalled, posted,
  *   closing, leave, suspend, stop
  *   go[], ends[], go_*, done_*     the words and named barriers that gate and bodies, bodies and signal meet at, two of each in turn
+ *   itself[], hurry, given_up      CudaPipeline::waits_itself, the words of the same names (with ITSELF)
  *   early[], inputs_*, stays       kRecordEarly, the barrier where a body that has begun meets the gate, the word of that name (with EARLY)
  *   fetch                          CudaFetch::run, publish_tiles, has_room, gate_closed, may_take, look_at_host
- *   gate                           CudaPipeline::gate, await_tile, leaves_before, suspend_before, name_body, await_synced, pass, send_bodies_home
+ *   gate                           CudaPipeline::gate, await_tile, leaves_before, suspend_before, name_body, await_synced, pass, send_bodies_home; outlasts, await_tagged
  *   body                           CudaPipeline::run_bodies, leave_bodies
  *   signaller                      CudaPipeline::signal, await_gated, has_closed, publish_signalled
  *   poster                         CudaPipeline::post, post_tile; WorkerPost::leave_parked, fault
@@ -25,7 +26,11 @@
  * tile that the gate let through; a tile is signalled after its body, once, and never after a fault; it is posted after its signals, in
  * order, all up to where the worker says that it left; no tile behind that has run, for the next launch begins there; all stages end.
  */
-/* ENDS: tiles without bodies, guards, suspension, and one fault: of a task, a wait or a body. With many tiles they are too many states. */
+/* ENDS: tiles without bodies, guards, suspension, and one fault: of a task, a wait or a body. With many tiles they are too many states; with ITSELF, bodies that wait themselves, there are no guards
+ * and no faults. */
+#if defined(ENDS) && !defined(ITSELF)
+#define FAULTS
+#endif
 #ifndef TILES
 #define TILES 4
 #endif
@@ -76,6 +81,9 @@ byte go_turn[2], done_turn[2];
 byte inputs_seen[2], inputs_turn[2];
 bool early[PLACES], stays;
 #endif
+#ifdef ITSELF
+bool itself[PLACES], hurry, given_up;           /* its body waits for words of other workers, which may leave */
+#endif
 
 inline arrive(seen, turn, who) {
   d_step {
@@ -102,10 +110,10 @@ inline write_place(t) {
     if
     :: kind[PLACE(t)] = BODY
 #ifdef ENDS
-    :: kind[PLACE(t)] = GUARDED
     :: kind[PLACE(t)] = EMPTY
 #endif
-#ifdef ENDS
+#ifdef FAULTS
+    :: kind[PLACE(t)] = GUARDED
     :: !fault_made -> fault_made = true; kind[PLACE(t)] = FAULT
 #endif
     fi;
@@ -113,6 +121,12 @@ inline write_place(t) {
     if
     :: kind[PLACE(t)] == BODY -> early[PLACE(t)] = true
     :: early[PLACE(t)] = false
+    fi
+#endif
+#ifdef ITSELF
+    if
+    :: kind[PLACE(t)] == BODY -> itself[PLACE(t)] = true
+    :: itself[PLACE(t)] = false
     fi
 #endif
   }
@@ -174,6 +188,9 @@ active proctype fetch() {
 active proctype gate() {
   byte t, b, p, k;
   bool close, begun;
+#ifdef ITSELF
+  bool at_home;
+#endif
   do
   :: stop -> break
   :: leave && OPENS(t) -> close = true; break     /* between inbox tasks */
@@ -204,15 +221,18 @@ active proctype gate() {
     fi;
     /* the wait, and the guard */
     if
+#ifdef ITSELF
+    :: k == BODY && itself[p]
+    :: (k == BODY && !itself[p]) || k == GUARDED ->
+#else
     :: k == BODY || k == GUARDED ->
+#endif
       atomic {
         if
         :: k == BODY
-#ifdef ENDS
+#ifdef FAULTS
         :: k == GUARDED -> k = BODY
         :: k == GUARDED -> k = SKIPPED
-#endif
-#ifdef ENDS
         :: !fault_made -> fault_made = true; k = FAULT
 #endif
         :: suspend -> close = true
@@ -241,6 +261,24 @@ active proctype gate() {
       }
     :: else
     fi;
+#ifdef ITSELF
+    if
+    :: k == BODY && itself[p] ->
+      do
+      :: bodies == b * WARPS -> break
+      :: suspend && !hurry -> hurry = true
+      :: given_up ->
+        close = true;
+        at_home = true;
+        break
+      od
+    :: else
+    fi;
+    if
+    :: at_home -> d_step { has_body[t] = false; end_reading(p) }; break
+    :: else
+    fi;
+#endif
 #ifdef BUG_KIND_BEHIND_GATED
     gated = t + 1;
     kind[p] = k;
@@ -249,10 +287,12 @@ active proctype gate() {
     d_step { end_reading(p); t++; gated = t }
     skip;
 #endif
+#ifndef ITSELF
     if
     :: k == FAULT -> break
     :: else
     fi
+#endif
   od;
   if
   :: close -> closing = true
@@ -271,7 +311,12 @@ active proctype gate() {
      arrive(inputs_seen[b % 2], inputs_turn[b % 2], GATE)
 #endif
 #endif
+#ifdef ITSELF
+  :: at_home
+  :: !at_home ->
+#else
   :: !begun ->
+#endif
 #ifndef BUG_HOME_TOO_SOON
      SYNCED(b);
 #endif
@@ -320,13 +365,25 @@ proctype body(byte w) {
     :: else
     fi;
 #endif
+#ifdef ITSELF
+    if
+    :: itself[p] && hurry ->
+      given_up = true;
+#ifndef BUG_GIVEN_UP_UNSAID
+      ends[b % 2] = EXIT;
+#endif
+      arrive(done_seen[b % 2], done_turn[b % 2], WARP(w));
+      break
+    :: true                                     /* the words come */
+    fi;
+#endif
     atomic {
       begin_reading(p);
       t = content[p];
       ran[t]++;
       if
       :: true
-#ifdef ENDS
+#ifdef FAULTS
       :: w == 0 && !fault_made -> fault_made = true; body_fault[p] = true; ends[b % 2] = FAULT
 #endif
       fi
@@ -370,7 +427,11 @@ active proctype signaller() {
       fi
 #else
       if
+#ifdef BUG_GATED_FURTHER_BACK
+      :: gated != t -> k = kind[p]
+#else
       :: gated > t -> k = kind[p]
+#endif
       :: (closing || stop) && gated == t -> shut = true
       fi
 #endif
@@ -457,7 +518,7 @@ active proctype poster() {
 #endif
       :: else
       fi;
-#ifdef ENDS
+#ifdef FAULTS
       if
       :: kind[p] == FAULT || (kind[p] == BODY && body_fault[p]) -> left_faulted = true; end_reading(p); break
       :: else
