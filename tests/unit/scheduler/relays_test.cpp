@@ -62,6 +62,9 @@ TEST(Relays, AreOneRecordOfEachList) {
         if (steps.empty()) continue;
         EXPECT_EQ(record.flags, wire::kRecordBody);
         EXPECT_EQ(record.op, steps.front().op);
+        const auto& relay = *reinterpret_cast<const wire::OpParams*>(rig.at(record.block_offset));
+        EXPECT_GE(relay.dims[3], 1) << "without a stage under way no weights come";
+        EXPECT_GT(relay.dims[7], relay.dims[3]) << "who waits leaves memory to those who are at their stages";
         EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.op < b.op; }));
       }
       EXPECT_LE(relays, 1u) << "list " << index;
