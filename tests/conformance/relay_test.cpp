@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +14,7 @@
 #include "scheduler/tools/run_code.hpp"
 #include "spec/parse.hpp"
 #include "tests/support/sanitized.hpp"
+#include "tests/support/seeded_halves.hpp"
 #include "tests/support/verified_run.hpp"
 #include "tests/support/ways.hpp"
 
@@ -124,17 +124,7 @@ INSTANTIATE_TEST_SUITE_P(All, Relays, testing::ValuesIn(params()), name_of);
 
 // ---- workers that leave -------------------------------------------------------------------------------------------------
 
-std::vector<std::uint16_t> values(std::size_t count, std::uint32_t seed) {
-  std::vector<std::uint16_t> out(count);
-  for (std::uint16_t& v : out) {
-    seed = seed * 1664525u + 1013904223u;
-    const float value = (static_cast<float>(seed >> 8) / 16777216.0f - 0.5f) * 0.2f;
-    std::uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    v = static_cast<std::uint16_t>(bits >> 16);
-  }
-  return out;
-}
+std::vector<std::uint16_t> values(std::size_t count, std::uint32_t seed) { return seeded_halves(count, seed, 0.2f); }
 
 class RelayResidency : public testing::Test {
  protected:
