@@ -15,6 +15,7 @@
 // Roles         words       stored whole with the run's tag by who makes them, loaded by who needs them, relaxed: a word publishes nothing but itself
 //   active      1: a relay is under way and its barriers lie in scratch: body [RL1] -> post [RL2]; 0 again: nothing of it is under way: post [RL3] -> body [RL4]
 //   done        the body wants no more stages: body [RL5] -> post [RL6]
+//   multiplies  a product is at its stages: body -> post, relaxed, a hint that says how many may be under way
 //   stored      a word of each product that ranks, which says nothing but that what its list stores for others is there: product [RL11] -> pick [RL12]
 //   picked      the index that a pick has found, and with it what all lists have stored: pick [RL13] -> look_up of the next run [RL14]
 //   full, empty a stage of the ring: as [P17] to [P20], of the relay's own barriers; step_full, step_empty: the same of steps in scratch

@@ -44,11 +44,6 @@ class RelayProducts : public RelayWords {
   }
 
  private:
-  /// Whether the product is at its stages. Relaxed: a hint.
-  __device__ __forceinline__ void tell_filler(u32 multiplies) const {
-    if (threadIdx.x == 0) ptx::st_relaxed_cta_shared(&memory_.relay.multiplies, multiplies);
-  }
-
   static constexpr u32 kPass = kCudaLanes * 8;  // elements of a row that lanes hold eight each of: a piece's
   static constexpr u32 kMostPasses = 4;         // at a time
   static constexpr u32 kHalfBytes = kRelayDepth / 2 * 2;  // of a column of a stage
@@ -82,6 +77,11 @@ class RelayProducts : public RelayWords {
       }
     }
   };
+
+  /// Whether the product is at its stages. Relaxed: a hint.
+  __device__ __forceinline__ void tell_filler(u32 multiplies) const {
+    if (threadIdx.x == 0) ptx::st_relaxed_cta_shared(&memory_.relay.multiplies, multiplies);
+  }
 
   /// The warp has of every 256 elements the 32 that it multiplies, its slice: lanes of a group eight each of one. Of a piece's second half it is another's than of the first, so that lanes
   /// that read both at once (take()) find them in different banks.
