@@ -117,6 +117,7 @@ struct CudaPipelineMemory {
     u32 under_way[2]; // stages, at most: where the worker waits for others; while a product is at its stages
     u32 most_ahead, pace;  // pieces that the L2 is asked for while all stages are full; cycles from one to the next
     u32 stages, first_stage;  // of its ring; where the first lies in dynamic shared memory
+    u32 stage_at, barrier_at, hint_at;  // addresses in shared memory of that stage, of its barrier (RelayShared::full), and of `multiplies`
     RelayFill fill;
     wire::Task task;  // for traces: whose slot and epoch steps' records have
     u32 active, done;

@@ -102,11 +102,12 @@ __device__ __forceinline__ u32 ld_acquire_cta_shared(const u32* p) {
   asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared_address(p)) : "memory");
   return v;
 }
-__device__ __forceinline__ u32 ld_relaxed_cta_shared(const u32* p) {
+__device__ __forceinline__ u32 ld_relaxed_cta_shared(u32 address) {
   u32 v;
-  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(shared_address(p)) : "memory");
+  asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
   return v;
 }
+__device__ __forceinline__ u32 ld_relaxed_cta_shared(const u32* p) { return ld_relaxed_cta_shared(shared_address(p)); }
 __device__ __forceinline__ void st_release_cta_shared(u32* p, u32 v) {
   asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(shared_address(p)), "r"(v) : "memory");
 }
@@ -154,6 +155,8 @@ __device__ __forceinline__ void copy_wait() {
 
 // ---- copies in bulk: from global to shared memory, counted by a barrier that lies there too --------------------------------
 
+// Some take places by their address in shared memory as well (shared_address): a loop that has one from memory keeps it in a register, where that of a pointer is made anew at each use.
+
 // Before sm_90 there are none; nobody calls these there (CudaLanes::kStreams).
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define CCKS_BULK_ASM(...) asm volatile(__VA_ARGS__)
@@ -172,9 +175,10 @@ __device__ __forceinline__ void mbarrier_arrive_release(u64* barrier) {
   CCKS_BULK_ASM("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 /// Arrives, and says how many bytes are to land in this phase.
-__device__ __forceinline__ void mbarrier_expect_release(u64* barrier, u32 bytes) {
-  CCKS_BULK_ASM("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+__device__ __forceinline__ void mbarrier_expect_release(u32 barrier, u32 bytes) {
+  CCKS_BULK_ASM("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
+__device__ __forceinline__ void mbarrier_expect_release(u64* barrier, u32 bytes) { mbarrier_expect_release(shared_address(barrier), bytes); }
 /// One lane of a whole warp: ptxas then knows that what follows is of a single thread, whose copies take no loop over lanes.
 __device__ __forceinline__ bool elected() {
   u32 is = 0;
@@ -182,19 +186,21 @@ __device__ __forceinline__ bool elected() {
   return is != 0;
 }
 /// Whether the phase of this parity has ended. May wait for a time that the machine chooses.
-__device__ __forceinline__ bool mbarrier_ended_acquire(u64* barrier, u32 parity) {
+__device__ __forceinline__ bool mbarrier_ended_acquire(u32 barrier, u32 parity) {
   u32 ended = 0;
   CCKS_BULK_ASM("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                : "=r"(ended) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+                : "=r"(ended) : "r"(barrier), "r"(parity) : "memory");
   return ended != 0;
 }
+__device__ __forceinline__ bool mbarrier_ended_acquire(u64* barrier, u32 parity) { return mbarrier_ended_acquire(shared_address(barrier), parity); }
 /// The same without a wait.
-__device__ __forceinline__ bool mbarrier_has_ended_acquire(u64* barrier, u32 parity) {
+__device__ __forceinline__ bool mbarrier_has_ended_acquire(u32 barrier, u32 parity) {
   u32 ended = 0;
   CCKS_BULK_ASM("{ .reg .pred p; mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                : "=r"(ended) : "r"(shared_address(barrier)), "r"(parity) : "memory");
+                : "=r"(ended) : "r"(barrier), "r"(parity) : "memory");
   return ended != 0;
 }
+__device__ __forceinline__ bool mbarrier_has_ended_acquire(u64* barrier, u32 parity) { return mbarrier_has_ended_acquire(shared_address(barrier), parity); }
 /// Of data that nobody reads again soon: it leaves the L2 first.
 __device__ __forceinline__ u64 evict_first_policy() {
   u64 policy = 0;
@@ -202,10 +208,11 @@ __device__ __forceinline__ u64 evict_first_policy() {
   return policy;
 }
 /// Addresses and bytes are multiples of 16. The bytes count for the barrier's phase once they have landed.
-__device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier, u64 policy) {
+__device__ __forceinline__ void copy_bulk(u32 to, const void* from, u32 bytes, u32 barrier, u64 policy) {
   CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
-                ::"r"(shared_address(to)), "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy) : "memory");
+                ::"r"(to), "l"(from), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
 }
+__device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier, u64 policy) { copy_bulk(shared_address(to), from, bytes, shared_address(barrier), policy); }
 /// The same of data that is read again.
 __device__ __forceinline__ void copy_bulk(void* to, const void* from, u32 bytes, u64* barrier) {
   CCKS_BULK_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"

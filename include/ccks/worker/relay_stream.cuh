@@ -41,7 +41,7 @@ struct alignas(128) RelayShared {
 static_assert(sizeof(RelayShared) + wire::kMostRelayStepBytes <= kMinScratchBytes);
 
 __device__ __forceinline__ RelayShared& relay_shared() { return *reinterpret_cast<RelayShared*>(dynamic_shared() + kSharedInFront); }
-/// Where stages are, found out once by who fills them and by each who reads them.
+/// Where stages are, found out once by each who reads them.
 struct RelayStages {
   u8* first;
   u32 count;
@@ -66,6 +66,9 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
   relay.most_ahead = static_cast<u32>(op.dims[4]);
   relay.pace = static_cast<u32>(op.dims[5]);
   relay.state = frame.state;
+  relay.stage_at = ptx::shared_address(dynamic_shared() + relay.first_stage);
+  relay.barrier_at = ptx::shared_address(&shared.full[0]);
+  relay.hint_at = ptx::shared_address(&relay.multiplies);
   relay.fill.clear();
   for (u32 i = 0; i < relay.stages; ++i) {
     ptx::mbarrier_init(&shared.full[i], 1);
@@ -83,18 +86,19 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
 struct PieceCursor {
   u32 step = 0, column = 0, depth = 0;
   bool known = false;  // what lies below is of the step
-  const u8* columns = nullptr;
+  const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
-  u32 stride = 0, k = 0, n = 0, run = 0;
+  u32 stride = 0, k = 0, n = 0, run = 0, turn = 0;  // turn: bytes from a column's last piece to the first of the next four
 
   /// False: the step has no weights.
   __device__ __forceinline__ bool read(const wire::RelayStep& s) {
     known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product;
-    if (known) columns = reinterpret_cast<const u8*>(s.columns), beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
-    return known;
+    if (!known) return false;
+    beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
+    turn = wire::kRelayColumns * stride - (k - 1) / kRelayDepth * (kRelayDepth * 2);
+    from = reinterpret_cast<const u8*>(s.columns) + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2;
+    return true;
   }
-  /// Where the piece's first column lies; its others follow, `stride` bytes from one to the next.
-  __device__ __forceinline__ const u8* from() const { return columns + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2; }
   /// Of a column.
   __device__ __forceinline__ u32 bytes() const { return least(kRelayDepth, k - depth) * 2; }
   /// Whether the piece lies in memory as it does in a stage: one copy is enough.
@@ -102,9 +106,11 @@ struct PieceCursor {
   /// From a piece to the next. True: that was the step's last.
   __device__ __forceinline__ bool next() {
     depth += kRelayDepth;
+    from += depth < k ? kRelayDepth * 2 : turn;
     if (depth < k) return false;
     depth = 0;
     column += wire::kRelayColumns;
+    if (column == run) from += beyond;
     if (column < n) return false;
     column = 0;
     known = false;
@@ -120,8 +126,9 @@ class RelayFiller {
   enum class End { idle, positions, over };
 
   __device__ __forceinline__ explicit RelayFiller(CudaPipelineMemory::Relay& relay)
-      : relay_(relay), shared_(relay_shared()), stages_(relay), steps_(relay.steps), count_(relay.count), under_way_{least(relay.under_way[0], relay.stages), least(relay.under_way[1], relay.stages)}, most_ahead_(relay.most_ahead),
-        pace_(relay.pace), fill_(relay.fill) {
+      : relay_(relay), shared_(relay_shared()), steps_(relay.steps), stages_(relay.stages), count_(relay.count), under_way_{least(relay.under_way[0], relay.stages), least(relay.under_way[1], relay.stages)}, most_ahead_(relay.most_ahead),
+        pace_(relay.pace), stage_at_(ptx::ld_relaxed_cta_shared(&relay.stage_at)), barrier_at_(ptx::ld_relaxed_cta_shared(&relay.barrier_at)), hint_at_(ptx::ld_relaxed_cta_shared(&relay.hint_at)),
+        policy_(ptx::evict_first_policy()), fill_(relay.fill) {
     piece_.step = fill_.step, piece_.column = fill_.column, piece_.depth = fill_.depth;
     ahead_.step = fill_.ahead_step, ahead_.column = fill_.ahead_column, ahead_.depth = fill_.ahead_depth;
   }
@@ -185,44 +192,46 @@ class RelayFiller {
     }
     u32 pieces = 0;
     for (bool last = false; !last; ++pieces) {
-      if (!ptx::mbarrier_has_ended_acquire(&shared_.empty[fill_.next.stage], fill_.next.round % 2 ^ 1)) return pieces + (ask_ahead() ? 1 : 0);  // [P20] pairs with [P19]
-      await_room();
-      copy();
-      fill_.next.step(stages_.count);
+      const u32 full = full_of(fill_.next.stage), multiplies = ptx::ld_relaxed_cta_shared(hint_at_);  // relaxed: a hint
+      if (!ptx::mbarrier_has_ended_acquire(full + kEmpty, fill_.next.round % 2 ^ 1)) return pieces + (ask_ahead() ? 1 : 0);  // [P20] pairs with [P19]
+      copy(full, multiplies);
+      fill_.next.step(stages_);
       last = piece_.next();
     }
     return pieces;
   }
   /// No more than so many stages are on their way: few while words are waited for, which come behind them, and so that workers that are still at their stages have more of memory than those that wait.
-  __device__ __forceinline__ void await_room() {
-    const u32 most = ptx::ld_relaxed_cta_shared(&relay_.multiplies) != 0 ? under_way_[1] : under_way_[0];  // relaxed: a hint
+  __device__ __forceinline__ void await_room(u32 multiplies) {
+    const u32 most = multiplies != 0 ? under_way_[1] : under_way_[0];
     for (; fill_.on_way >= most; --fill_.on_way) {
-      while (!ptx::mbarrier_ended_acquire(&shared_.full[fill_.landing.stage], fill_.landing.round % 2)) {  // [P18] pairs with [P17]
+      while (!ptx::mbarrier_ended_acquire(full_of(fill_.landing.stage), fill_.landing.round % 2)) {  // [P18] pairs with [P17]
       }
-      fill_.landing.step(stages_.count);
+      fill_.landing.step(stages_);
     }
     ++fill_.on_way;
   }
-  __device__ __forceinline__ void copy() const {
-    u64* full = &shared_.full[fill_.next.stage];
-    u8* to = stages_.at(fill_.next.stage);
-    const u8* from = piece_.from();
-    const u64 policy = ptx::evict_first_policy();
+  __device__ __forceinline__ u32 full_of(u32 stage) const { return barrier_at_ + stage * static_cast<u32>(sizeof(u64)); }
+  static constexpr u32 kEmpty = sizeof(RelayShared::full);  // from a stage's barrier to its other, which lie side by side
+  /// The barrier is told before there is room for the copy, so that this follows upon a stage's landing.
+  __device__ __forceinline__ void copy(u32 full, u32 multiplies) {
+    const u32 to = stage_at_ + fill_.next.stage * kRelayStageBytes;
     if (piece_.is_whole()) {
       ptx::mbarrier_expect_release(full, kRelayStageBytes);  // [P17] pairs with [P18]
-      ptx::copy_bulk(to, from, kRelayStageBytes, full, policy);
+      await_room(multiplies);
+      ptx::copy_bulk(to, piece_.from, kRelayStageBytes, full, policy_);
       return;
     }
     const u32 bytes = piece_.bytes();
     ptx::mbarrier_expect_release(full, wire::kRelayColumns * bytes);  // [P17] pairs with [P18]
+    await_room(multiplies);
     CCKS_UNROLL
-    for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * kRelayDepth * 2, from + u64{i} * piece_.stride, bytes, full, policy);
+    for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * kRelayDepth * 2, piece_.from + u64{i} * piece_.stride, bytes, full, policy_);
   }
 
   /// What all stages are full of is waited for: what comes behind it the L2 is asked for, so that memory does not rest. Nothing of the next run's relay: what lies between the two would
   /// wait for it, which costs more than it gains.
   __device__ __forceinline__ bool ask_ahead() {
-    const u32 filled = fill_.next.round * stages_.count + fill_.next.stage;
+    const u32 filled = fill_.next.round * stages_ + fill_.next.stage;
     if (static_cast<i32>(fill_.ahead - filled) < 0 || ahead_.step < piece_.step) {  // what lies there has been filled since, or has no weights
       ahead_ = piece_;
       fill_.ahead = filled;
@@ -237,7 +246,7 @@ class RelayFiller {
     }
     if (ptx::clock32() - asked_ahead_at_ < pace_) return false;
     asked_ahead_at_ = ptx::clock32();
-    const u8* from = ahead_.from();
+    const u8* from = ahead_.from;
     if (ahead_.is_whole()) {
       ptx::prefetch_bulk(from, kRelayStageBytes);
     } else {
@@ -252,7 +261,7 @@ class RelayFiller {
 
   /// What has been asked for must have landed before its shared memory is another's.
   __device__ __forceinline__ void await_copies() const {
-    for (u32 stage = 0; stage < stages_.count; ++stage) {
+    for (u32 stage = 0; stage < stages_; ++stage) {
       const u32 filled = fill_.next.round + (stage < fill_.next.stage ? 1 : 0);
       while (filled != 0 && !ptx::mbarrier_ended_acquire(&shared_.full[stage], (filled - 1) % 2)) {  // [P18] pairs with [P17]
       }
@@ -266,9 +275,9 @@ class RelayFiller {
 
   CudaPipelineMemory::Relay& relay_;
   RelayShared& shared_;
-  RelayStages stages_;
   const u8* steps_;
-  u32 count_, under_way_[2], most_ahead_, pace_, asked_ahead_at_ = 0;
+  u32 stages_, count_, under_way_[2], most_ahead_, pace_, asked_ahead_at_ = 0, stage_at_, barrier_at_, hint_at_;
+  u64 policy_;
   RelayFill fill_;
   PieceCursor piece_, ahead_;  // what goes into the ring next, and what into the L2
 };
