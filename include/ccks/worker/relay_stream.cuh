@@ -125,6 +125,7 @@ class RelayFiller {
  public:
   enum class End { idle, positions, over };
 
+  // Addresses by relaxed loads, which `ptxas` does not repeat: [RL1] has published them.
   __device__ __forceinline__ explicit RelayFiller(CudaPipelineMemory::Relay& relay)
       : relay_(relay), shared_(relay_shared()), steps_(relay.steps), stages_(relay.stages), count_(relay.count), under_way_{least(relay.under_way[0], relay.stages), least(relay.under_way[1], relay.stages)}, most_ahead_(relay.most_ahead),
         pace_(relay.pace), stage_at_(ptx::ld_relaxed_cta_shared(&relay.stage_at)), barrier_at_(ptx::ld_relaxed_cta_shared(&relay.barrier_at)), hint_at_(ptx::ld_relaxed_cta_shared(&relay.hint_at)),
