@@ -25,7 +25,7 @@ inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run,
 //        looked_up  bytes from a table's first row to the run's; behind a barrier
 struct alignas(128) RelayShared {
   wire::RelayStep steps[kRelaySteps];
-  u64 full[kMostRelayStages], empty[kMostRelayStages];
+  u64 full[kMostRelayStages], empty[kMostRelayStages];  // side by side: RelayFiller::kEmpty
   u64 step_full[kRelaySteps], step_empty[kRelaySteps];
   float sums[2][kCudaLanes / kWarpLanes][wire::kMostRelayColumns];
   float squares[2][kCudaLanes / kWarpLanes];
@@ -212,7 +212,7 @@ class RelayFiller {
     ++fill_.on_way;
   }
   __device__ __forceinline__ u32 full_of(u32 stage) const { return barrier_at_ + stage * static_cast<u32>(sizeof(u64)); }
-  static constexpr u32 kEmpty = sizeof(RelayShared::full);  // from a stage's barrier to its other, which lie side by side
+  static constexpr u32 kEmpty = sizeof(RelayShared::full);  // from a stage's barrier to its other
   /// The barrier is told before there is room for the copy, so that this follows upon a stage's landing.
   __device__ __forceinline__ void copy(u32 full, u32 multiplies) {
     const u32 to = stage_at_ + fill_.next.stage * kRelayStageBytes;
