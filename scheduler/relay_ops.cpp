@@ -83,8 +83,6 @@ std::uint32_t row_elements(const OperandParams& o) {
   return static_cast<std::uint32_t>(head * o.dim[1]);
 }
 
-bool has_runs(const RelayOp& op) { return op.end == RelayEnd::twin || op.end == RelayEnd::turned; }
-
 class Describer {
  public:
   Describer(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to)
@@ -316,6 +314,7 @@ void fill_product(const RelayOp& op, const RelayPart& part, wire::RelayStep& ste
   step.column_bytes = op.column_bytes;
   step.k = op.k;
   step.n = static_cast<std::uint16_t>(has_runs(op) ? 2 * run : run);
+  if (wire::relay_is_wide(step.k, step.n)) step.flags |= wire::kRelayWide;
   step.run = static_cast<std::uint16_t>(run);
   step.second = op.second;
   step.sines = op.sines;

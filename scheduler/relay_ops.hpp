@@ -36,6 +36,9 @@ struct RelayOp {
   bool operator==(const RelayOp&) const = default;
 };
 
+/// Whether it has two runs of columns.
+inline bool has_runs(const RelayOp& op) { return op.end == wire::RelayEnd::twin || op.end == wire::RelayEnd::turned; }
+
 /// Of a step that has no runs.
 inline constexpr std::uint32_t kMostPlainColumns = 0xffff / wire::kRelayColumns * wire::kRelayColumns;
 

@@ -117,7 +117,7 @@ class RelayFinder {
   void reserve_ranks(const plan::OpDesc& op, RelayPlace& place) {
     const std::int64_t columns = typical(plan_.operands[op.operand_first].dim[3]);
     if (columns <= 0) return;
-    place.part_words = most_ranked_steps(tables_, columns) * wire::kRelayRankWords;
+    place.part_words = most_shared_steps(tables_, columns, kMostPlainColumns) * wire::kRelayRankWords;
     place.parts = take(place.part_words + 1);  // and the index that is picked of them
   }
 
@@ -126,6 +126,8 @@ class RelayFinder {
     for (const plan::DimId id : op.grid) tiles *= static_cast<std::uint64_t>(std::max<std::int64_t>(typical(id), 0));
     return tiles;
   }
+  /// Of two runs of columns, since it may have them.
+  std::uint64_t steps_where_shared(const plan::OpDesc& op) const { return most_shared_steps(tables_, 2 * typical(plan_.operands[first_output(op)].dim[3]), wire::kMostRelayColumns); }
   /// Steps behind the records, and behind them an op for each list.
   void reserve_frame() {
     std::uint64_t tiles = 0, steps = 0;
@@ -133,7 +135,7 @@ class RelayFinder {
       if (!places_[op].fits) continue;
       const std::uint64_t of_op = tiles_of(plan_.ops[op]);
       tiles += of_op;
-      steps += is_pick(plan_.ops[op]) ? 1 + most_ranked_steps(tables_, typical(plan_.operands[plan_.ops[op].operand_first].dim[3])) : of_op;
+      steps += is_pick(plan_.ops[op]) ? 1 : is_product(plan_.ops[op]) ? std::max(of_op, steps_where_shared(plan_.ops[op])) : of_op;
     }
     const std::uint64_t bytes = tables_.layout.max_bytes + alignof(wire::RelayStep) + steps * sizeof(wire::RelayStep) + tables_.workers * sizeof(wire::OpParams);
     if (tiles > tables_.record_capacity || bytes > 0xffffffffull) return;

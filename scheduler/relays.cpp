@@ -18,6 +18,7 @@ void Relays::reserve(const PlanTables& tables) {
   gives_.assign(tables.op_count(), 0);
   stores_.assign(tables.op_count(), 0);
   done_.assign(tables.op_count(), 0);
+  shared_.assign(tables.op_count(), 0);
   open_.reserve(tables.op_count());
   waits_.reserve(tables.op_count());
   sends_.assign(tables.plan.signals.size(), 0);
@@ -45,6 +46,7 @@ bool Relays::decide(const RelaySource& source, std::span<const OpInstance> ops, 
   source_ = source;
   find_range(ops, looks_up);
   find_picks();
+  find_shared();
   if (!is_worth_it()) return false;
   lists_ = ops[first_].stretch * source.tables->workers;
   find_takers();
@@ -103,7 +105,8 @@ void Relays::find_crew(std::span<const OpInstance> ops) {
   std::uint32_t workers = all;
   const auto fits = [&](std::uint32_t fewer) {
     for (std::uint32_t op = first_; op < end_; ++op) {
-      if (ranked_[op] == plan::kNone && made_[op].kind != wire::RelayKind::look_up && rounds(ops[op].tiles, fewer) != rounds(ops[op].tiles, all)) return false;
+      if (ranked_[op] != plan::kNone || made_[op].kind == wire::RelayKind::look_up) continue;
+      if (shared_[op] != 0 ? longest_shared(op, fewer) != longest_shared(op, all) : rounds(ops[op].tiles, fewer) != rounds(ops[op].tiles, all)) return false;
     }
     return true;
   };
@@ -142,12 +145,40 @@ bool Relays::is_ranked(std::uint32_t pick) const {
   return made_[row].end == wire::RelayEnd::plain && made_[row].width % wire::kRelayColumns == 0 && ranked_[row] == plan::kNone && !signals(row);
 }
 
+// ---- who has how much -------------------------------------------------------------------------------------------------------
+
+// A ranked row, and what would leave some lists with more columns as tiles.
+void Relays::find_shared() {
+  const std::uint32_t workers = source_.tables->workers;
+  for (std::uint32_t op = first_; op < end_; ++op) shared_[op] = ranked_[op] != plan::kNone || (may_be_shared(op) && longest_shared(op, workers) < longest_tiled(op, workers)) ? 1 : 0;
+}
+
+// Nobody waits for some of its tiles, its columns are of one head, and no other product has the same row: tiles of those go to other lists than its own.
+bool Relays::may_be_shared(std::uint32_t op) const {
+  if (!is_product(op) || made_[op].end == wire::RelayEnd::turned || signals(op)) return false;
+  const auto beside = [&](std::uint32_t other) { return has(other) && is_product(other) && made_[other].row == made_[op].row; };
+  return !beside(op - 1) && !beside(op + 1);
+}
+
+/// Columns of a run that lists have a multiple of: of wide stages what one holds, as far as the row comes out even.
+std::uint32_t Relays::unit_of(std::uint32_t op) const {
+  const std::uint32_t wide = 2 * wire::kRelayColumns / runs(op);
+  return made_[op].width % wide == 0 && wire::relay_is_wide(made_[op].k, wide * runs(op)) ? wide : wire::kRelayColumns;
+}
+
+/// Columns of the list that has most.
+std::uint32_t Relays::longest_shared(std::uint32_t op, std::uint32_t workers) const {
+  const std::uint32_t units = made_[op].width / unit_of(op);
+  return (units + workers - 1) / workers * unit_of(op);
+}
+std::uint32_t Relays::longest_tiled(std::uint32_t op, std::uint32_t workers) const { return (source_.ops[op].tile_count + workers - 1) / workers * made_[op].tile; }
+
 std::uint64_t Relays::count_steps() const {
   std::uint64_t steps = 0;
   for (std::uint32_t op = first_; op < end_; ++op) {
     const bool pick = made_[op].kind == wire::RelayKind::pick;
     if (made_[op].kind == wire::RelayKind::look_up) continue;
-    steps += pick ? 1 : ranked_[op] != plan::kNone ? most_ranked_steps(*source_.tables, made_[op].width) : source_.ops[op].tile_count;
+    steps += pick ? 1 : shared_[op] != 0 ? most_shared_steps(*source_.tables, std::int64_t{made_[op].width} * runs(op), most_columns(op)) : source_.ops[op].tile_count;
   }
   return steps;
 }
@@ -353,8 +384,8 @@ void Relays::deal_out() {
     if (made_[op].kind == wire::RelayKind::look_up) continue;
     if (made_[op].kind == wire::RelayKind::pick)
       place_pick(op);
-    else if (ranked_[op] != plan::kNone)
-      share_row(op);
+    else if (shared_[op] != 0)
+      share_out(op);
     else
       take_tiles(op);
   }
@@ -379,15 +410,16 @@ void Relays::take_tiles(std::uint32_t op) {
   }
 }
 
-void Relays::share_row(std::uint32_t op) {
-  const std::uint64_t units = made_[op].width / wire::kRelayColumns, workers = crew_.workers != 0 ? crew_.workers : source_.tables->workers;
+// A list's share in as many steps as it needs, all about as long.
+void Relays::share_out(std::uint32_t op) {
+  const std::uint32_t unit = unit_of(op), workers = crew_.workers != 0 ? crew_.workers : source_.tables->workers, most = most_columns(op) / runs(op) / unit;
+  const std::uint64_t units = made_[op].width / unit;
   std::uint32_t number = 0;
   for (std::uint32_t worker = 0; worker < workers; ++worker) {
-    const auto end = static_cast<std::uint32_t>(units * (worker + 1) / workers * wire::kRelayColumns);
-    for (auto first = static_cast<std::uint32_t>(units * worker / workers * wire::kRelayColumns); first < end;) {
-      const std::uint32_t count = std::min(end - first, kMostPlainColumns);
-      steps_.push_back({lists_ + worker, op, {number++, 0, first, count}});
-      first += count;
+    const auto first = static_cast<std::uint32_t>(units * worker / workers), count = static_cast<std::uint32_t>(units * (worker + 1) / workers) - first, steps = (count + most - 1) / most;
+    for (std::uint32_t i = 0; i < steps; ++i) {
+      const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * i / steps), end = static_cast<std::uint32_t>(std::uint64_t{count} * (i + 1) / steps);
+      steps_.push_back({lists_ + worker, op, {number++, 0, (first + begin) * unit, (end - begin) * unit}});
     }
   }
 }

@@ -10,8 +10,8 @@
 //   have stored what they store for others (worker/relay.cuh);
 // - memory: words of an op lie where nothing else does, and results are stored where they lie only if somebody outside reads them there.
 //
-// Tiles are where the lists have them, but for an argmax and the row that it reads: all lists share its columns out evenly, and say what is largest of theirs, so that one step
-// is enough to find which it is.
+// Tiles are where the lists have them, but where all lists share a product's columns out evenly: of an argmax and the row that it reads, of which each says what is largest of its own, so that
+// one step is enough to find which it is; and of products whose tiles do not come out even, 96 of 32 columns for 132 workers.
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,8 @@ inline std::uint32_t first_output(const plan::OpDesc& op) { return op.operand_fi
 /// know of relays (WorkerImage::cuda_row_tags).
 void find_relays(PlanTables& tables);
 
-/// Steps of a row of so many columns that an argmax reads, at most.
-inline std::uint64_t most_ranked_steps(const PlanTables& tables, std::int64_t columns) { return tables.workers + static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 0)) / kMostPlainColumns; }
+/// Steps of so many columns that all lists share, at most, `most` of them each.
+inline std::uint64_t most_shared_steps(const PlanTables& tables, std::int64_t columns, std::uint32_t most) { return tables.workers + static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 0)) / most; }
 
 /// Belongs to one client at a time; allocates in reserve() only. Use: decide(), add() for each tile in the order of the lists, sort(); then what the lists' records say,
 /// lay_out() and write().
@@ -114,6 +114,11 @@ class Relays {
   void find_signals();
   void find_picks();
   bool leaves_word(std::uint32_t pick) const;
+  void find_shared();
+  bool may_be_shared(std::uint32_t op) const;
+  std::uint32_t unit_of(std::uint32_t op) const;
+  std::uint32_t longest_shared(std::uint32_t op, std::uint32_t workers) const;
+  std::uint32_t longest_tiled(std::uint32_t op, std::uint32_t workers) const;
   void find_crew(std::span<const OpInstance> ops);
   bool is_ranked(std::uint32_t pick) const;
   std::uint64_t count_steps() const;
@@ -123,7 +128,9 @@ class Relays {
   };
   std::span<const Tile> added(std::uint32_t op) const;
   void take_tiles(std::uint32_t op);
-  void share_row(std::uint32_t op);
+  void share_out(std::uint32_t op);
+  std::uint32_t runs(std::uint32_t op) const { return has_runs(made_[op]) ? 2 : 1; }
+  std::uint32_t most_columns(std::uint32_t op) const { return made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : static_cast<std::uint32_t>(wire::kMostRelayColumns); }  // of a step, all runs
   void place_pick(std::uint32_t op);
   bool signals(std::uint32_t op) const;
   bool is_product(std::uint32_t op) const { return made_[op].kind == wire::RelayKind::product; }
@@ -137,7 +144,7 @@ class Relays {
   std::uint32_t first_ = 0, end_ = 0;
   RelayCrew crew_;
   std::vector<RelayOp> made_;          // per op
-  std::vector<std::uint8_t> gives_, stores_, done_;  // per op
+  std::vector<std::uint8_t> gives_, stores_, done_, shared_;  // per op
   std::vector<std::uint32_t> ranked_;  // per op: the argmax of its row; kNone
   std::vector<std::uint32_t> open_;    // ops, while mark_done() runs
   std::vector<std::uint32_t> waits_;   // signals

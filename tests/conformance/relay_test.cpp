@@ -75,6 +75,7 @@ constexpr Shape kShapes[] = {
     {"long_heads", 768, 6, 2, 128, 1280, "gelu_tanh"},
     {"eight_queries", 512, 8, 1, 64, 2304, "relu"},
     {"rows_of_two_passes", 2304, 8, 8, 64, 512, "silu"},
+    {"stages_of_four_columns", 1536, 8, 2, 64, 3584, "silu"},
 };
 
 std::string spec_of(const Shape& shape) {

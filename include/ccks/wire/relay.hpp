@@ -37,6 +37,7 @@ enum RelayFlags : u8 {
   kRelayRanks = 16,       // a plain product: beside: where it leaves words of the largest of its elements, kRelayRankWords of them. `second`: which element of the row its first is
   kRelayLookedUpRow = 32,     // row, a plain one: the same of the table's first row
   kRelayLookedUpBeside = 64,  // beside, a plain one: the same
+  kRelayWide = 128,           // a product: a stage has twice kRelayColumns, each of half of kRelayDepth elements: relay_is_wide
 };
 
 inline constexpr int kRelayLookUpDim = 6;  // of a relay's op: bytes from the frame's start to the block of the gather whose row is looked up; 0: there is none
@@ -46,7 +47,7 @@ inline constexpr int kLookUpTagDim = 7;
 inline constexpr i32 kRelayRow = 256;          // a row has a multiple of so many elements
 inline constexpr u32 kRelayDepth = 2048;       // elements along k of a stage, at most; scratch has room for a multiple of it
 inline constexpr i32 kMostRelayNormed = 8192;  // elements of a row with a norm: lanes hold all of it until its factor is known
-inline constexpr i32 kRelayColumns = 4;        // of a stage; a step has a multiple of so many, and so has each of its runs
+inline constexpr i32 kRelayColumns = 4;        // of a stage, or half of them (kRelayWide); a step has a multiple of so many, and so has each of its runs
 inline constexpr i32 kMostRelayColumns = 128;  // of a step, both runs counted; more only of RelayEnd::plain, for which nothing is fetched ahead
 inline constexpr i32 kMostRelayQueries = 8;
 /// Of a step that ranks: of each 32 of the 128 columns walked at a time, over all of them, the rank of the largest element (worker/argmax_split.hpp) and which of the row it is. Behind them a word,
@@ -74,6 +75,9 @@ struct alignas(128) RelayStep {
   u16 part, kv_head;    // attention
 };
 static_assert(sizeof(RelayStep) == 128);
+
+/// Whether columns of `k` elements end in a piece that would fill no more than half of a stage, and `n` of them, of all runs of a step, come out even where a stage has twice as many of half the depth.
+CCKS_HD constexpr bool relay_is_wide(u32 k, u32 n) { return n % (2 * kRelayColumns) == 0 && (k - 1) % kRelayDepth < kRelayDepth / 2; }
 
 /// Words (tagged_value of an f32) of what one part of a context leaves for part 0: per query its values, then its top and its sum.
 CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries * (dims + 2); }

@@ -27,10 +27,12 @@ class RelayProducts : public RelayWords {
       const u32 columns = least(n - first, static_cast<u32>(wire::kMostRelayColumns)), turn = turn_;
       turn_ ^= 1;
       float* sums = shared_.sums[turn][warp_];
-      if (k == kRelayDepth)
+      if ((s.flags & wire::kRelayWide) != 0)
+        walk<true>(k, columns, sums);
+      else if (k == kRelayDepth)
         walk_whole(columns, sums);
       else
-        walk(k, columns, sums);
+        walk<false>(k, columns, sums);
       if (first == 0 && s.norm != 0) leave_squares(squares, step);
       if (first + columns == n) tell_filler(0);
       sync();
@@ -184,11 +186,11 @@ class RelayProducts : public RelayWords {
     return near * (1.5f - 0.5f * v * near * near);
   }
 
-  /// A stage of the ring, as lanes multiply it: group g has half g % 2 of column g / 2, of which a lane holds four packets of eight weights.
+  /// A stage of the ring, as lanes multiply it: group g has half g % 2 of column g / 2, or where the stage is wide all of column g, of which a lane holds four packets of eight weights.
   struct Weights {
     uint4 packets[4];
   };
-  /// The row's piece, of lanes of the first four groups; what others have is of no use.
+  /// The row's piece, of lanes of the first four groups, what others have is of no use; for a wide stage half of it, of the first two, zero of others.
   struct Row {
     uint4 packets[2] = {};
   };
@@ -202,11 +204,19 @@ class RelayProducts : public RelayWords {
     }
     return row;
   }
-  /// The next stage, whose columns have `left` elements.
+  __device__ __forceinline__ Row look_up_half(u32 half) const {
+    Row row;
+    if (group_ < 2) {
+      const u8* from = slice_of(half / 2, half % 2 * 2 + group_);
+      row.packets[0] = *reinterpret_cast<const uint4*>(from);
+      row.packets[1] = *reinterpret_cast<const uint4*>(from + 256);
+    }
+    return row;
+  }
+  /// The next stage. `half`: of a piece of the row, which the group has; it has `packets`, four or less.
   template <bool kWhole>
-  __device__ __forceinline__ void take(Weights& weights, u32 left = kRelayDepth) {
-    const u8* from = stages_.at(place_.stage) + group_ * kHalfBytes + slice(group_ % 2) * 2 + part_ * 16;
-    const i32 packets = static_cast<i32>(left / 256) - static_cast<i32>(group_ % 2 * 4);
+  __device__ __forceinline__ void take(Weights& weights, u32 half, i32 packets = 4) {
+    const u8* from = stages_.at(place_.stage) + group_ * kHalfBytes + slice(half) * 2 + part_ * 16;
     while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
     }
     CCKS_UNROLL
@@ -230,7 +240,11 @@ class RelayProducts : public RelayWords {
         ptx::mma_16x16x8_bf16(sums.acc[1], {w.x, w.y, w.z, w.w}, {x.z, x.w});
     }
   }
-  /// Of four columns.
+  /// Of eight columns.
+  __device__ __forceinline__ void leave_wide(const Sums& sums, float* to) const {
+    if (part_ == 0) to[group_] = sums.acc[0][0] + sums.acc[0][3] + (sums.acc[1][0] + sums.acc[1][3]);
+  }
+  /// Of four.
   __device__ __forceinline__ void leave(const Sums& sums, float* to) const {
     const float half = sums.acc[0][0] + sums.acc[0][3] + (sums.acc[1][0] + sums.acc[1][3]), other = __shfl_down_sync(kFullWarp, half, 5);  // from part 1 of the next group
     if (lane_ % 8 == 0) to[lane_ / 8] = half + other;
@@ -244,14 +258,14 @@ class RelayProducts : public RelayWords {
     Weights a, b;
     Sums of_a, of_b;
     bool owes = false;  // of_b, four columns back
-    take<true>(a);
+    take<true>(a, group_ % 2);
     CCKS_NO_UNROLL
     for (; left > 1; left -= 2) {
-      take<true>(b);
+      take<true>(b, group_ % 2);
       of_a = {};
       multiply(of_a, a, row);
       if (owes) leave(of_b, to - wire::kRelayColumns);
-      if (left > 2) take<true>(a);
+      if (left > 2) take<true>(a, group_ % 2);
       of_b = {};
       multiply(of_b, b, row);
       leave(of_a, to);
@@ -265,33 +279,37 @@ class RelayProducts : public RelayWords {
     if (owes) leave(of_b, to - wire::kRelayColumns);
     if (left != 0) leave(of_a, to);
   }
-  /// The same of columns of several pieces, or of one that is not full.
+  /// The same of columns of several pieces, or of one that is not full; of wide stages or of others.
+  template <bool kWide>
   __device__ __forceinline__ void walk(u32 k, u32 columns, float* to) {
-    const u32 pieces = (k + kRelayDepth - 1) / kRelayDepth;
-    u32 taken = 0, at = 0, left = pieces;  // the piece of a column that is next taken and multiplied; of four columns
+    constexpr u32 kDeep = kWide ? kRelayDepth / 2 : kRelayDepth, kColumns = kWide ? 2 * wire::kRelayColumns : wire::kRelayColumns;
+    const u32 pieces = (k + kDeep - 1) / kDeep;
+    u32 taken = 0, at = 0, left = pieces;  // the piece of a column that is next taken and multiplied; of a stage's columns
     Weights a, b;
     Sums sums;
     const auto next = [&](Weights& weights) {
-      take<false>(weights, k - taken * kRelayDepth);
+      const u32 half = kWide ? taken % 2 : group_ % 2;
+      take<false>(weights, half, static_cast<i32>((k - taken * kDeep) / 256) - (kWide ? 0 : static_cast<i32>(half * 4)));
       if (++taken == pieces) taken = 0;
     };
+    const auto row_of = [&] { return kWide ? look_up_half(at) : look_up(at); };
     const auto end = [&](const Weights& weights, const Row& row) {
       multiply(sums, weights, row);
       if (++at == pieces) at = 0;
       if (--left != 0) return;
-      leave(sums, to);
+      kWide ? leave_wide(sums, to) : leave(sums, to);
       sums = {};
-      to += wire::kRelayColumns;
+      to += kColumns;
       left = pieces;
     };
     next(a);
     CCKS_NO_UNROLL
-    for (u32 all = columns / wire::kRelayColumns * pieces;; all -= 2) {
-      Row row = look_up(at);
+    for (u32 all = columns / kColumns * pieces;; all -= 2) {
+      Row row = row_of();
       if (all == 1) return end(a, row);
       next(b);
       end(a, row);
-      row = look_up(at);
+      row = row_of();
       if (all == 2) return end(b, row);
       next(a);
       end(b, row);

@@ -86,31 +86,36 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
 struct PieceCursor {
   u32 step = 0, column = 0, depth = 0;
   bool known = false;  // what lies below is of the step
+  bool wide = false, whole = false;  // whole: pieces lie in memory as they do in a stage: one copy is enough
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
-  u32 stride = 0, k = 0, n = 0, run = 0, turn = 0;  // turn: bytes from a column's last piece to the first of the next four
+  u32 stride = 0, k = 0, n = 0, run = 0, turn = 0;  // turn: bytes from a column's last piece to the first of the next piece's columns
 
   /// False: the step has no weights.
   __device__ __forceinline__ bool read(const wire::RelayStep& s) {
     known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product;
     if (!known) return false;
-    beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
-    turn = wire::kRelayColumns * stride - (k - 1) / kRelayDepth * (kRelayDepth * 2);
+    beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run, wide = (s.flags & wire::kRelayWide) != 0;
+    turn = columns() * stride - (k - 1) / deep() * pitch();
+    whole = k == deep() && stride == pitch() && (!wide || run % columns() == 0);
     from = reinterpret_cast<const u8*>(s.columns) + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2;
     return true;
   }
-  /// Of a column.
-  __device__ __forceinline__ u32 bytes() const { return least(kRelayDepth, k - depth) * 2; }
-  /// Whether the piece lies in memory as it does in a stage: one copy is enough.
-  __device__ __forceinline__ bool is_whole() const { return k == kRelayDepth && stride == kRelayDepth * 2; }
+  __device__ __forceinline__ u32 columns() const { return wide ? 2 * wire::kRelayColumns : wire::kRelayColumns; }
+  __device__ __forceinline__ u32 deep() const { return wide ? kRelayDepth / 2 : kRelayDepth; }
+  /// Bytes from a column of a stage to the next, and of a column.
+  __device__ __forceinline__ u32 pitch() const { return deep() * 2; }
+  __device__ __forceinline__ u32 bytes() const { return least(deep(), k - depth) * 2; }
+  /// Of a wide piece: where its second half's first column lies.
+  __device__ __forceinline__ const u8* other() const { return from + wire::kRelayColumns * stride + (column + wire::kRelayColumns == run ? beyond : 0); }
   /// From a piece to the next. True: that was the step's last.
   __device__ __forceinline__ bool next() {
-    depth += kRelayDepth;
-    from += depth < k ? kRelayDepth * 2 : turn;
+    depth += deep();
+    from += depth < k ? pitch() : turn;
     if (depth < k) return false;
     depth = 0;
-    column += wire::kRelayColumns;
-    if (column == run) from += beyond;
+    if (column < run && column + columns() >= run) from += beyond;
+    column += columns();
     if (column < n) return false;
     column = 0;
     known = false;
@@ -216,17 +221,21 @@ class RelayFiller {
   /// The barrier is told before there is room for the copy, so that this follows upon a stage's landing.
   __device__ __forceinline__ void copy(u32 full, u32 multiplies) {
     const u32 to = stage_at_ + fill_.next.stage * kRelayStageBytes;
-    if (piece_.is_whole()) {
+    if (piece_.whole) {
       ptx::mbarrier_expect_release(full, kRelayStageBytes);  // [P17] pairs with [P18]
       await_room(multiplies);
       ptx::copy_bulk(to, piece_.from, kRelayStageBytes, full, policy_);
       return;
     }
     const u32 bytes = piece_.bytes();
-    ptx::mbarrier_expect_release(full, wire::kRelayColumns * bytes);  // [P17] pairs with [P18]
+    ptx::mbarrier_expect_release(full, piece_.columns() * bytes);  // [P17] pairs with [P18]
     await_room(multiplies);
+    copy_columns(to, piece_.from, bytes, full);
+    if (piece_.wide) copy_columns(to + kRelayStageBytes / 2, piece_.other(), bytes, full);
+  }
+  __device__ __forceinline__ void copy_columns(u32 to, const u8* from, u32 bytes, u32 full) {
     CCKS_UNROLL
-    for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * kRelayDepth * 2, piece_.from + u64{i} * piece_.stride, bytes, full, policy_);
+    for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * piece_.pitch(), from + u64{i} * piece_.stride, bytes, full, policy_);
   }
 
   /// What all stages are full of is waited for: what comes behind it the L2 is asked for, so that memory does not rest. Nothing of the next run's relay: what lies between the two would
@@ -248,16 +257,20 @@ class RelayFiller {
     if (ptx::clock32() - asked_ahead_at_ < pace_) return false;
     asked_ahead_at_ = ptx::clock32();
     const u8* from = ahead_.from;
-    if (ahead_.is_whole()) {
+    if (ahead_.whole) {
       ptx::prefetch_bulk(from, kRelayStageBytes);
     } else {
-      const u32 bytes = ahead_.bytes();
-      CCKS_UNROLL
-      for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::prefetch_bulk(from + u64{i} * ahead_.stride, bytes);
+      prefetch_columns(from);
+      if (ahead_.wide) prefetch_columns(ahead_.other());
     }
     ++fill_.ahead;
     ahead_.next();
     return true;
+  }
+
+  __device__ __forceinline__ void prefetch_columns(const u8* from) const {
+    CCKS_UNROLL
+    for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::prefetch_bulk(from + u64{i} * ahead_.stride, ahead_.bytes());
   }
 
   /// What has been asked for must have landed before its shared memory is another's.

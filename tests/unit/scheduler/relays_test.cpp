@@ -50,8 +50,8 @@ TEST(Relays, AreOneRecordOfEachList) {
     for (const u32 op : ops_between(rig.op_of("layers.0.matmul.q"), rig.op_of("matmul.logits"))) tiles += rig.instance.op(op).tile_count;
     std::set<std::pair<u32, u32>> seen;
     for (const wire::RelayStep& step : rig.all_steps()) EXPECT_TRUE(seen.insert({step.op, step.tile}).second);
-    EXPECT_EQ(seen.size(), tiles);
-    EXPECT_EQ(rig.instance.relay_steps(), tiles);
+    if (workers == 8) EXPECT_EQ(seen.size(), tiles) << "a tile of each for every list: nothing is gained by other shares";
+    EXPECT_EQ(rig.instance.relay_steps(), seen.size());
     for (u32 index = 0; index < rig.tables.list_count(); ++index) {
       u32 relays = 0;
       for (const wire::TileRecord& record : rig.list(index)) {
@@ -246,7 +246,7 @@ TEST(Relays, ListsShareTheRowOfAnArgmaxEvenly) {
       least = std::min(least, all), most = std::max(most, all);
     }
     EXPECT_LE(others, kMostBeside);
-    EXPECT_LE(most - least, static_cast<u32>(wire::kRelayColumns));
+    EXPECT_LE(most - least, static_cast<u32>(2 * wire::kRelayColumns)) << "what a wide stage has";
     u32 at = 0;
     for (const auto& [first, count] : runs) {
       EXPECT_EQ(first, at);
@@ -257,6 +257,51 @@ TEST(Relays, ListsShareTheRowOfAnArgmaxEvenly) {
       if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) EXPECT_EQ(step.n, runs.size() * wire::kRelayRankPairs);
     }
   }
+}
+
+/// Columns of `op`, of each run, that each list has; each column of the op once.
+std::vector<u32> columns_of_lists(const RelayRig& rig, u32 op, u32 columns) {
+  std::vector<u32> out(rig.tables.list_count(), 0);
+  std::map<u64, u32> runs;  // by where the first column lies
+  u64 first = ~u64{0};
+  for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+    for (const wire::TileRecord& record : rig.list(list)) {
+      for (const wire::RelayStep& step : rig.steps(record)) {
+        if (step.op != op) continue;
+        EXPECT_TRUE(runs.emplace(step.columns / step.column_bytes, step.run).second);
+        EXPECT_EQ((step.flags & wire::kRelayWide) != 0, wire::relay_is_wide(step.k, step.n));
+        first = std::min(first, step.columns / step.column_bytes);
+        out[list] += step.run;
+      }
+    }
+  }
+  u64 at = first;
+  for (const auto& [begin, count] : runs) {
+    EXPECT_EQ(begin, at);
+    at = begin + count;
+  }
+  EXPECT_EQ(at - first, columns);
+  return out;
+}
+
+// 16 tiles of 48 columns for 20 workers, and 36 pairs of 64: shares of as many columns as a stage has come out more even. Rows that end in half a stage or less are of wide stages.
+TEST(Relays, ListsShareProductsWhoseTilesDoNotComeOutEven) {
+  RelayOptions options{.workers = 20};
+  options.sizes = {{"layers", 1}, {"d", 768}, {"heads", 12}, {"kv_heads", 4}, {"ffn", 2304}, {"vocab", 1024}, {"context", 512}};
+  RelayRig rig = loaded(options);
+  struct Expected {
+    const char* op;
+    u32 columns, most, least;  // of a run, of a list
+  };
+  for (const auto& [name, columns, most, least] : {Expected{"layers.0.matmul.x", 768, 40, 32}, Expected{"layers.0.matmul.x@1", 768, 40, 32}, Expected{"layers.0.matmul.u", 2304, 116, 112}}) {
+    const u32 op = rig.op_of(name);
+    std::vector<u32> of_lists = columns_of_lists(rig, op, columns);
+    std::erase(of_lists, 0u);
+    EXPECT_LT(most, (rig.instance.op(op).tile_count + 19) / 20 * (columns + rig.instance.op(op).tile_count - 1) / rig.instance.op(op).tile_count) << name << ": what tiles would give a list";
+    EXPECT_EQ(*std::max_element(of_lists.begin(), of_lists.end()), most) << name;
+    EXPECT_GE(*std::min_element(of_lists.begin(), of_lists.end()), least) << name;
+  }
+  EXPECT_TRUE(RelayPlay(rig, 1).go());
 }
 
 // The list that finds the token has it before any event says so.
