@@ -7,6 +7,7 @@
 
 #include "ccks/wire/op_shape.hpp"
 #include "scheduler/instance.hpp"
+#include "scheduler/relay_shares.hpp"
 #include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
@@ -31,6 +32,8 @@ void Relays::reserve(const PlanTables& tables) {
   sorted_.reserve(tables.relay_steps);
   list_first_.assign(tables.list_count() + 1, 0);
   block_.assign(tables.list_count(), 0);
+  loads_.assign(tables.workers, 0);
+  shares_.assign(tables.workers, 0);
 }
 
 void Relays::decide(const RelaySource& source, std::span<const OpInstance> ops) {
@@ -147,13 +150,11 @@ bool Relays::is_ranked(std::uint32_t pick) const {
 
 // ---- who has how much -------------------------------------------------------------------------------------------------------
 
-// A ranked row, and what would leave some lists with more columns as tiles.
 void Relays::find_shared() {
-  const std::uint32_t workers = source_.tables->workers;
-  for (std::uint32_t op = first_; op < end_; ++op) shared_[op] = ranked_[op] != plan::kNone || (may_be_shared(op) && longest_shared(op, workers) < longest_tiled(op, workers)) ? 1 : 0;
+  for (std::uint32_t op = first_; op < end_; ++op) shared_[op] = ranked_[op] != plan::kNone || may_be_shared(op) ? 1 : 0;
 }
 
-// Nobody waits for some of its tiles, its columns are of one head, and no other product has the same row: tiles of those go to other lists than its own.
+// Nobody waits for some of its tiles, its columns are of one head, and no other product has the same row: a list is to have few steps of those together.
 bool Relays::may_be_shared(std::uint32_t op) const {
   if (!is_product(op) || made_[op].end == wire::RelayEnd::turned || signals(op)) return false;
   const auto beside = [&](std::uint32_t other) { return has(other) && is_product(other) && made_[other].row == made_[op].row; };
@@ -166,12 +167,11 @@ std::uint32_t Relays::unit_of(std::uint32_t op) const {
   return made_[op].width % wide == 0 && wire::relay_is_wide(made_[op].k, wide * runs(op)) ? wide : wire::kRelayColumns;
 }
 
-/// Columns of the list that has most.
+/// Columns of the list that has most, if lists have had as much of others.
 std::uint32_t Relays::longest_shared(std::uint32_t op, std::uint32_t workers) const {
   const std::uint32_t units = made_[op].width / unit_of(op);
   return (units + workers - 1) / workers * unit_of(op);
 }
-std::uint32_t Relays::longest_tiled(std::uint32_t op, std::uint32_t workers) const { return (source_.ops[op].tile_count + workers - 1) / workers * made_[op].tile; }
 
 std::uint64_t Relays::count_steps() const {
   std::uint64_t steps = 0;
@@ -380,6 +380,7 @@ void Relays::deal_out() {
   steps_.clear();
   arrivals_.clear();
   picks_.clear();
+  std::fill(loads_.begin(), loads_.end(), 0u);
   for (std::uint32_t op = first_; op < end_; ++op) {
     if (made_[op].kind == wire::RelayKind::look_up) continue;
     if (made_[op].kind == wire::RelayKind::pick)
@@ -406,6 +407,7 @@ std::span<const Relays::Tile> Relays::added(std::uint32_t op) const {
 void Relays::take_tiles(std::uint32_t op) {
   for (const Tile& tile : added(op)) {
     steps_.push_back({tile.list, op, part_of_tile(made_[op], source_.ops[op], tile.tile)});
+    if (is_product(op)) loads_[tile.list - lists_] += wire::relay_stages(made_[op].k, steps_.back().part.count * runs(op));
     if (signals(op)) arrivals_.push_back({tile.list, op, tile.tile, 1});
   }
 }
@@ -413,14 +415,18 @@ void Relays::take_tiles(std::uint32_t op) {
 // A list's share in as many steps as it needs, all about as long.
 void Relays::share_out(std::uint32_t op) {
   const std::uint32_t unit = unit_of(op), workers = crew_.workers != 0 ? crew_.workers : source_.tables->workers, most = most_columns(op) / runs(op) / unit;
-  const std::uint64_t units = made_[op].width / unit;
-  std::uint32_t number = 0;
+  const std::uint32_t stages = wire::relay_stages(made_[op].k, unit * runs(op));
+  const auto loads = std::span(loads_).first(workers);
+  share_units(loads, made_[op].width / unit, stages, std::span(shares_).first(workers));
+  std::uint32_t number = 0, first = 0;
   for (std::uint32_t worker = 0; worker < workers; ++worker) {
-    const auto first = static_cast<std::uint32_t>(units * worker / workers), count = static_cast<std::uint32_t>(units * (worker + 1) / workers) - first, steps = (count + most - 1) / most;
+    const std::uint32_t count = shares_[worker], steps = (count + most - 1) / most;
     for (std::uint32_t i = 0; i < steps; ++i) {
       const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * i / steps), end = static_cast<std::uint32_t>(std::uint64_t{count} * (i + 1) / steps);
       steps_.push_back({lists_ + worker, op, {number++, 0, (first + begin) * unit, (end - begin) * unit}});
     }
+    first += count;
+    loads[worker] += count * stages;
   }
 }
 

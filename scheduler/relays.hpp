@@ -10,8 +10,8 @@
 //   have stored what they store for others (worker/relay.cuh);
 // - memory: words of an op lie where nothing else does, and results are stored where they lie only if somebody outside reads them there.
 //
-// Tiles are where the lists have them, but where all lists share a product's columns out evenly: of an argmax and the row that it reads, of which each says what is largest of its own, so that
-// one step is enough to find which it is; and of products whose tiles do not come out even, 96 of 32 columns for 132 workers.
+// Tiles are where the lists have them, but for products whose columns all lists share (relay_shares.hpp): those of a row of their own, whose tiles may not come out even, as 96 of 32 columns
+// for 132 workers, nor those of what came before, as a head's; and the row that an argmax reads, of which each list says what is largest of its own, so that one step is enough to find which it is.
 #pragma once
 
 #include <algorithm>
@@ -118,7 +118,6 @@ class Relays {
   bool may_be_shared(std::uint32_t op) const;
   std::uint32_t unit_of(std::uint32_t op) const;
   std::uint32_t longest_shared(std::uint32_t op, std::uint32_t workers) const;
-  std::uint32_t longest_tiled(std::uint32_t op, std::uint32_t workers) const;
   void find_crew(std::span<const OpInstance> ops);
   bool is_ranked(std::uint32_t pick) const;
   std::uint64_t count_steps() const;
@@ -157,6 +156,7 @@ class Relays {
   std::uint32_t lists_ = 0;                // the first list of the relay's stretch
   std::vector<std::uint32_t> list_first_;  // per list, and the end
   std::vector<std::uint32_t> block_;       // per list: which of the ops
+  std::vector<std::uint32_t> loads_, shares_;  // per worker: stages of weights so far, and units of the op that is shared out
   std::uint32_t steps_at_ = 0, blocks_at_ = 0;
 };
 

@@ -78,6 +78,11 @@ static_assert(sizeof(RelayStep) == 128);
 
 /// Whether columns of `k` elements end in a piece that would fill no more than half of a stage, and `n` of them, of all runs of a step, come out even where a stage has twice as many of half the depth.
 CCKS_HD constexpr bool relay_is_wide(u32 k, u32 n) { return n % (2 * kRelayColumns) == 0 && (k - 1) % kRelayDepth < kRelayDepth / 2; }
+/// Stages that columns of a step come in.
+CCKS_HD constexpr u32 relay_stages(u32 k, u32 n) {
+  const u32 parts = relay_is_wide(k, n) ? 2 : 1;
+  return n / (kRelayColumns * parts) * ((k + kRelayDepth / parts - 1) / (kRelayDepth / parts));
+}
 
 /// Words (tagged_value of an f32) of what one part of a context leaves for part 0: per query its values, then its top and its sum.
 CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries * (dims + 2); }
