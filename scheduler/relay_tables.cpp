@@ -126,8 +126,11 @@ class RelayFinder {
     for (const plan::DimId id : op.grid) tiles *= static_cast<std::uint64_t>(std::max<std::int64_t>(typical(id), 0));
     return tiles;
   }
-  /// Of two runs of columns, since it may have them.
-  std::uint64_t steps_where_shared(const plan::OpDesc& op) const { return most_shared_steps(tables_, 2 * typical(plan_.operands[first_output(op)].dim[3]), wire::kMostRelayColumns); }
+  /// Of two runs of columns, since it may have them; a list's share of heads ends with each.
+  std::uint64_t steps_where_shared(const plan::OpDesc& op) const {
+    const plan::OperandDesc& out = plan_.operands[first_output(op)];
+    return most_shared_steps(tables_, 2 * typical(out.dim[3]) * typical(out.dim[0]) * typical(out.dim[1]), wire::kMostRelayColumns) + static_cast<std::uint64_t>(std::max<std::int64_t>(typical(out.dim[1]), 0));
+  }
   /// Steps behind the records, and behind them an op for each list.
   void reserve_frame() {
     std::uint64_t tiles = 0, steps = 0;

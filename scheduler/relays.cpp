@@ -7,7 +7,6 @@
 
 #include "ccks/wire/op_shape.hpp"
 #include "scheduler/instance.hpp"
-#include "scheduler/relay_shares.hpp"
 #include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
@@ -19,13 +18,13 @@ void Relays::reserve(const PlanTables& tables) {
   gives_.assign(tables.op_count(), 0);
   stores_.assign(tables.op_count(), 0);
   done_.assign(tables.op_count(), 0);
-  shared_.assign(tables.op_count(), 0);
   open_.reserve(tables.op_count());
   waits_.reserve(tables.op_count());
   sends_.assign(tables.plan.signals.size(), 0);
   ranked_.assign(tables.op_count(), plan::kNone);
   added_.reserve(tables.record_capacity);
   steps_.reserve(tables.relay_steps);
+  shares_.reserve(tables.relay_steps);
   arrivals_.reserve(tables.record_capacity);
   picks_.reserve(tables.op_count());
   turns_.reserve(tables.list_count());
@@ -33,7 +32,6 @@ void Relays::reserve(const PlanTables& tables) {
   list_first_.assign(tables.list_count() + 1, 0);
   block_.assign(tables.list_count(), 0);
   loads_.assign(tables.workers, 0);
-  shares_.assign(tables.workers, 0);
 }
 
 void Relays::decide(const RelaySource& source, std::span<const OpInstance> ops) {
@@ -49,7 +47,6 @@ bool Relays::decide(const RelaySource& source, std::span<const OpInstance> ops, 
   source_ = source;
   find_range(ops, looks_up);
   find_picks();
-  find_shared();
   if (!is_worth_it()) return false;
   lists_ = ops[first_].stretch * source.tables->workers;
   find_takers();
@@ -108,8 +105,7 @@ void Relays::find_crew(std::span<const OpInstance> ops) {
   std::uint32_t workers = all;
   const auto fits = [&](std::uint32_t fewer) {
     for (std::uint32_t op = first_; op < end_; ++op) {
-      if (ranked_[op] != plan::kNone || made_[op].kind == wire::RelayKind::look_up) continue;
-      if (shared_[op] != 0 ? longest_shared(op, fewer) != longest_shared(op, all) : rounds(ops[op].tiles, fewer) != rounds(ops[op].tiles, all)) return false;
+      if (ranked_[op] == plan::kNone && made_[op].kind != wire::RelayKind::look_up && rounds(ops[op].tiles, fewer) != rounds(ops[op].tiles, all)) return false;
     }
     return true;
   };
@@ -119,8 +115,7 @@ void Relays::find_crew(std::span<const OpInstance> ops) {
 
 // Whether the index of a pick is left as a word: every list that stores anything says in the step that ranks that it has.
 bool Relays::leaves_word(std::uint32_t pick) const {
-  const std::uint32_t workers = crew_.workers != 0 ? crew_.workers : source_.tables->workers;
-  return looks_up() && made_[row_of_pick(pick)].width / wire::kRelayColumns >= workers;
+  return looks_up() && made_[row_of_pick(pick)].width / unit_of(row_of_pick(pick)) >= workers();
 }
 
 // Where a row cannot be shared out, its argmax is no step, and the relay ends.
@@ -148,37 +143,14 @@ bool Relays::is_ranked(std::uint32_t pick) const {
   return made_[row].end == wire::RelayEnd::plain && made_[row].width % wire::kRelayColumns == 0 && ranked_[row] == plan::kNone && !signals(row);
 }
 
-// ---- who has how much -------------------------------------------------------------------------------------------------------
-
-void Relays::find_shared() {
-  for (std::uint32_t op = first_; op < end_; ++op) shared_[op] = ranked_[op] != plan::kNone || may_be_shared(op) ? 1 : 0;
-}
-
-// Nobody waits for some of its tiles, its columns are of one head, and no other product has the same row: a list is to have few steps of those together.
-bool Relays::may_be_shared(std::uint32_t op) const {
-  if (!is_product(op) || made_[op].end == wire::RelayEnd::turned || signals(op)) return false;
-  const auto beside = [&](std::uint32_t other) { return has(other) && is_product(other) && made_[other].row == made_[op].row; };
-  return !beside(op - 1) && !beside(op + 1);
-}
-
-/// Columns of a run that lists have a multiple of: of wide stages what one holds, as far as the row comes out even.
-std::uint32_t Relays::unit_of(std::uint32_t op) const {
-  const std::uint32_t wide = 2 * wire::kRelayColumns / runs(op);
-  return made_[op].width % wide == 0 && wire::relay_is_wide(made_[op].k, wide * runs(op)) ? wide : wire::kRelayColumns;
-}
-
-/// Columns of the list that has most, if lists have had as much of others.
-std::uint32_t Relays::longest_shared(std::uint32_t op, std::uint32_t workers) const {
-  const std::uint32_t units = made_[op].width / unit_of(op);
-  return (units + workers - 1) / workers * unit_of(op);
-}
-
 std::uint64_t Relays::count_steps() const {
   std::uint64_t steps = 0;
   for (std::uint32_t op = first_; op < end_; ++op) {
     const bool pick = made_[op].kind == wire::RelayKind::pick;
+    std::uint64_t shares = 0;
     if (made_[op].kind == wire::RelayKind::look_up) continue;
-    steps += pick ? 1 : shared_[op] != 0 ? most_shared_steps(*source_.tables, std::int64_t{made_[op].width} * runs(op), most_columns(op)) : source_.ops[op].tile_count;
+    if (may_be_shared(op)) shares = most_shared_steps(*source_.tables, units_of(op), most_units(op)) + heads_of(op);
+    steps += pick ? 1 : ranked_[op] != plan::kNone ? shares : std::max<std::uint64_t>(shares, source_.ops[op].tile_count);
   }
   return steps;
 }
@@ -380,15 +352,15 @@ void Relays::deal_out() {
   steps_.clear();
   arrivals_.clear();
   picks_.clear();
-  std::fill(loads_.begin(), loads_.end(), 0u);
-  for (std::uint32_t op = first_; op < end_; ++op) {
-    if (made_[op].kind == wire::RelayKind::look_up) continue;
-    if (made_[op].kind == wire::RelayKind::pick)
-      place_pick(op);
-    else if (shared_[op] != 0)
-      share_out(op);
+  for (std::uint32_t op = first_; op < end_;) {
+    if (made_[op].kind == wire::RelayKind::look_up)
+      ++op;
+    else if (made_[op].kind == wire::RelayKind::pick)
+      place_pick(op++);
+    else if (may_be_shared(op))
+      op = deal_row(op);
     else
-      take_tiles(op);
+      take_tiles(op++);
   }
   std::sort(arrivals_.begin(), arrivals_.end(), [](const Arrivals& a, const Arrivals& b) { return std::tie(a.list, a.op, a.tile) < std::tie(b.list, b.op, b.tile); });
 }
@@ -407,26 +379,7 @@ std::span<const Relays::Tile> Relays::added(std::uint32_t op) const {
 void Relays::take_tiles(std::uint32_t op) {
   for (const Tile& tile : added(op)) {
     steps_.push_back({tile.list, op, part_of_tile(made_[op], source_.ops[op], tile.tile)});
-    if (is_product(op)) loads_[tile.list - lists_] += wire::relay_stages(made_[op].k, steps_.back().part.count * runs(op));
     if (signals(op)) arrivals_.push_back({tile.list, op, tile.tile, 1});
-  }
-}
-
-// A list's share in as many steps as it needs, all about as long.
-void Relays::share_out(std::uint32_t op) {
-  const std::uint32_t unit = unit_of(op), workers = crew_.workers != 0 ? crew_.workers : source_.tables->workers, most = most_columns(op) / runs(op) / unit;
-  const std::uint32_t stages = wire::relay_stages(made_[op].k, unit * runs(op));
-  const auto loads = std::span(loads_).first(workers);
-  share_units(loads, made_[op].width / unit, stages, std::span(shares_).first(workers));
-  std::uint32_t number = 0, first = 0;
-  for (std::uint32_t worker = 0; worker < workers; ++worker) {
-    const std::uint32_t count = shares_[worker], steps = (count + most - 1) / most;
-    for (std::uint32_t i = 0; i < steps; ++i) {
-      const auto begin = static_cast<std::uint32_t>(std::uint64_t{count} * i / steps), end = static_cast<std::uint32_t>(std::uint64_t{count} * (i + 1) / steps);
-      steps_.push_back({lists_ + worker, op, {number++, 0, (first + begin) * unit, (end - begin) * unit}});
-    }
-    first += count;
-    loads[worker] += count * stages;
   }
 }
 
@@ -453,6 +406,82 @@ std::span<const Relays::Arrivals> Relays::arrivals_of(std::uint32_t list) const 
   const auto begin = std::partition_point(arrivals_.begin(), arrivals_.end(), [&](const Arrivals& a) { return a.list < list; });
   const auto end = std::partition_point(begin, arrivals_.end(), [&](const Arrivals& a) { return a.list == list; });
   return {begin, end};
+}
+
+// ---- rows that lists share ----------------------------------------------------------------------------------------------------
+
+// Nobody waits for some of its tiles.
+bool Relays::may_be_shared(std::uint32_t op) const { return is_product(op) && !signals(op); }
+
+// Whoever has one of them may go on with the other.
+bool Relays::is_beside(std::uint32_t op, std::uint32_t other) const {
+  return other < end_ && has_row_of(other, op) && may_be_shared(other) && ranked_[op] == plan::kNone && ranked_[other] == plan::kNone;
+}
+
+/// Columns of a run that lists have a multiple of: of wide stages what one holds, as far as the row comes out even and there is one for each list.
+std::uint32_t Relays::unit_of(std::uint32_t op) const {
+  const std::uint32_t wide = 2 * wire::kRelayColumns / runs(op);
+  const bool fits = made_[op].width % wide == 0 && made_[op].width / wide * heads_of(op) >= source_.tables->workers;
+  return fits && wire::relay_is_wide(made_[op].k, wide * runs(op)) ? wide : wire::kRelayColumns;
+}
+std::uint32_t Relays::units_of(std::uint32_t op) const { return heads_of(op) * (made_[op].width / unit_of(op)); }
+
+// By tiles or by shares, whichever lets the last list be through sooner. The first op behind them.
+std::uint32_t Relays::deal_row(std::uint32_t first) {
+  std::uint32_t end = first + 1;
+  while (is_beside(first, end)) ++end;
+  share_out(first, end);
+  const std::size_t before = steps_.size();
+  if (ranked_[first] == plan::kNone) {
+    for (std::uint32_t op = first; op < end; ++op) take_tiles(op);
+    if (longest(std::span(steps_).subspan(before)) <= longest(shares_)) return end;
+    steps_.resize(before);
+  }
+  steps_.insert(steps_.end(), shares_.begin(), shares_.end());
+  return end;
+}
+
+/// Of lists, in stages.
+std::uint32_t Relays::longest(std::span<const Step> steps) {
+  std::fill(loads_.begin(), loads_.end(), 0u);
+  for (const Step& step : steps) loads_[step.list - lists_] += wire::relay_stages(made_[step.op].k, step.part.count * runs(step.op)) + kRelayStepStages;
+  return *std::max_element(loads_.begin(), loads_.end());
+}
+
+// Columns of ops [first, end), one behind the other: to each list its part of all stages, as near as units let it.
+void Relays::share_out(std::uint32_t first, std::uint32_t end) {
+  const auto weight = [&](std::uint32_t op) { return wire::relay_stages(made_[op].k, unit_of(op) * runs(op)); };
+  std::uint64_t all = 0, given = 0;
+  for (std::uint32_t op = first; op < end; ++op) all += std::uint64_t{units_of(op)} * weight(op);
+  shares_.clear();
+  std::uint32_t worker = 0;
+  for (std::uint32_t op = first; op < end; ++op) {
+    std::uint32_t number = 0;
+    for (std::uint32_t at = 0; at < units_of(op);) {
+      const std::uint64_t upto = all * (worker + 1) / workers(), room = worker + 1 == workers() ? all : upto - std::min(upto, given);
+      const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(units_of(op) - at, (room + weight(op) / 2) / weight(op)));
+      if (count == 0) {
+        ++worker;
+        continue;
+      }
+      add_share(lists_ + worker, op, at, count, number);
+      at += count;
+      given += std::uint64_t{count} * weight(op);
+    }
+  }
+}
+
+// Units [first, first + count) of all heads: of each head in as many steps as it takes, all about as long.
+void Relays::add_share(std::uint32_t list, std::uint32_t op, std::uint32_t first, std::uint32_t count, std::uint32_t& number) {
+  const std::uint32_t unit = unit_of(op), of_head = made_[op].width / unit, most = most_units(op);
+  for (const std::uint32_t behind = first + count; first < behind;) {
+    const std::uint32_t head = first / of_head, here = std::min(behind, (head + 1) * of_head) - first, steps = (here + most - 1) / most;
+    for (std::uint32_t i = 0; i < steps; ++i) {
+      const auto from = static_cast<std::uint32_t>(std::uint64_t{here} * i / steps), to = static_cast<std::uint32_t>(std::uint64_t{here} * (i + 1) / steps);
+      shares_.push_back({list, op, {number++, head, (first % of_head + from) * unit, (to - from) * unit}});
+    }
+    first += here;
+  }
 }
 
 // Who has part 0 of a context waits for the other parts, which wait for nothing of their op: in each list those come first, last tiles in front.
@@ -490,6 +519,7 @@ std::uint64_t Relays::word_of(std::uint64_t store) const {
 void Relays::write(const RelaySource& source, std::byte* frame) const {
   std::byte* to = frame + steps_at_;
   std::uint32_t most = 0;
+  const Step* front = nullptr;
   for (const Step& s : sorted_) {
     wire::RelayStep step = step_of(source, s.op, made_[s.op], s.part, gives_[s.op] != 0, stores_[s.op] != 0);
     if (ranked_[s.op] != plan::kNone) {
@@ -498,6 +528,8 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
       step.second = s.part.first;
     }
     if (made_[s.op].kind == wire::RelayKind::pick && leaves_word(s.op)) step.words = made_[s.op].words;
+    if (front != nullptr && front->list == s.list && has_row_of(s.op, front->op)) step.part = 1;
+    front = &s;
     most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32));
     std::memcpy(to, &step, sizeof(step));
     to += sizeof(step);

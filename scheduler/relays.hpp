@@ -10,8 +10,8 @@
 //   have stored what they store for others (worker/relay.cuh);
 // - memory: words of an op lie where nothing else does, and results are stored where they lie only if somebody outside reads them there.
 //
-// Tiles are where the lists have them, but for products whose columns all lists share (relay_shares.hpp): those of a row of their own, whose tiles may not come out even, as 96 of 32 columns
-// for 132 workers, nor those of what came before, as a head's; and the row that an argmax reads, of which each list says what is largest of its own, so that one step is enough to find which it is.
+// Tiles are where the lists have them, but where all lists share columns out evenly: of the row that an argmax reads, of which each says what is largest of its own, so that one step is enough to
+// find which it is; and of products of one row whose tiles would keep some list longer, as 96 of 32 columns do for 132 workers, or heads that a list has beside others.
 #pragma once
 
 #include <algorithm>
@@ -114,10 +114,10 @@ class Relays {
   void find_signals();
   void find_picks();
   bool leaves_word(std::uint32_t pick) const;
-  void find_shared();
   bool may_be_shared(std::uint32_t op) const;
+  bool is_beside(std::uint32_t op, std::uint32_t other) const;
   std::uint32_t unit_of(std::uint32_t op) const;
-  std::uint32_t longest_shared(std::uint32_t op, std::uint32_t workers) const;
+  std::uint32_t units_of(std::uint32_t op) const;
   void find_crew(std::span<const OpInstance> ops);
   bool is_ranked(std::uint32_t pick) const;
   std::uint64_t count_steps() const;
@@ -127,9 +127,15 @@ class Relays {
   };
   std::span<const Tile> added(std::uint32_t op) const;
   void take_tiles(std::uint32_t op);
-  void share_out(std::uint32_t op);
+  std::uint32_t deal_row(std::uint32_t op);
+  void share_out(std::uint32_t first, std::uint32_t end);
+  void add_share(std::uint32_t list, std::uint32_t op, std::uint32_t first, std::uint32_t count, std::uint32_t& number);
+  std::uint32_t longest(std::span<const Step> steps);
+  std::uint32_t workers() const { return crew_.workers != 0 ? crew_.workers : source_.tables->workers; }
   std::uint32_t runs(std::uint32_t op) const { return has_runs(made_[op]) ? 2 : 1; }
-  std::uint32_t most_columns(std::uint32_t op) const { return made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : static_cast<std::uint32_t>(wire::kMostRelayColumns); }  // of a step, all runs
+  std::uint32_t heads_of(std::uint32_t op) const { return made_[op].end == wire::RelayEnd::turned ? static_cast<std::uint32_t>(source_.ops[op].grid[1]) : 1; }
+  std::uint32_t most_units(std::uint32_t op) const { return (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : static_cast<std::uint32_t>(wire::kMostRelayColumns) / runs(op)) / unit_of(op); }  // of a step
+  bool has_row_of(std::uint32_t op, std::uint32_t other) const { return is_product(op) && is_product(other) && made_[op].row == made_[other].row && made_[op].norm == made_[other].norm && made_[op].k == made_[other].k; }
   void place_pick(std::uint32_t op);
   bool signals(std::uint32_t op) const;
   bool is_product(std::uint32_t op) const { return made_[op].kind == wire::RelayKind::product; }
@@ -143,20 +149,21 @@ class Relays {
   std::uint32_t first_ = 0, end_ = 0;
   RelayCrew crew_;
   std::vector<RelayOp> made_;          // per op
-  std::vector<std::uint8_t> gives_, stores_, done_, shared_;  // per op
+  std::vector<std::uint8_t> gives_, stores_, done_;  // per op
   std::vector<std::uint32_t> ranked_;  // per op: the argmax of its row; kNone
   std::vector<std::uint32_t> open_;    // ops, while mark_done() runs
   std::vector<std::uint32_t> waits_;   // signals
   std::vector<std::uint8_t> sends_;    // per signal
   std::vector<Tile> added_;
-  std::vector<Step> steps_, sorted_;  // op by op, and list by list
+  std::vector<Step> steps_, sorted_;  // row by row, and list by list
+  std::vector<Step> shares_;          // of a row
   std::vector<Arrivals> arrivals_;    // list by list
   std::vector<Pick> picks_;
   std::vector<Turn> turns_;
   std::uint32_t lists_ = 0;                // the first list of the relay's stretch
   std::vector<std::uint32_t> list_first_;  // per list, and the end
   std::vector<std::uint32_t> block_;       // per list: which of the ops
-  std::vector<std::uint32_t> loads_, shares_;  // per worker: stages of weights so far, and units of the op that is shared out
+  std::vector<std::uint32_t> loads_;       // per worker, while longest() counts
   std::uint32_t steps_at_ = 0, blocks_at_ = 0;
 };
 

@@ -72,7 +72,7 @@ struct alignas(128) RelayStep {
   u8 kind, end, act, flags;  // RelayKind, RelayEnd, RelayAct, RelayFlags
   u32 sines;            // turned: bytes from a pair's cosine to its sine
   u32 op, tile;         // of the frame
-  u16 part, kv_head;    // attention
+  u16 part, kv_head;    // attention. product: part 1: the step in front has multiplied the same row, which is still there
 };
 static_assert(sizeof(RelayStep) == 128);
 

@@ -13,10 +13,12 @@ class RelayProducts : public RelayWords {
 
   /// False: the worker leaves, and nothing is stored.
   __device__ __forceinline__ bool product(const wire::RelayStep& s) {
+    const bool again = s.part != 0;
+    if (!again) steps_ ^= 1;
     const u32 step = steps_, k = s.k, n = s.n;
-    steps_ ^= 1;
     Ending ending(*this, s);
-    const float squares = k <= kPass ? stage<1>(s) : stage<kMostPasses>(s);
+    float squares = 0;
+    if (!again) squares = k <= kPass ? stage<1>(s) : stage<kMostPasses>(s);
     mark_ready();
     tell_filler(1);
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
@@ -33,7 +35,7 @@ class RelayProducts : public RelayWords {
         walk_whole(columns, sums);
       else
         walk<false>(k, columns, sums);
-      if (first == 0 && s.norm != 0) leave_squares(squares, step);
+      if (first == 0 && s.norm != 0 && !again) leave_squares(squares, step);
       if (first + columns == n) tell_filler(0);
       sync();
       if (has_given_up()) return false;

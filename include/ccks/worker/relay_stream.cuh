@@ -86,36 +86,39 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
 struct PieceCursor {
   u32 step = 0, column = 0, depth = 0;
   bool known = false;  // what lies below is of the step
-  bool wide = false, whole = false;  // whole: pieces lie in memory as they do in a stage: one copy is enough
+  bool whole = false;  // pieces lie in memory as they do in a stage: one copy is enough
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
-  u32 stride = 0, k = 0, n = 0, run = 0, turn = 0;  // turn: bytes from a column's last piece to the first of the next piece's columns
+  u32 columns = 0, deep = 0;                                 // of a piece, elements along k of each
+  u32 stride = 0, k = 0, n = 0, run = 0, turn = 0, leap = 0;  // turn: bytes from a column's last piece to the first of the next piece's columns; leap: in front of which column `beyond` comes
 
   /// False: the step has no weights.
   __device__ __forceinline__ bool read(const wire::RelayStep& s) {
     known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product;
     if (!known) return false;
-    beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run, wide = (s.flags & wire::kRelayWide) != 0;
-    turn = columns() * stride - (k - 1) / deep() * pitch();
-    whole = k == deep() && stride == pitch() && (!wide || run % columns() == 0);
+    const u32 parts = (s.flags & wire::kRelayWide) != 0 ? 2 : 1;
+    columns = wire::kRelayColumns * parts, deep = kRelayDepth / parts;
+    beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
+    turn = columns * stride - (k - 1) / deep * pitch();
+    leap = (run + columns - 1) / columns * columns;
+    whole = k == deep && stride == pitch() && leap == run;
     from = reinterpret_cast<const u8*>(s.columns) + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2;
     return true;
   }
-  __device__ __forceinline__ u32 columns() const { return wide ? 2 * wire::kRelayColumns : wire::kRelayColumns; }
-  __device__ __forceinline__ u32 deep() const { return wide ? kRelayDepth / 2 : kRelayDepth; }
   /// Bytes from a column of a stage to the next, and of a column.
-  __device__ __forceinline__ u32 pitch() const { return deep() * 2; }
-  __device__ __forceinline__ u32 bytes() const { return least(deep(), k - depth) * 2; }
+  __device__ __forceinline__ u32 pitch() const { return deep * 2; }
+  __device__ __forceinline__ u32 bytes() const { return least(deep, k - depth) * 2; }
+  __device__ __forceinline__ bool is_wide() const { return columns != wire::kRelayColumns; }
   /// Of a wide piece: where its second half's first column lies.
   __device__ __forceinline__ const u8* other() const { return from + wire::kRelayColumns * stride + (column + wire::kRelayColumns == run ? beyond : 0); }
   /// From a piece to the next. True: that was the step's last.
   __device__ __forceinline__ bool next() {
-    depth += deep();
+    depth += deep;
     from += depth < k ? pitch() : turn;
     if (depth < k) return false;
     depth = 0;
-    if (column < run && column + columns() >= run) from += beyond;
-    column += columns();
+    column += columns;
+    if (column == leap) from += beyond;
     if (column < n) return false;
     column = 0;
     known = false;
@@ -228,10 +231,10 @@ class RelayFiller {
       return;
     }
     const u32 bytes = piece_.bytes();
-    ptx::mbarrier_expect_release(full, piece_.columns() * bytes);  // [P17] pairs with [P18]
+    ptx::mbarrier_expect_release(full, piece_.columns * bytes);  // [P17] pairs with [P18]
     await_room(multiplies);
     copy_columns(to, piece_.from, bytes, full);
-    if (piece_.wide) copy_columns(to + kRelayStageBytes / 2, piece_.other(), bytes, full);
+    if (piece_.is_wide()) copy_columns(to + kRelayStageBytes / 2, piece_.other(), bytes, full);
   }
   __device__ __forceinline__ void copy_columns(u32 to, const u8* from, u32 bytes, u32 full) {
     CCKS_UNROLL
@@ -261,7 +264,7 @@ class RelayFiller {
       ptx::prefetch_bulk(from, kRelayStageBytes);
     } else {
       prefetch_columns(from);
-      if (ahead_.wide) prefetch_columns(ahead_.other());
+      if (ahead_.is_wide()) prefetch_columns(ahead_.other());
     }
     ++fill_.ahead;
     ahead_.next();
