@@ -6,7 +6,7 @@
 // takes 848 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 632 to 635 where they take 546 (README.md, 2026-11-26 to 28).
 //
 // A step. Each warp waits for those slices of the row that it multiplies and keeps them in scratch, times the norm's weights where there is a norm; nobody else reads
-// them. Stage by stage of the ring it multiplies 4 columns by its slices on matrix units. Sums meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as
+// them. Stage by stage of the ring it multiplies 4 columns, or 8 of half the depth, by its slices on matrix units. Sums meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as
 // there are results finish them and leave words. Attention has two barriers, and takes keys and values of earlier positions where they lie.
 //
 // From run to run. Where a run begins with the row of a token that the run in front picks (wire::kRelayLookUpDim), its relay takes that token by a word, too, and with it all that the run in front
