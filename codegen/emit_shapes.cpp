@@ -3,10 +3,11 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
+#include <map>
 
 #include "ccks/plan_eval.hpp"
 #include "ccks/wire/op_shape.hpp"
+#include "ccks/wire/relay.hpp"
 #include "ccks/worker/tile_hints.hpp"
 #include "codegen/emit_sources.hpp"
 
@@ -56,9 +57,9 @@ class Shape {
     return (op.flags & wire::kOpGroups) != 0;
   }
 
-  /// Whether it is a product of one row whose weights may come through a ring.
-  bool streams_one_row(const plan::OpDesc& from) const {
-    if (!known_) return false;
+  /// Of a product whose weights may come through a ring and that has no more than relays take, its rows; 0: it is none.
+  std::uint32_t streamed_rows(const plan::OpDesc& from) const {
+    if (!known_) return 0;
     wire::OpParams op = params;
     op.guard_count = static_cast<std::uint16_t>(from.guard_count);
     std::vector<wire::OperandParams> all = operands;
@@ -68,7 +69,8 @@ class Shape {
       all[i].flags = operand.flags;
     }
     wire::mark_shape(op, all.data());
-    return wire::streams_one_row(op);
+    const std::uint32_t rows = wire::streams_rows(op) ? static_cast<std::uint32_t>(all[0].dim[2]) : 0;
+    return rows <= wire::kMostRelayRows ? rows : 0;
   }
 
   wire::OpParams params{};
@@ -131,14 +133,18 @@ OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op) {
           shape.varies()};
 }
 
-bool hands_rows_on(const PlanImage& image) {
-  std::set<std::uint32_t> made;  // tensors
+std::uint32_t rows_handed_on(const PlanImage& image) {
+  std::map<std::uint32_t, std::uint32_t> made;  // tensors, and their rows
+  std::uint32_t found = 0;
   for (const plan::OpDesc& op : image.ops) {
-    if (op.kind != wire::OpCode::matmul || op.output_count != 1 || !Shape(image, op).streams_one_row(op)) continue;
-    if (made.contains(image.operands[op.operand_first].tensor)) return true;
-    made.insert(image.operands[op.operand_first + op.input_count].tensor);
+    if (op.kind != wire::OpCode::matmul || op.output_count != 1) continue;
+    const std::uint32_t rows = Shape(image, op).streamed_rows(op);
+    if (rows == 0) continue;
+    const auto maker = made.find(image.operands[op.operand_first].tensor);
+    if (maker != made.end() && maker->second == rows && (found == 0 || rows == 1)) found = rows;
+    made[image.operands[op.operand_first + op.input_count].tensor] = rows;
   }
-  return false;
+  return found;
 }
 
 TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {

@@ -39,7 +39,7 @@ struct Bodies {
   std::vector<Body> list;  // the same, one by one
   std::uint32_t scratch_bytes = 0;  // of a worker
   bool decides = false;             // some op has guards, or tiles that a report counts
-  bool hands_rows_on = false;       // some product of one row that streams multiplies what another such makes (hands_rows_on)
+  std::uint32_t rows_handed_on = 0; // rows_handed_on
   std::size_t count = 0;
 };
 /// Files in the order of their names; the manifest lists the others.
@@ -53,8 +53,10 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
 bool may_stream(const Bodies& bodies);
 /// Whether all bodies that may be handed values with tags take them (WorkerImage::cuda_tags).
 bool find_tags(const Bodies& bodies);
-/// Whether workers take rows by their tags (WorkerImage::cuda_row_tags): where a program, at its typical sizes, has products of one row for that.
+/// Whether workers take rows by their tags (WorkerImage::cuda_row_tags): where a program, at its typical sizes, has products for that.
 bool take_rows(const Bodies& bodies);
+/// Of each product of a relay (WorkerImage::cuda_relay_rows).
+std::uint32_t relay_rows(const Bodies& bodies);
 /// Every file name that any version of emit_sources may return.
 std::vector<std::string> generated_names();
 /// Version of the generator, "0.1.0".
@@ -75,8 +77,9 @@ struct OpShape {
   bool typical = false;
 };
 OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op);
-/// Whether a product of one row whose weights may come through a ring multiplies what another such product makes, at the program's typical sizes.
-bool hands_rows_on(const PlanImage& image);
+/// Rows, one of them if that may be, of products whose weights may come through a ring and that multiply what others of as many rows make, at the program's typical sizes; 0: there are none,
+/// or none of up to wire::kMostRelayRows.
+std::uint32_t rows_handed_on(const PlanImage& image);
 /// Whether a body for groups of warps (ccks/worker/grouped_ops.hpp) takes the op, at some or (`always`) at all of its shapes.
 struct TakesGroups {
   bool ever = false, always = false;

@@ -50,7 +50,8 @@ bool may_stream(const Bodies& bodies) {
   });
 }
 
-bool take_rows(const Bodies& bodies) { return bodies.hands_rows_on && may_stream(bodies); }
+bool take_rows(const Bodies& bodies) { return bodies.rows_handed_on != 0 && may_stream(bodies); }
+std::uint32_t relay_rows(const Bodies& bodies) { return std::max(bodies.rows_handed_on, 1u); }
 
 bool find_tags(const Bodies& bodies) {
   const auto is_product = [](const Bodies::Body& body) {
@@ -105,6 +106,7 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
   const std::map<std::string, std::string> loop = {{"QUEUES", flag(with_queues)},
                                                    {"STREAMS", flag(may_stream(bodies))},
                                                    {"ROW_TAGS", flag(take_rows(bodies))},
+                                                   {"RELAY_ROWS", std::to_string(relay_rows(bodies))},
                                                    {"DECIDES", flag(bodies.decides)},
                                                    {"TAGS", flag(find_tags(bodies))}};
   if (inlines(bodies)) return inlined_unit(bodies, loop);

@@ -46,7 +46,7 @@ Status EngineCore::set_up() {
   const bool lists = device_->info().kind == "cuda" && (arm_ == Arm::copilot || arm_ == Arm::fixed);
   tables_.finds_tags = lists && program_.worker().cuda_tags;
   if (lists && program_.worker().cuda_row_tags && options_.take_rows_by_tags) find_row_edges(tables_);
-  if (lists && program_.worker().cuda_row_tags && options_.relays) find_relays(tables_);
+  if (lists && program_.worker().cuda_row_tags && options_.relays) find_relays(tables_, program_.worker().cuda_relay_rows);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);
@@ -92,8 +92,9 @@ Status EngineCore::set_up_arm() {
 
 Status EngineCore::check_code(const Program& program) const {
   if (device_->info().kind != "cuda") return {};
-  const bool rows = !tables_.rows.empty() || !tables_.relay_places.empty();
-  if ((tables_.finds_tags && !program.worker().cuda_tags) || (rows && !program.worker().cuda_row_tags)) {
+  const WorkerImage& worker = program.worker();
+  const bool relays = !tables_.relay_places.empty(), rows = !tables_.rows.empty() || relays;
+  if ((tables_.finds_tags && !worker.cuda_tags) || (rows && !worker.cuda_row_tags) || (relays && worker.cuda_relay_rows != tables_.relay_rows)) {
     return {ErrorCode::unsupported, "the program's workers find no tags, and the engine was made for such as do"};
   }
   if (arm_ != Arm::gpu_queue || program.worker().cuda_queues) return {};

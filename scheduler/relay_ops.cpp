@@ -66,18 +66,24 @@ Term read_code(std::span<const wire::ExprInstr> code) {
 
 // ---- rows -----------------------------------------------------------------------------------------------------------------
 
-bool is_row(const OperandParams& o, std::uint32_t elements) {
+/// Which axis the rows of a relay's products lie along in an operand of such an op. Attention has them as batches.
+int axis_of_rows(const wire::OpParams& op) { return static_cast<wire::OpCode>(op.kind) == wire::OpCode::attention ? 1 : 2; }
+
+bool is_rows(const OperandParams& o, std::uint32_t elements, int axis, std::uint32_t rows) {
   for (int i = 0; i < 3; ++i) {
-    if (o.dim[i] != 1 && o.stride[i] != 0) return false;
+    if (i != axis && o.dim[i] != 1 && o.stride[i] != 0) return false;
   }
-  return o.dim[2] == 1 && o.dim[3] == static_cast<std::int32_t>(elements) && o.stride[3] == 1;
+  const bool few = axis == 2 || o.dim[2] == 1;
+  return few && o.dim[axis] == static_cast<std::int32_t>(rows) && o.dim[3] == static_cast<std::int32_t>(elements) && o.stride[3] == 1;
 }
+bool is_row(const OperandParams& o, std::uint32_t elements) { return is_rows(o, elements, 2, 1); }
 bool is_in(const OperandParams& o, wire::Space space) { return o.space == static_cast<std::uint8_t>(space); }
 bool is_of(const OperandParams& o, Dtype dtype) { return o.dtype == static_cast<std::uint8_t>(dtype); }
 
-/// Elements of an output that is one row without gaps, its heads one behind the other and both halves of each; 0: it is none.
-std::uint32_t row_elements(const OperandParams& o) {
-  if (o.dim[2] != 1 || o.stride[3] != 1 || o.dim[0] > 2) return 0;
+/// Elements of each row of an output that is `rows` rows without gaps, heads of each one behind the other and both halves of a head; 0: it is none.
+std::uint32_t row_elements(const OperandParams& o, int axis, std::uint32_t rows) {
+  if (o.dim[axis] != static_cast<std::int32_t>(rows) || o.stride[3] != 1 || o.dim[0] > 2) return 0;
+  if (axis == 1) return o.dim[0] == 1 && o.dim[2] == 1 ? static_cast<std::uint32_t>(o.dim[3]) : 0;
   const std::int64_t head = std::int64_t{o.dim[0]} * o.dim[3];
   if ((o.dim[0] == 2 && o.stride[0] != o.dim[3]) || (o.dim[1] != 1 && o.stride[1] != head)) return 0;
   return static_cast<std::uint32_t>(head * o.dim[1]);
@@ -86,7 +92,7 @@ std::uint32_t row_elements(const OperandParams& o) {
 class Describer {
  public:
   Describer(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to)
-      : source_(source), tables_(*source.tables), first_(first), index_(index), op_(source.ops[index]), operands_(source.operands + op_.operand_first), to_(to) {}
+      : source_(source), tables_(*source.tables), first_(first), index_(index), op_(source.ops[index]), operands_(source.operands + op_.operand_first), to_(to), rows_(tables_.relay_rows) {}
 
   bool run() {
     to_ = {};
@@ -104,7 +110,8 @@ class Describer {
     step.k = to_.k;
     step.n = static_cast<std::uint16_t>(to_.tile);
     step.run = static_cast<std::uint16_t>(to_.width);  // of attention, the only kind that is asked for these
-    return wire::relay_step_bytes(step, wire::kMarkedLanes / 32) <= wire::kMostRelayStepBytes;
+    const bool product = to_.kind == wire::RelayKind::product;
+    return wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows_) <= (product && rows_ > 1 ? wire::kMostRelayRowsBytes : wire::kMostRelayStepBytes);
   }
 
   const OperandParams& input(std::uint32_t i) const { return operands_[i]; }
@@ -117,7 +124,8 @@ class Describer {
   std::optional<std::uint64_t> words_of(std::uint32_t writer, std::uint8_t space, std::uint64_t offset, std::uint32_t elements) const {
     const RelayPlace& place = tables_.relay_places[writer];
     const OperandParams& out = output_of(writer);
-    if (place.row == 0 || elements > place.elements || !is_of(out, Dtype::bf16) || out.space != space || out.offset != offset || row_elements(out) != elements) return {};
+    const bool whole = elements != 0 && elements * std::uint64_t{rows_} <= place.elements && row_elements(out, axis_of_rows(source_.ops[writer]), rows_) == elements;
+    if (place.row == 0 || !whole || !is_of(out, Dtype::bf16) || out.space != space || out.offset != offset) return {};
     return source_.arena + place.row;
   }
   /// In the same place in all runs of the frame.
@@ -128,15 +136,17 @@ class Describer {
 
   /// The first row of the table where op `writer` of the relay is a gather of one row, whose copy would be what is asked for.
   std::optional<std::uint64_t> table_of(std::uint32_t writer, const OperandParams& row, std::uint32_t elements) const {
-    if (writer != first_ || static_cast<wire::OpCode>(source_.ops[writer].kind) != wire::OpCode::gather) return {};
+    if (writer != first_ || static_cast<wire::OpCode>(source_.ops[writer].kind) != wire::OpCode::gather || rows_ != 1) return {};
     const OperandParams &table = source_.operands[source_.ops[writer].operand_first], &copy = output_of(writer);
-    if (table.dim[3] != static_cast<std::int32_t>(elements) || copy.space != row.space || copy.offset != row.offset || row_elements(copy) != elements) return {};
+    if (table.dim[3] != static_cast<std::int32_t>(elements) || copy.space != row.space || copy.offset != row.offset || row_elements(copy, 2, 1) != elements) return {};
     return source_.weights + table.offset;
   }
-  /// A row of bf16 that the op reads; `plain`: which flag says that it has no words, `looked_up`: that it is a table's.
-  bool take_row(std::uint32_t i, std::uint32_t elements, wire::RelayFlags plain, wire::RelayFlags looked_up, std::uint64_t& at) {
+  /// Rows of bf16 that the op reads, `pitch` from one to the next; `plain`: which flag says that they have no words, `looked_up`: that the one is a table's.
+  bool take_row(std::uint32_t i, std::uint32_t elements, wire::RelayFlags plain, wire::RelayFlags looked_up, std::uint64_t& at, std::uint32_t& pitch) {
     const OperandParams& o = input(i);
-    if (!is_row(o, elements) || !is_of(o, Dtype::bf16) || !is_in(o, wire::Space::arena)) return false;
+    const int axis = axis_of_rows(op_);
+    if (!is_rows(o, elements, axis, rows_) || !is_of(o, Dtype::bf16) || !is_in(o, wire::Space::arena)) return false;
+    pitch = elements;
     if (const auto table = table_of(writer_of(i), o, elements)) {
       to_.flags |= plain | looked_up;
       at = *table;
@@ -145,23 +155,30 @@ class Describer {
     if (!is_inside(writer_of(i))) {
       to_.flags |= plain;
       at = source_.arena + o.offset;
-      return lies_plainly(i);
+      return lies_plainly(i) && has_pitch(o, axis, pitch);
     }
     const auto words = words_of(writer_of(i), o.space, o.offset, elements);
     at = words.value_or(0);
     return words.has_value();
   }
 
+  /// In packets of 16 bytes.
+  bool has_pitch(const OperandParams& o, int axis, std::uint32_t& pitch) const {
+    if (rows_ == 1) return true;
+    pitch = static_cast<std::uint32_t>(o.stride[axis]);
+    return o.stride[axis] >= 0 && o.stride[axis] % 8 == 0 && o.stride[axis] <= 0xffffffff;
+  }
+
   bool is_product() {
     const OperandParams &a = input(0), &b = input(1);
     const bool turns = op_.dims[wire::kRopeDim] != 0;
-    if (!wire::streams_one_row(op_) || op_.output_count != 1 || op_.report >= 0 || op_.grid[0] != 1 || op_.grid[2] != 1 || (!turns && op_.grid[1] != 1)) return false;
+    if (!wire::streams_rows(op_) || a.dim[2] != static_cast<std::int32_t>(rows_) || op_.output_count != 1 || op_.report >= 0 || op_.grid[0] != 1 || op_.grid[2] != 1 || (!turns && op_.grid[1] != 1)) return false;
     if (a.dim[3] % wire::kRelayRow != 0 || b.dim[2] != a.dim[3] || b.stride[2] != 1 || !is_of(b, Dtype::bf16) || !is_in(b, wire::Space::weights)) return false;
     to_.k = static_cast<std::uint32_t>(a.dim[3]);
     to_.columns = source_.weights + b.offset;
     to_.column_bytes = static_cast<std::uint32_t>(b.stride[3]) * 2;
     to_.head_bytes = static_cast<std::uint64_t>(b.stride[1]) * 2;
-    return take_row(0, to_.k, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row) && is_normed();
+    return take_row(0, to_.k, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row, to_.row_pitch) && is_normed();
   }
   bool is_normed() {
     const auto index = static_cast<std::uint32_t>(op_.dims[wire::kNormDim]);
@@ -184,7 +201,7 @@ class Describer {
     if (end.kind == Term::product) return inputs() == 2;
     if (end.kind != Term::sum || inputs() != 3 || op_.dims[wire::kEpilogueDim] != 2) return false;
     to_.end = RelayEnd::sum;
-    const bool found = take_row(2, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, wire::kRelayLookedUpBeside, to_.beside);
+    const bool found = take_row(2, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, wire::kRelayLookedUpBeside, to_.beside, to_.beside_pitch);
     to_.beside_bytes = (to_.flags & wire::kRelayPlainBeside) != 0 ? 2 : 4;
     return found;
   }
@@ -202,7 +219,9 @@ class Describer {
     const OperandParams& table = input(static_cast<std::uint32_t>(op_.dims[wire::kRopeDim]));
     const OperandParams& out = output();
     if (inputs() != 3 || op_.code_count != 0 || out.dim[0] != 2 || !is_of(out, Dtype::bf16)) return false;
-    if (!lies_plainly(2) || !is_row(table, static_cast<std::uint32_t>(out.dim[3]) * 2) || !is_of(table, Dtype::f32)) return false;
+    const auto angles = static_cast<std::uint32_t>(out.dim[3]) * 2;
+    const bool one = is_row(table, angles);  // of all rows
+    if (!lies_plainly(2) || !is_of(table, Dtype::f32) || !(one || (is_rows(table, angles, 2, rows_) && has_pitch(table, 2, to_.beside_pitch)))) return false;
     to_.end = RelayEnd::turned;
     to_.other = static_cast<std::uint64_t>(input(1).stride[0]) * 2;
     to_.beside = source_.arena + table.offset;
@@ -215,21 +234,21 @@ class Describer {
   bool has_columns() {
     to_.width = static_cast<std::uint32_t>(output().dim[3]);
     to_.tile = std::min(static_cast<std::uint32_t>(op_.tile[3]), to_.width);
-    const bool runs = has_runs(to_);
     const std::uint32_t last = to_.width - (static_cast<std::uint32_t>(op_.grid[3]) - 1) * to_.tile;
-    if (to_.tile % wire::kRelayColumns != 0 || last % wire::kRelayColumns != 0) return false;
-    return to_.end == RelayEnd::plain ? to_.tile <= kMostPlainColumns : (runs ? 2 : 1) * to_.tile <= wire::kMostRelayColumns;
+    return to_.tile % wire::kRelayColumns == 0 && last % wire::kRelayColumns == 0;
   }
   bool has_output() {
     const OperandParams& out = output();
     const bool in_state = is_in(out, wire::Space::state), floats = is_of(out, Dtype::f32);
-    if ((!in_state && !is_in(out, wire::Space::arena)) || (!floats && !is_of(out, Dtype::bf16)) || row_elements(out) == 0) return false;
+    const std::uint32_t elements = row_elements(out, 2, rows_);
+    if ((!in_state && !is_in(out, wire::Space::arena)) || (!floats && !is_of(out, Dtype::bf16)) || elements == 0 || !has_pitch(out, 2, to_.store_pitch)) return false;
     if (floats) to_.flags |= wire::kRelayFloats;
     if (in_state) to_.flags |= wire::kRelayMoves;
     to_.element_bytes = floats ? 4 : 2;
     to_.head_elements = static_cast<std::uint32_t>(out.stride[1]);
     to_.store = in_state ? 0 : source_.arena + out.offset;
-    to_.words = words_of(index_, out.space, out.offset, row_elements(out)).value_or(0);
+    to_.words = words_of(index_, out.space, out.offset, elements).value_or(0);
+    to_.words_pitch = elements;
     return true;
   }
 
@@ -245,25 +264,27 @@ class Describer {
   bool is_attention() {
     const auto marks = static_cast<std::uint32_t>(op_.dims[4]);
     const std::uint32_t queries = marks & 0xff, dims = marks >> 16, kv_heads = static_cast<std::uint32_t>(op_.grid[3]);
-    if (marks == 0 || op_.input_count != 3 || op_.grid[1] != 1 || queries > wire::kMostRelayQueries) return false;
+    if (marks == 0 || op_.input_count != 3 || op_.grid[1] != static_cast<std::int32_t>(rows_) || queries > wire::kMostRelayQueries) return false;
     const std::uint32_t elements = queries * dims * kv_heads;
-    if (static_cast<std::uint32_t>(input(1).dim[3]) != kv_heads * dims || input(2).dim[3] != input(1).dim[3] || row_elements(output()) != elements) return false;
+    if (static_cast<std::uint32_t>(input(1).dim[3]) != kv_heads * dims || input(2).dim[3] != input(1).dim[3] || row_elements(output(), 1, rows_) != elements) return false;
+    if (input(1).dim[1] != op_.grid[1] || input(2).dim[1] != op_.grid[1] || !has_pitch(output(), 1, to_.store_pitch)) return false;
     if (!is_of(output(), Dtype::bf16) || !is_in(output(), wire::Space::arena)) return false;
     to_.kind = wire::RelayKind::attention;
     to_.width = dims;
     to_.tile = queries;
     to_.column_bytes = kv_heads;
+    to_.words_pitch = elements;
     to_.scale = op_.scalars[0];
     to_.store = source_.arena + output().offset;
     to_.words = words_of(index_, output().space, output().offset, elements).value_or(0);
-    const bool found = take_row(0, elements, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row) && take_newest(1, to_.columns) && take_newest(2, to_.other);
+    const bool found = take_row(0, elements, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row, to_.row_pitch) && take_newest(1, to_.columns) && take_newest(2, to_.other);
     return found && (to_.flags & wire::kRelayPlainRow) == 0 && has_parts(queries, dims, kv_heads);
   }
   bool has_parts(std::uint32_t queries, std::uint32_t dims, std::uint32_t kv_heads) {
     if (op_.grid[0] == 1) return true;
     const RelayPlace& place = tables_.relay_places[index_];
     to_.norm = source_.arena + place.parts;
-    return place.parts != 0 && static_cast<std::uint64_t>(op_.grid[0]) * kv_heads * wire::relay_part_words(queries, dims) <= place.part_words;
+    return place.parts != 0 && static_cast<std::uint64_t>(op_.grid[0]) * kv_heads * rows_ * wire::relay_part_words(queries, dims) <= place.part_words;
   }
 
   /// Of the whole of a row of floats that a product of the relay makes.
@@ -273,7 +294,7 @@ class Describer {
     if (!is_inside(writer_of(0)) || place.parts == 0 || op_.report >= 0 || !is_of(row, Dtype::f32) || !is_of(output(), Dtype::i32) || !is_in(output(), wire::Space::arena)) return false;
     const OperandParams& made = output_of(writer_of(0));
     const auto elements = static_cast<std::uint32_t>(row.dim[3]);
-    if (static_cast<wire::OpCode>(source_.ops[writer_of(0)].kind) != wire::OpCode::matmul || !is_row(row, elements) || made.space != row.space || made.offset != row.offset || row_elements(made) != elements) return false;
+    if (static_cast<wire::OpCode>(source_.ops[writer_of(0)].kind) != wire::OpCode::matmul || !is_row(row, elements) || made.space != row.space || made.offset != row.offset || row_elements(made, 2, 1) != elements) return false;
     if (output().dim[0] != 1 || output().dim[1] != 1 || output().dim[2] != 1 || output().dim[3] != 1) return false;
     to_.kind = wire::RelayKind::pick;
     to_.row = source_.arena + place.parts;
@@ -300,6 +321,7 @@ class Describer {
   const wire::OpParams& op_;
   const OperandParams* operands_;
   RelayOp& to_;
+  std::uint32_t rows_;
 };
 
 // ---- steps ----------------------------------------------------------------------------------------------------------------
@@ -318,20 +340,22 @@ void fill_product(const RelayOp& op, const RelayPart& part, wire::RelayStep& ste
   step.run = static_cast<std::uint16_t>(run);
   step.second = op.second;
   step.sines = op.sines;
+  step.row_pitch = op.row_pitch, step.words_pitch = op.words_pitch, step.store_pitch = op.store_pitch, step.beside_pitch = op.beside_pitch;
 }
 
-// Tiles are numbered part by part, in each kv head by kv head. Words of a kv head's parts lie one behind the other.
+// Tiles are numbered part by part, in each row by row and there by kv head. Words of a kv head's parts lie one behind the other.
 void fill_attention(const RelayOp& op, const wire::OpParams& params, wire::RelayStep& step, std::uint64_t& element) {
-  const std::uint32_t kv_heads = op.column_bytes, kv_head = step.tile % kv_heads;
-  element = std::uint64_t{kv_head} * op.tile * op.width;
+  const std::uint32_t kv_heads = op.column_bytes, heads = kv_heads * static_cast<std::uint32_t>(params.grid[1]), head = step.tile % heads, kv_head = head % kv_heads;
+  element = std::uint64_t{head} * op.tile * op.width;
   step.row += element / 2 * sizeof(std::uint64_t);
-  step.columns = op.columns + std::uint64_t{kv_head} * op.width / 2 * sizeof(std::uint64_t);
-  step.beyond = op.other + std::uint64_t{kv_head} * op.width / 2 * sizeof(std::uint64_t);
-  if (op.norm != 0) step.norm = op.norm + std::uint64_t{kv_head} * static_cast<std::uint32_t>(params.grid[0]) * wire::relay_part_words(op.tile, op.width) * sizeof(std::uint64_t);
+  step.columns = op.columns + std::uint64_t{head} * op.width / 2 * sizeof(std::uint64_t);
+  step.beyond = op.other + std::uint64_t{head} * op.width / 2 * sizeof(std::uint64_t);
+  if (op.norm != 0) step.norm = op.norm + std::uint64_t{head} * static_cast<std::uint32_t>(params.grid[0]) * wire::relay_part_words(op.tile, op.width) * sizeof(std::uint64_t);
   step.n = static_cast<std::uint16_t>(op.tile);
   step.run = static_cast<std::uint16_t>(op.width);
-  step.part = static_cast<std::uint16_t>(step.tile / kv_heads);
+  step.part = static_cast<std::uint16_t>(step.tile / heads);
   step.kv_head = static_cast<std::uint16_t>(kv_head);
+  step.row_pitch = head / kv_heads;
 }
 
 }  // namespace

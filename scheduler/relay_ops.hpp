@@ -32,6 +32,7 @@ struct RelayOp {
   std::uint64_t head_bytes = 0;     // of b
   std::uint32_t element_bytes = 2;  // of what is stored
   std::uint32_t beside_bytes = 0;   // of an element of it, as words or as it is
+  std::uint32_t row_pitch = 0, words_pitch = 0, store_pitch = 0, beside_pitch = 0;  // where there are several rows, and of attention, where there is one, too: from row to row
   float scale = 0;
   bool operator==(const RelayOp&) const = default;
 };

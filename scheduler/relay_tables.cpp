@@ -11,7 +11,7 @@ constexpr std::uint64_t kAlignment = 256;  // of words: as of tensors
 
 class RelayFinder {
  public:
-  explicit RelayFinder(PlanTables& tables) : tables_(tables), plan_(tables.plan) {}
+  RelayFinder(PlanTables& tables, std::uint32_t rows) : tables_(tables), plan_(tables.plan), rows_(rows) {}
 
   void find() {
     const auto known = [&](const plan::OperandDesc& operand) { return operand.tensor < plan_.tensors.size(); };
@@ -24,6 +24,7 @@ class RelayFinder {
     for (std::uint32_t op = 0; op < tables_.op_count(); ++op) reserve(op);
     reserve_frame();
     tables_.relay_places = std::move(places_);
+    tables_.relay_rows = rows_;
   }
 
  private:
@@ -31,9 +32,9 @@ class RelayFinder {
   static bool is_product(const plan::OpDesc& op) {
     return op.kind == wire::OpCode::matmul && is_alone(op) && op.output_count == 1 && op.input_count >= 2;
   }
-  static bool is_pick(const plan::OpDesc& op) { return op.kind == wire::OpCode::argmax && is_alone(op) && op.input_count == 1; }
+  bool is_pick(const plan::OpDesc& op) const { return rows_ == 1 && op.kind == wire::OpCode::argmax && is_alone(op) && op.input_count == 1; }
   /// Of a row that no other op of the run has a part in.
-  static bool is_look_up(const plan::OpDesc& op) { return op.kind == wire::OpCode::gather && is_alone(op) && op.wait_count == 0 && op.input_count == 2 && op.output_count == 1; }
+  bool is_look_up(const plan::OpDesc& op) const { return rows_ == 1 && op.kind == wire::OpCode::gather && is_alone(op) && op.wait_count == 0 && op.input_count == 2 && op.output_count == 1; }
   /// Caches are written by one op of the run at most, so that what it is not writing now is there.
   bool is_attention(const plan::OpDesc& op) const {
     if (op.kind != wire::OpCode::attention || !is_alone(op) || op.input_count != 3 || (op.output_count != 1 && op.output_count != 3)) return false;
@@ -98,18 +99,19 @@ class RelayFinder {
     if (is_look_up(op)) return;
     if (is_pick(op)) return reserve_ranks(op, place);
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
-    const std::int64_t elements = typical(out.dim[0]) * typical(out.dim[1]) * typical(out.dim[3]);
-    const bool row = typical(out.dim[2]) == 1 && elements > 0 && elements % 2 == 0 && elements <= kMostRelayElements && out.dtype == wire::Dtype::bf16;
+    const bool attends = op.kind == wire::OpCode::attention;
+    const std::int64_t rows = typical(out.dim[attends ? 1 : 2]), elements = typical(out.dim[0]) * typical(out.dim[1]) * typical(out.dim[2]) * typical(out.dim[3]);
+    const bool row = rows == rows_ && (!attends || typical(out.dim[2]) == 1) && elements > 0 && elements % (2 * rows) == 0 && elements <= kMostRelayElements * rows && out.dtype == wire::Dtype::bf16;
     if (!row || !is_taken(index)) return;
     place.elements = static_cast<std::uint32_t>(elements);
     place.row = take(place.elements / 2);
-    if (op.kind == wire::OpCode::attention) reserve_parts(op, place);
+    if (attends) reserve_parts(op, place);
   }
   void reserve_parts(const plan::OpDesc& op, RelayPlace& place) {
     const std::int64_t heads = typical(op.dims[0]), kv_heads = typical(op.dims[1]), chunks = typical(op.dims[3]);
     if (chunks <= 1 || kv_heads <= 0 || heads < kv_heads) return;
-    const auto queries = static_cast<std::uint32_t>(heads / kv_heads), dims = place.elements / static_cast<std::uint32_t>(heads);
-    place.part_words = static_cast<std::uint64_t>(chunks * kv_heads) * wire::relay_part_words(queries, dims);
+    const auto queries = static_cast<std::uint32_t>(heads / kv_heads), dims = place.elements / rows_ / static_cast<std::uint32_t>(heads);
+    place.part_words = static_cast<std::uint64_t>(chunks * kv_heads) * rows_ * wire::relay_part_words(queries, dims);
     place.parts = take(place.part_words);
   }
 
@@ -129,7 +131,12 @@ class RelayFinder {
   /// Of two runs of columns, since it may have them; a list's share of heads ends with each.
   std::uint64_t steps_where_shared(const plan::OpDesc& op) const {
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
-    return most_shared_steps(tables_, 2 * typical(out.dim[3]) * typical(out.dim[0]) * typical(out.dim[1]), wire::kMostRelayColumns) + static_cast<std::uint64_t>(std::max<std::int64_t>(typical(out.dim[1]), 0));
+    return most_shared_steps(tables_, 2 * typical(out.dim[3]) * typical(out.dim[0]) * typical(out.dim[1]), wire::relay_columns(rows_)) + static_cast<std::uint64_t>(std::max<std::int64_t>(typical(out.dim[1]), 0));
+  }
+  /// Beside one for each tile.
+  std::uint64_t steps_of_wide_tiles(const plan::OpDesc& op) const {
+    const plan::OperandDesc& out = plan_.operands[first_output(op)];
+    return static_cast<std::uint64_t>(std::max<std::int64_t>(2 * typical(out.dim[3]) * typical(out.dim[0]) * typical(out.dim[1]), 0)) / wire::relay_columns(rows_);
   }
   /// Steps behind the records, and behind them an op for each list.
   void reserve_frame() {
@@ -138,7 +145,7 @@ class RelayFinder {
       if (!places_[op].fits) continue;
       const std::uint64_t of_op = tiles_of(plan_.ops[op]);
       tiles += of_op;
-      steps += is_pick(plan_.ops[op]) ? 1 : is_product(plan_.ops[op]) ? std::max(of_op, steps_where_shared(plan_.ops[op])) : of_op;
+      steps += is_pick(plan_.ops[op]) ? 1 : is_product(plan_.ops[op]) ? std::max(of_op + steps_of_wide_tiles(plan_.ops[op]), steps_where_shared(plan_.ops[op])) : of_op;
     }
     const std::uint64_t bytes = tables_.layout.max_bytes + alignof(wire::RelayStep) + steps * sizeof(wire::RelayStep) + tables_.workers * sizeof(wire::OpParams);
     if (tiles > tables_.record_capacity || bytes > 0xffffffffull) return;
@@ -149,10 +156,11 @@ class RelayFinder {
   PlanTables& tables_;
   const plan::PlanView& plan_;
   std::vector<RelayPlace> places_;
+  std::uint32_t rows_;
 };
 
 }  // namespace
 
-void find_relays(PlanTables& tables) { RelayFinder(tables).find(); }
+void find_relays(PlanTables& tables, std::uint32_t rows) { RelayFinder(tables, rows).find(); }
 
 }  // namespace ccks::scheduler

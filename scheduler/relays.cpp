@@ -150,7 +150,7 @@ std::uint64_t Relays::count_steps() const {
     std::uint64_t shares = 0;
     if (made_[op].kind == wire::RelayKind::look_up) continue;
     if (may_be_shared(op)) shares = most_shared_steps(*source_.tables, units_of(op), most_units(op)) + heads_of(op);
-    steps += pick ? 1 : ranked_[op] != plan::kNone ? shares : std::max<std::uint64_t>(shares, source_.ops[op].tile_count);
+    steps += pick ? 1 : ranked_[op] != plan::kNone ? shares : std::max<std::uint64_t>(shares, std::uint64_t{source_.ops[op].tile_count} * steps_of_tile(op));
   }
   return steps;
 }
@@ -375,10 +375,17 @@ std::span<const Relays::Tile> Relays::added(std::uint32_t op) const {
   return {begin, std::partition_point(begin, added_.end(), [&](const Tile& tile) { return tile.op == op; })};
 }
 
-// As the lists have them.
+// As the lists have them, in as many steps as each takes.
 void Relays::take_tiles(std::uint32_t op) {
+  const std::uint32_t most = is_product(op) ? most_units(op) * unit_of(op) : 0;
   for (const Tile& tile : added(op)) {
-    steps_.push_back({tile.list, op, part_of_tile(made_[op], source_.ops[op], tile.tile)});
+    RelayPart part = part_of_tile(made_[op], source_.ops[op], tile.tile);
+    for (const std::uint32_t end = part.first + part.count; is_product(op) && end - part.first > most; part.first += most) {
+      part.count = most;
+      steps_.push_back({tile.list, op, part});
+      part.count = end - part.first - most;
+    }
+    steps_.push_back({tile.list, op, part});
     if (signals(op)) arrivals_.push_back({tile.list, op, tile.tile, 1});
   }
 }
@@ -530,7 +537,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     if (made_[s.op].kind == wire::RelayKind::pick && leaves_word(s.op)) step.words = made_[s.op].words;
     if (front != nullptr && front->list == s.list && has_row_of(s.op, front->op)) step.part = 1;
     front = &s;
-    most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32));
+    most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()));
     std::memcpy(to, &step, sizeof(step));
     to += sizeof(step);
   }

@@ -1,6 +1,6 @@
 // Relays: which ops of a frame's lists run as steps of one record each (wire/relay.hpp), and those steps.
 //
-// The ops of a relay are the longest run of ops, in the order of the plan, that hand rows on to one another: products of one row and the attention between them. From one
+// The ops of a relay are the longest run of ops, in the order of the plan, that hand rows on to one another: products of one row, or of as many as workers were made for, and the attention between them. From one
 // to the next there are words with tags and no events, so what else they rely on is held here:
 // - what comes in front: every list's record waits for all of every op in front that any op of the relay waits for. Words carry no order with them, so a list must not
 //   count on another's having waited;
@@ -28,8 +28,8 @@ struct OpInstance;
 inline std::uint32_t first_output(const plan::OpDesc& op) { return op.operand_first + op.input_count; }
 
 /// Finds ops that may be part of relays, and room for their words behind the slot's arena and for their steps behind a frame's records. For an engine whose workers
-/// know of relays (WorkerImage::cuda_row_tags).
-void find_relays(PlanTables& tables);
+/// know of relays (WorkerImage::cuda_row_tags), of products of `rows` rows each (WorkerImage::cuda_relay_rows).
+void find_relays(PlanTables& tables, std::uint32_t rows = 1);
 
 /// Steps of so many columns that all lists share, at most, `most` of them each.
 inline std::uint64_t most_shared_steps(const PlanTables& tables, std::int64_t columns, std::uint32_t most) { return tables.workers + static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 0)) / most; }
@@ -134,7 +134,9 @@ class Relays {
   std::uint32_t workers() const { return crew_.workers != 0 ? crew_.workers : source_.tables->workers; }
   std::uint32_t runs(std::uint32_t op) const { return has_runs(made_[op]) ? 2 : 1; }
   std::uint32_t heads_of(std::uint32_t op) const { return made_[op].end == wire::RelayEnd::turned ? static_cast<std::uint32_t>(source_.ops[op].grid[1]) : 1; }
-  std::uint32_t most_units(std::uint32_t op) const { return (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : static_cast<std::uint32_t>(wire::kMostRelayColumns) / runs(op)) / unit_of(op); }  // of a step
+  std::uint32_t most_units(std::uint32_t op) const { return (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : wire::relay_columns(rows()) / runs(op)) / unit_of(op); }  // of a step
+  std::uint32_t steps_of_tile(std::uint32_t op) const { return is_product(op) ? (made_[op].tile + most_units(op) * unit_of(op) - 1) / (most_units(op) * unit_of(op)) : 1; }
+  std::uint32_t rows() const { return source_.tables->relay_rows; }
   bool has_row_of(std::uint32_t op, std::uint32_t other) const { return is_product(op) && is_product(other) && made_[op].row == made_[other].row && made_[op].norm == made_[other].norm && made_[op].k == made_[other].k; }
   void place_pick(std::uint32_t op);
   bool signals(std::uint32_t op) const;

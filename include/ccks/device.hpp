@@ -21,7 +21,8 @@ struct WorkerImage {
   const void* cuda_image = nullptr;     // cubin or fatbin with kernels `ccks_worker` and `ccks_op`; null: the generic one
   std::size_t cuda_image_bytes = 0;
   bool cuda_queues = true;              // false: made without ready queues (CCKS_WORKER_QUEUES), so not for arm gpu_queue
-  bool cuda_row_tags = false;           // workers take rows of 16-bit floats by their tags, before events, where all streamed products have one (CCKS_WORKER_ROW_TAGS)
+  bool cuda_row_tags = false;           // workers take rows of 16-bit floats by their tags, before events, and know of relays (CCKS_WORKER_ROW_TAGS)
+  std::uint32_t cuda_relay_rows = 1;    // rows of each product of a relay (CCKS_WORKER_RELAY_ROWS)
   bool cuda_tags = false;               // bodies of products of few rows find tags (wire::tagged_value) whatever their rows: they are made for one shape each
   // The cubin with the kernel `ccks_worker` where cuda_image is its op bodies alone (ccks/worker/apart_ops.cuh), else null. A handoff to other bodies of the same
   // loop, told by its address, loads nothing but these. Not for arms stream, graph and graph_pdl.

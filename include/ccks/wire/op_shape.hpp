@@ -487,9 +487,8 @@ CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   detail::mark_vectors(op, operands);
 }
 
-/// Of a marked op: a product of one row whose weights may come through a ring.
-CCKS_HD constexpr bool streams_one_row(const OpParams& op) {
-  return static_cast<OpCode>(op.kind) == OpCode::matmul && (op.flags & kOpStreams) != 0 && static_cast<ProductBody>(op.dims[0]) == ProductBody::turned_row;
-}
+/// Of a marked op: a product of few rows whose weights may come through a ring.
+CCKS_HD constexpr bool streams_rows(const OpParams& op) { return static_cast<OpCode>(op.kind) == OpCode::matmul && (op.flags & kOpStreams) != 0; }
+CCKS_HD constexpr bool streams_one_row(const OpParams& op) { return streams_rows(op) && static_cast<ProductBody>(op.dims[0]) == ProductBody::turned_row; }
 
 }  // namespace ccks::wire

@@ -49,11 +49,15 @@ inline constexpr u32 kRelayDepth = 2048;       // elements along k of a stage, a
 inline constexpr i32 kMostRelayNormed = 8192;  // elements of a row with a norm: lanes hold all of it until its factor is known
 inline constexpr i32 kRelayColumns = 4;        // of a stage, or half of them (kRelayWide); a step has a multiple of so many, and so has each of its runs
 inline constexpr i32 kMostRelayColumns = 128;  // of a step, both runs counted; more only of RelayEnd::plain, for which nothing is fetched ahead
+inline constexpr u32 kMostRelayRows = 8;       // of each product of a relay: all of them have as many
+/// kMostRelayColumns of products of `rows` rows: lanes finish a result each.
+CCKS_HD constexpr u32 relay_columns(u32 rows) { return rows <= 2 ? kMostRelayColumns : rows <= 4 ? kMostRelayColumns / 2 : kMostRelayColumns / 4; }
 inline constexpr i32 kMostRelayQueries = 8;
 /// Of a step that ranks: of each 32 of the 128 columns walked at a time, over all of them, the rank of the largest element (worker/argmax_split.hpp) and which of the row it is. Behind them a word,
 /// released, that says no more than that its list's steps in front have stored what they store; and one for the alignment of pairs.
 inline constexpr i32 kRelayRankColumns = 32, kRelayRankPairs = kMostRelayColumns / kRelayRankColumns, kRelayRankWords = 2 * kRelayRankPairs + 2;
-inline constexpr u32 kMostRelayStepBytes = 38 * 1024;  // relay_step_bytes: what the least scratch of a worker, 48 KiB, has beside what all steps share
+inline constexpr u32 kMostRelayStepBytes = 38 * 1024;   // relay_step_bytes: what the least scratch of a worker, 48 KiB, has beside what all steps share
+inline constexpr u32 kMostRelayRowsBytes = 128 * 1024;  // the same where products have several rows: of the ring's room, too
 
 /// Some columns of a product, or a tile of attention. All addresses are of the device; dtypes are bf16 where nothing else is said.
 struct alignas(128) RelayStep {
@@ -73,6 +77,8 @@ struct alignas(128) RelayStep {
   u32 sines;            // turned: bytes from a pair's cosine to its sine
   u32 op, tile;         // of the frame
   u16 part, kv_head;    // attention. product: part 1: the step in front has multiplied the same row, which is still there
+  // Of a product of several rows, elements from one to the next: of row, of words, of store, of what beside says. Of attention row_pitch is which of the rows it is of.
+  u32 row_pitch, words_pitch, store_pitch, beside_pitch;
 };
 static_assert(sizeof(RelayStep) == 128);
 
@@ -87,10 +93,10 @@ CCKS_HD constexpr u32 relay_stages(u32 k, u32 n) {
 /// Words (tagged_value of an f32) of what one part of a context leaves for part 0: per query its values, then its top and its sum.
 CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries * (dims + 2); }
 
-/// Of scratch, what a step of `warps` warps wants for itself: a row; or queries, the newest key and value, and what warps have found, padded.
-CCKS_HD constexpr u32 relay_step_bytes(const RelayStep& s, u32 warps) {
+/// Of scratch, what a step of `warps` warps wants for itself: `rows` rows; or queries, the newest key and value, and what warps have found, padded.
+CCKS_HD constexpr u32 relay_step_bytes(const RelayStep& s, u32 warps, u32 rows = 1) {
   if (static_cast<RelayKind>(s.kind) == RelayKind::pick) return 0;
-  if (static_cast<RelayKind>(s.kind) == RelayKind::product) return (s.k + kRelayDepth - 1) / kRelayDepth * kRelayDepth * 2;
+  if (static_cast<RelayKind>(s.kind) == RelayKind::product) return (s.k + kRelayDepth - 1) / kRelayDepth * kRelayDepth * 2 * rows;
   return (u32{s.n} + 2) * s.run * 2 + warps * s.n * (u32{s.run} + 8) * 4;
 }
 

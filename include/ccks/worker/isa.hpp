@@ -23,10 +23,13 @@
 #if !defined(CCKS_WORKER_STREAMS)
 #define CCKS_WORKER_STREAMS 1
 #endif
-// 1: products of the program that stream have one row and hand it on by its tags (tagged_rows.hpp; WorkerImage::cuda_row_tags). Where they have more rows nothing of
-// that is in its worker, since what every tile runs past is dear: 20 us of a Llama step of two rows.
+// 1: products of the program that stream hand their rows on by tags: tiles of one row (tagged_rows.hpp; WorkerImage::cuda_row_tags), and relays.
 #if !defined(CCKS_WORKER_ROW_TAGS)
 #define CCKS_WORKER_ROW_TAGS 0
+#endif
+// Rows of each product of a relay (WorkerImage::cuda_relay_rows).
+#if !defined(CCKS_WORKER_RELAY_ROWS)
+#define CCKS_WORKER_RELAY_ROWS 1
 #endif
 // 1: bodies are an image of their own, which the loop calls by address (apart_ops.cuh).
 #if !defined(CCKS_WORKER_APART)

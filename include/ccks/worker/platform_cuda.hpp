@@ -178,6 +178,7 @@ inline constexpr bool kWorkerTags = CCKS_WORKER_TAGS != 0;
 inline constexpr bool kWorkerTags = false;
 #endif
 inline constexpr bool kWorkerRowTags = CCKS_WORKER_ROW_TAGS != 0;
+inline constexpr u32 kWorkerRelayRows = CCKS_WORKER_RELAY_ROWS;
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

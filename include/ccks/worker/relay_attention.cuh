@@ -63,7 +63,8 @@ class RelayAttention : RelayWords {
     __device__ __forceinline__ Caches(const RelayAttention& lane, const wire::RelayStep& s, const wire::OpParams& op, u32 count) {
       const auto* operands = reinterpret_cast<const wire::OperandParams*>(&op + 1);
       const auto address = [&](const wire::OperandParams& o) {
-        return reinterpret_cast<const u8*>(o.offset + (o.space == static_cast<u8>(wire::Space::state) ? lane.frame_.state : 0)) + s.kv_head * kDims * 2;
+        const u64 row = kWorkerRelayRows > 1 ? static_cast<u64>(o.stride[1]) * s.row_pitch * 2 : 0;
+        return reinterpret_cast<const u8*>(o.offset + (o.space == static_cast<u8>(wire::Space::state) ? lane.frame_.state : 0)) + row + s.kv_head * kDims * 2;
       };
       keys = address(operands[1]) + lane.part_ * (kDims / 2);
       values = address(operands[2]) + lane.group_ * (kDims / 4);

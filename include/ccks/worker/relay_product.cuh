@@ -1,4 +1,4 @@
-// Steps of a relay (relay.cuh) that multiply a row by weights which come through the relay's ring.
+// Steps of a relay (relay.cuh) that multiply a row, or as many rows as the worker was made for, by weights which come through the relay's ring.
 #pragma once
 
 #include "ccks/worker/argmax_split.hpp"
@@ -17,16 +17,18 @@ class RelayProducts : public RelayWords {
     if (!again) steps_ ^= 1;
     const u32 step = steps_, k = s.k, n = s.n;
     Ending ending(*this, s);
-    float squares = 0;
-    if (!again) squares = k <= kPass ? stage<1>(s) : stage<kMostPasses>(s);
+    float squares[kRows];
+    CCKS_UNROLL
+    for (u32 r = 0; r < kRows; ++r) squares[r] = 0;
+    if (!again) k <= kPass ? stage<1>(s, squares) : stage<kMostPasses>(s, squares);
     mark_ready();
     tell_filler(1);
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
-    if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + threadIdx.x / 2, ending.word);
+    if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + beside_of(s, s.n) / 2, ending.word);
     __syncwarp();
     CCKS_NO_UNROLL
-    for (u32 first = 0; first < n; first += wire::kMostRelayColumns) {
-      const u32 columns = least(n - first, static_cast<u32>(wire::kMostRelayColumns)), turn = turn_;
+    for (u32 first = 0; first < n; first += kRelayColumnsAtOnce) {
+      const u32 columns = least(n - first, kRelayColumnsAtOnce), turn = turn_;
       turn_ ^= 1;
       float* sums = shared_.sums[turn][warp_];
       if ((s.flags & wire::kRelayWide) != 0)
@@ -39,20 +41,24 @@ class RelayProducts : public RelayWords {
       if (first + columns == n) tell_filler(0);
       sync();
       if (has_given_up()) return false;
-      if ((s.flags & wire::kRelayRanks) != 0 && first == 0 && threadIdx.x == 0)  // behind a barrier, and so all that this block's steps in front have stored
+      if (kRows == 1 && (s.flags & wire::kRelayRanks) != 0 && first == 0 && threadIdx.x == 0)  // behind a barrier, and so all that this block's steps in front have stored
         ptx::st_release_gpu(reinterpret_cast<u64*>(s.beside) + 2 * wire::kRelayRankPairs, wire::tagged_value(0, tag_));  // [RL11] pairs with [RL12]
       finish(s, ending, first, columns, turn, step);
     }
-    if ((s.flags & wire::kRelayRanks) != 0) leave_rank(s, n);
+    if (kRows == 1 && (s.flags & wire::kRelayRanks) != 0) leave_rank(s, n);
     return true;
   }
 
  private:
   static constexpr u32 kPass = kCudaLanes * 8;  // elements of a row that lanes hold eight each of: a piece's
-  static constexpr u32 kMostPasses = 4;         // at a time
+  static constexpr u32 kRows = kWorkerRelayRows;
+  static constexpr u32 kMostPasses = kRows == 1 ? 4 : most(8 / kRows, 1u);  // at a time, of all rows
   static constexpr u32 kHalfBytes = kRelayDepth / 2 * 2;  // of a column of a stage
   static_assert(kPass == kRelayDepth && wire::kRelayColumns == 4);
-  static_assert(wire::kMostRelayNormed <= static_cast<i32>(kMostPasses * kPass) && wire::kMostRelayColumns <= static_cast<i32>(kCudaLanes));
+  static_assert(kRows * kRelayColumnsAtOnce <= kCudaLanes && kRows <= wire::kMostRelayRows);
+
+  /// Which element of what is beside the product is for the result that this lane finishes, of `results` of each row.
+  static __device__ __forceinline__ u32 beside_of(const wire::RelayStep& s, u32 results) { return kRows == 1 ? threadIdx.x : threadIdx.x / results * s.beside_pitch + threadIdx.x % results; }
 
   /// What the end of a product wants besides sums and the step, on its way while the row is waited for. All of what it reads of the step would be more registers than there are.
   struct Ending {
@@ -70,14 +76,15 @@ class RelayProducts : public RelayWords {
         const wire::OperandParams& out = reinterpret_cast<const wire::OperandParams*>(op + 1)[op->input_count];
         store += out.offset + (out.space == static_cast<u8>(wire::Space::state) ? lane.frame_.state : 0);
       }
-      const u32 mine = threadIdx.x;
-      if (end == wire::RelayEnd::turned && mine < run && s.beside != 0) {
-        const u8* angle = reinterpret_cast<const u8*>(s.beside) + mine * sizeof(float);
+      const u32 results = end == wire::RelayEnd::turned ? run : u32{s.n};
+      const u32 beside = beside_of(s, results);
+      if (end == wire::RelayEnd::turned && threadIdx.x < results * kRows && s.beside != 0) {
+        const u8* angle = reinterpret_cast<const u8*>(s.beside) + beside * sizeof(float);
         cosine = *reinterpret_cast<const float*>(angle);
         sine = *reinterpret_cast<const float*>(angle + s.sines);
-      } else if (end == wire::RelayEnd::sum && mine < s.n) {
+      } else if (end == wire::RelayEnd::sum && threadIdx.x < results * kRows) {
         waits = (s.flags & wire::kRelayPlainBeside) == 0;
-        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(s.beside) + mine / 2) : reinterpret_cast<const u32*>(s.beside + lane.looked_up(s, wire::kRelayLookedUpBeside))[mine / 2];
+        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(s.beside) + beside / 2) : reinterpret_cast<const u32*>(s.beside + lane.looked_up(s, wire::kRelayLookedUpBeside))[beside / 2];
       }
     }
   };
@@ -92,29 +99,27 @@ class RelayProducts : public RelayWords {
   __device__ __forceinline__ u32 slice(u32 half) const { return (warp_ ^ half) * 32; }
   __device__ __forceinline__ u32 packet_at(u32 pass) const { return pass * kPass + group_ * 256 + slice(group_ / 4) + part_ * 8; }
 
-  /// The warp's slices of the row into scratch, kPasses passes at a time, of which a row that is normed has no more: there times the norm's weights, whose squares' sum, by this lane, is
-  /// returned; the factor that comes of all of them results are multiplied by in the end (finish()), so that nobody waits for it.
+  /// The warp's slices of the rows into scratch, kPasses passes at a time: there times the norm's weights, where there is a norm, whose squares, of this lane, are added to `squares`;
+  /// the factors that come of all of them results are multiplied by in the end (finish()), so that nobody waits for them.
   template <u32 kPasses>
-  __device__ __forceinline__ float stage(const wire::RelayStep& s) const {
+  __device__ __forceinline__ void stage(const wire::RelayStep& s, float (&squares)[kRows]) const {
     const u32 k = s.k;
     const u64 norm = s.norm;
-    float squares = 0;
     CCKS_NO_UNROLL
     for (u32 from = 0; from * kPass < k; from += kPasses) {
-      uint4 row[kPasses], weight[kPasses];
+      uint4 row[kPasses * kRows], weight[kPasses];
       CCKS_UNROLL
       for (u32 p = 0; p < kPasses; ++p) {
         const u32 at = packet_at(from + p);
         weight[p] = norm != 0 && at < k ? *reinterpret_cast<const uint4*>(norm + at * 2) : uint4{};
       }
       if ((s.flags & wire::kRelayPlainRow) != 0)
-        load_plain(s, from, row);
+        load_plain<kPasses>(s, from, row);
       else
-        await_row(s, from, row);
+        await_row<kPasses>(s, from, row);
       CCKS_UNROLL
-      for (u32 p = 0; p < kPasses; ++p) put_packet(k, from + p, norm != 0 ? weighed(row[p], weight[p], squares) : row[p]);
+      for (u32 i = 0; i < kPasses * kRows; ++i) put_packet(k, from + i % kPasses, i / kPasses, norm != 0 ? weighed(row[i], weight[i % kPasses], squares[i / kPasses]) : row[i]);
     }
-    return squares;
   }
   static __device__ __forceinline__ uint4 weighed(const uint4& row, const uint4& weight, float& squares) {
     const auto times = [&](u32 x, u32 w) {
@@ -126,9 +131,11 @@ class RelayProducts : public RelayWords {
   // Of a piece of kRelayDepth elements the warp's 256 are 512 bytes: of packets 0 and 1 of each half, then of 2 and 3, words 0 and 2 of each for one column of the units' second matrix,
   // and words 1 and 3 for the next; see multiply().
   __device__ __forceinline__ u8* slice_of(u32 piece, u32 column) const { return row_ + (piece * kWarps + warp_) * 512 + column * 64 + part_ * 16; }
+  static __device__ __forceinline__ u32 pieces_of(u32 k) { return (k + kRelayDepth - 1) / kRelayDepth; }
   /// What lies beyond the row in its last piece is zero.
-  __device__ __forceinline__ void put_packet(u32 k, u32 pass, const uint4& packet) const {
+  __device__ __forceinline__ void put_packet(u32 k, u32 pass, u32 row, const uint4& packet) const {
     if (pass * kPass >= k) return;
+    if (row != 0) pass += row * pieces_of(k);  // rows lie one behind the other
     const u32 half = group_ / 4, i = group_ % 4;
     const u32 at = i / 2 * 256 + i % 2 * 8;
     *reinterpret_cast<uint2*>(slice_of(pass, 2 * half) + at) = {packet.x, packet.z};
@@ -136,54 +143,58 @@ class RelayProducts : public RelayWords {
   }
 
   template <u32 kPasses>
-  __device__ __forceinline__ void load_plain(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses]) const {
+  __device__ __forceinline__ void load_plain(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses * kRows]) const {
     const u64 first = s.row + looked_up(s, wire::kRelayLookedUpRow);
     CCKS_UNROLL
-    for (u32 p = 0; p < kPasses; ++p) {
-      const u32 at = packet_at(from + p);
-      row[p] = at < s.k ? *reinterpret_cast<const uint4*>(first + at * 2) : uint4{};
+    for (u32 i = 0; i < kPasses * kRows; ++i) {
+      const u32 at = packet_at(from + i % kPasses);
+      row[i] = at < s.k ? *reinterpret_cast<const uint4*>(first + (i / kPasses * s.row_pitch + at) * 2) : uint4{};
     }
   }
   /// All words are asked for at once, and those that have not come again.
   template <u32 kPasses>
-  __device__ __forceinline__ void await_row(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses]) const {
+  __device__ __forceinline__ void await_row(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses * kRows]) const {
+    constexpr u32 kAll = kPasses * kRows;
     const u64* words = reinterpret_cast<const u64*>(s.row);
-    u64 w[kPasses][4];
+    const auto place = [&](u32 i) { return (i / kPasses * s.row_pitch + packet_at(from + i % kPasses)) / 2; };
+    u64 w[kAll][4];
     CCKS_UNROLL
-    for (u32 p = 0; p < kPasses; ++p) {
-      const u32 at = packet_at(from + p);
+    for (u32 p = 0; p < kAll; ++p) {
       w[p][0] = w[p][1] = w[p][2] = w[p][3] = wire::tagged_value(0, tag_);
-      if (at < s.k) load(words + at / 2, w[p]);
+      if (packet_at(from + p % kPasses) < s.k) load(words + place(p), w[p]);
     }
     for (u32 spins = 0;; ++spins) {
       bool late = false;
       CCKS_UNROLL
-      for (u32 p = 0; p < kPasses; ++p) late = late || is_late(w[p][0]) || is_late(w[p][1]) || is_late(w[p][2]) || is_late(w[p][3]);
+      for (u32 p = 0; p < kAll; ++p) late = late || is_late(w[p][0]) || is_late(w[p][1]) || is_late(w[p][2]) || is_late(w[p][3]);
       if (__any_sync(kFullWarp, late) == 0 || __any_sync(kFullWarp, is_over(spins)) != 0) break;
       CCKS_UNROLL
-      for (u32 p = 0; p < kPasses; ++p) {
-        const u64* at = words + packet_at(from + p) / 2;
+      for (u32 p = 0; p < kAll; ++p) {
+        const u64* at = words + place(p);
         if (is_late(w[p][0]) || is_late(w[p][1])) load_two(at, w[p][0], w[p][1]);
         if (is_late(w[p][2]) || is_late(w[p][3])) load_two(at + 2, w[p][2], w[p][3]);
       }
     }
     CCKS_UNROLL
-    for (u32 p = 0; p < kPasses; ++p) row[p] = {static_cast<u32>(w[p][0]), static_cast<u32>(w[p][1]), static_cast<u32>(w[p][2]), static_cast<u32>(w[p][3])};
+    for (u32 p = 0; p < kAll; ++p) row[p] = {static_cast<u32>(w[p][0]), static_cast<u32>(w[p][1]), static_cast<u32>(w[p][2]), static_cast<u32>(w[p][3])};
   }
   static __device__ __forceinline__ void load(const u64* at, u64 (&w)[4]) {
     load_two(at, w[0], w[1]);
     load_two(at + 2, w[2], w[3]);
   }
 
-  __device__ __forceinline__ void leave_squares(float squares, u32 step) const {
+  __device__ __forceinline__ void leave_squares(float (&squares)[kRows], u32 step) const {
     CCKS_UNROLL
-    for (u32 far = kWarpLanes / 2; far > 0; far /= 2) squares += __shfl_xor_sync(kFullWarp, squares, far);
-    if (lane_ == 0) shared_.squares[step][warp_] = squares;
+    for (u32 r = 0; r < kRows; ++r) {
+      CCKS_UNROLL
+      for (u32 far = kWarpLanes / 2; far > 0; far /= 2) squares[r] += __shfl_xor_sync(kFullWarp, squares[r], far);
+      if (lane_ == 0) shared_.squares[step][r][warp_] = squares[r];
+    }
   }
-  __device__ __forceinline__ float factor_of_norm(const wire::RelayStep& s, u32 step) const {
+  __device__ __forceinline__ float factor_of_norm(const wire::RelayStep& s, u32 step, u32 row) const {
     float squares = 0;
     CCKS_UNROLL
-    for (u32 w = 0; w < kWarps; ++w) squares += shared_.squares[step][w];
+    for (u32 w = 0; w < kWarps; ++w) squares += shared_.squares[step][row][w];
     const float v = squares * ptx::rcp(static_cast<float>(s.k)) + s.scale, near = ptx::rsqrt(v);
     return near * (1.5f - 0.5f * v * near * near);
   }
@@ -192,28 +203,29 @@ class RelayProducts : public RelayWords {
   struct Weights {
     uint4 packets[4];
   };
-  /// The row's piece, of lanes of the first four groups, what others have is of no use; for a wide stage half of it, of the first two, zero of others.
-  struct Row {
-    uint4 packets[2] = {};
+  /// Of the rows a piece, or for a wide stage half of it, as columns of the units' second matrix, eight of which are a set: four of each row, or two. A group has one of each set, or zero.
+  template <bool kWide>
+  struct Rows {
+    static constexpr u32 kColumns = kWide ? 2 : 4, kOfSet = 8 / kColumns, kSets = (kRows + kOfSet - 1) / kOfSet;
+    uint4 packets[kSets][2] = {};
   };
 
-  __device__ __forceinline__ Row look_up(u32 piece) const {
-    Row row;
-    if (group_ < 4) {
-      const u8* from = slice_of(piece, group_);
-      row.packets[0] = *reinterpret_cast<const uint4*>(from);
-      row.packets[1] = *reinterpret_cast<const uint4*>(from + 256);
+  /// `at`: the piece, or the half of one. `pieces`: from a row to the next.
+  template <bool kWide>
+  __device__ __forceinline__ Rows<kWide> look_up(u32 at, u32 pieces) const {
+    using Of = Rows<kWide>;
+    Of rows;
+    CCKS_UNROLL
+    for (u32 set = 0; set < Of::kSets; ++set) {
+      const u32 row = set * Of::kOfSet + group_ / Of::kColumns;
+      if (row >= kRows) continue;
+      const u32 piece = kRows == 1 ? 0 : row * pieces;
+      const u32 column = kRows == 1 ? group_ : group_ % Of::kColumns;
+      const u8* from = kWide ? slice_of(piece + at / 2, at % 2 * 2 + column) : slice_of(piece + at, column);
+      rows.packets[set][0] = *reinterpret_cast<const uint4*>(from);
+      rows.packets[set][1] = *reinterpret_cast<const uint4*>(from + 256);
     }
-    return row;
-  }
-  __device__ __forceinline__ Row look_up_half(u32 half) const {
-    Row row;
-    if (group_ < 2) {
-      const u8* from = slice_of(half / 2, half % 2 * 2 + group_);
-      row.packets[0] = *reinterpret_cast<const uint4*>(from);
-      row.packets[1] = *reinterpret_cast<const uint4*>(from + 256);
-    }
-    return row;
+    return rows;
   }
   /// The next stage. `half`: of a piece of the row, which the group has; it has `packets`, four or less.
   template <bool kWhole>
@@ -227,38 +239,61 @@ class RelayProducts : public RelayWords {
     if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.empty[place_.stage]);  // [P19] pairs with [P20]
     place_.step(stages_.count);
   }
+  /// Two to a set where there is one, so that no product waits for the one in front.
+  template <bool kWide>
   struct Sums {
-    float acc[2][4] = {};
+    static constexpr u32 kSets = Rows<kWide>::kSets, kChains = kSets == 1 ? 2 : 1;
+    float acc[kSets][kChains][4] = {};
+
+    __device__ __forceinline__ float of(u32 set) const {
+      const float one = acc[set][0][0] + acc[set][0][3];
+      if constexpr (kChains == 1) return one;
+      return one + (acc[set][kChains - 1][0] + acc[set][kChains - 1][3]);
+    }
   };
-  /// A packet of weights is the units' first matrix as it comes: words 0 and 2 count as row g, 1 and 3 as row g + 8. The second has four columns: of the row's half h words 0 and 2 are
-  /// column 2h, 1 and 3 column 2h + 1. So with h = g % 2 what counts is [g][2h] and [g + 8][2h + 1], which lane h of a group has.
-  static __device__ __forceinline__ void multiply(Sums& sums, const Weights& weights, const Row& row) {
+  /// A packet of weights is the units' first matrix as it comes: words 0 and 2 count as row g, 1 and 3 as row g + 8. The second has four columns for each row of the product: of its half h words 0
+  /// and 2 are column 2h, 1 and 3 column 2h + 1. So with h = g % 2 what counts of the set's first row is [g][2h] and [g + 8][2h + 1], which lane h of a group has; of its second those of
+  /// lane 2 + h. Of a wide stage it is two columns, and lane r of a group has what counts of row r.
+  template <bool kWide>
+  static __device__ __forceinline__ void multiply(Sums<kWide>& sums, const Weights& weights, const Rows<kWide>& rows) {
     CCKS_UNROLL
     for (u32 i = 0; i < 4; ++i) {
-      const uint4 &w = weights.packets[i], &x = row.packets[i / 2];
-      if (i % 2 == 0)
-        ptx::mma_16x16x8_bf16(sums.acc[0], {w.x, w.y, w.z, w.w}, {x.x, x.y});
-      else
-        ptx::mma_16x16x8_bf16(sums.acc[1], {w.x, w.y, w.z, w.w}, {x.z, x.w});
+      const uint4& w = weights.packets[i];
+      CCKS_UNROLL
+      for (u32 set = 0; set < Rows<kWide>::kSets; ++set) {
+        const uint4& x = rows.packets[set][i / 2];
+        if (i % 2 == 0)
+          ptx::mma_16x16x8_bf16(sums.acc[set][0], {w.x, w.y, w.z, w.w}, {x.x, x.y});
+        else
+          ptx::mma_16x16x8_bf16(sums.acc[set][Sums<kWide>::kChains - 1], {w.x, w.y, w.z, w.w}, {x.z, x.w});
+      }
     }
   }
   /// Of eight columns.
-  __device__ __forceinline__ void leave_wide(const Sums& sums, float* to) const {
-    if (part_ == 0) to[group_] = sums.acc[0][0] + sums.acc[0][3] + (sums.acc[1][0] + sums.acc[1][3]);
+  __device__ __forceinline__ void leave(const Sums<true>& sums, float* to) const {
+    CCKS_UNROLL
+    for (u32 set = 0; set < Sums<true>::kSets; ++set) {
+      const u32 row = set * 4 + part_;
+      if (row < kRows) to[row * kRelaySumsPitch + group_] = sums.of(set);
+    }
   }
   /// Of four.
-  __device__ __forceinline__ void leave(const Sums& sums, float* to) const {
-    const float half = sums.acc[0][0] + sums.acc[0][3] + (sums.acc[1][0] + sums.acc[1][3]), other = __shfl_down_sync(kFullWarp, half, 5);  // from part 1 of the next group
-    if (lane_ % 8 == 0) to[lane_ / 8] = half + other;
+  __device__ __forceinline__ void leave(const Sums<false>& sums, float* to) const {
+    CCKS_UNROLL
+    for (u32 set = 0; set < Sums<false>::kSets; ++set) {
+      const float half = sums.of(set), other = __shfl_down_sync(kFullWarp, half, 5);  // from the next part of the next group
+      const u32 row = set * 2 + part_ / 2;
+      if (group_ % 2 == 0 && part_ % 2 == 0 && row < kRows) to[row * kRelaySumsPitch + group_ / 2] = half + other;
+    }
   }
 
   /// Products of the warp's slices by `columns` columns, four a stage: to `to`. A piece is multiplied while the next is on its way into registers, and its sums are looked at behind the
   /// next one's product.
   __device__ __forceinline__ void walk_whole(u32 columns, float* to) {
-    const Row row = look_up(0);
+    const Rows<false> row = look_up<false>(0, 1);
     u32 left = columns / wire::kRelayColumns;
     Weights a, b;
-    Sums of_a, of_b;
+    Sums<false> of_a, of_b;
     bool owes = false;  // of_b, four columns back
     take<true>(a, group_ % 2);
     CCKS_NO_UNROLL
@@ -288,18 +323,18 @@ class RelayProducts : public RelayWords {
     const u32 pieces = (k + kDeep - 1) / kDeep;
     u32 taken = 0, at = 0, left = pieces;  // the piece of a column that is next taken and multiplied; of a stage's columns
     Weights a, b;
-    Sums sums;
+    Sums<kWide> sums;
     const auto next = [&](Weights& weights) {
       const u32 half = kWide ? taken % 2 : group_ % 2;
       take<false>(weights, half, static_cast<i32>((k - taken * kDeep) / 256) - (kWide ? 0 : static_cast<i32>(half * 4)));
       if (++taken == pieces) taken = 0;
     };
-    const auto row_of = [&] { return kWide ? look_up_half(at) : look_up(at); };
-    const auto end = [&](const Weights& weights, const Row& row) {
+    const auto row_of = [&] { return look_up<kWide>(at, pieces_of(k)); };
+    const auto end = [&](const Weights& weights, const Rows<kWide>& row) {
       multiply(sums, weights, row);
       if (++at == pieces) at = 0;
       if (--left != 0) return;
-      kWide ? leave_wide(sums, to) : leave(sums, to);
+      leave(sums, to);
       sums = {};
       to += kColumns;
       left = pieces;
@@ -307,7 +342,7 @@ class RelayProducts : public RelayWords {
     next(a);
     CCKS_NO_UNROLL
     for (u32 all = columns / kColumns * pieces;; all -= 2) {
-      Row row = row_of();
+      Rows<kWide> row = row_of();
       if (all == 1) return end(a, row);
       next(b);
       end(a, row);
@@ -341,13 +376,13 @@ class RelayProducts : public RelayWords {
   /// Results [first, first + columns) of the tile. A lane a result, or a pair.
   __device__ __forceinline__ void finish(const wire::RelayStep& s, const Ending& e, u32 first, u32 columns, u32 turn, u32 step) const {
     const bool paired = e.end == wire::RelayEnd::twin || e.end == wire::RelayEnd::turned;
-    const u32 results = paired ? e.run : columns;
-    if (warp_ * kWarpLanes >= results) return;
-    const u32 mine = least(threadIdx.x, results - 1);
-    float v = sum_of_warps(turn, mine), other = 0;
-    if (paired) other = sum_of_warps(turn, e.run + mine);
+    const u32 results = paired ? e.run : columns, all = results * kRows;
+    if (warp_ * kWarpLanes >= all) return;
+    const u32 place = least(threadIdx.x, all - 1), row = kRows == 1 ? 0 : place / results, mine = place - row * results, sums = row * kRelaySumsPitch + mine;
+    float v = sum_of_warps(turn, sums), other = 0;
+    if (paired) other = sum_of_warps(turn, e.run + sums);
     if (s.norm != 0) {
-      const float factor = factor_of_norm(s, step);
+      const float factor = factor_of_norm(s, step, row);
       v *= factor;
       other *= factor;
     }
@@ -361,10 +396,10 @@ class RelayProducts : public RelayWords {
       const u32 word = static_cast<u32>(e.word);
       v += mine % 2 != 0 ? high(word) : low(word);
     }
-    const bool stores = threadIdx.x < results;
-    if ((s.flags & wire::kRelayRanks) != 0) rank(s.second + first + mine, v, first == 0);
-    put(s, e, first + mine, v, stores);
-    if (e.end == wire::RelayEnd::turned) put(s, e, s.second + mine, other, stores);
+    const bool stores = threadIdx.x < all;
+    if (kRows == 1 && (s.flags & wire::kRelayRanks) != 0) rank(s.second + first + mine, v, first == 0);
+    put(s, e, row, first + mine, v, stores);
+    if (e.end == wire::RelayEnd::turned) put(s, e, row, s.second + mine, other, stores);
   }
   /// By whole warps; lanes beyond the last have its result.
   __device__ __forceinline__ void rank(u32 index, float v, bool begins) const {
@@ -380,14 +415,15 @@ class RelayProducts : public RelayWords {
     store_word(words + 1, best.index);
   }
   /// By whole warps.
-  __device__ __forceinline__ void put(const wire::RelayStep& s, const Ending& e, u32 element, float v, bool stores) const {
+  __device__ __forceinline__ void put(const wire::RelayStep& s, const Ending& e, u32 row, u32 element, float v, bool stores) const {
     const float next = __shfl_down_sync(kFullWarp, v, 1);
-    if (s.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + element / 2, ptx::cvt_bf16x2(v, next));
+    if (s.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + (kRows == 1 ? element : row * s.words_pitch + element) / 2, ptx::cvt_bf16x2(v, next));
     if (e.store == 0 || !stores) return;
+    const u64 at = kRows == 1 ? element : u64{row} * s.store_pitch + element;
     if ((s.flags & wire::kRelayFloats) != 0)
-      reinterpret_cast<float*>(e.store)[element] = v;
+      reinterpret_cast<float*>(e.store)[at] = v;
     else
-      reinterpret_cast<wire::u16*>(e.store)[element] = ptx::cvt_rn_bf16(v);
+      reinterpret_cast<wire::u16*>(e.store)[at] = ptx::cvt_rn_bf16(v);
   }
 
   RelayStages stages_;

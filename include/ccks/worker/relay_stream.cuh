@@ -15,11 +15,13 @@ inline namespace CCKS_ISA {
 inline constexpr u32 kRelayDepth = wire::kRelayDepth;
 inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayDepth * 2;
 inline constexpr u32 kMostRelayStages = 16;
+inline constexpr u32 kRelayColumnsAtOnce = wire::relay_columns(kWorkerRelayRows);
+inline constexpr u32 kRelaySumsPitch = kWorkerRelayRows == 1 ? 0 : kRelayColumnsAtOnce + 8;  // floats from a row's sums to the next row's: four rows of eight columns lie in all banks
 inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run, and those whose weights are asked for
 
 /// In front of scratch while a relay runs.
 // Roles  full, empty, step_full, step_empty  barriers, see relay.cuh
-//        sums, squares  of up to 128 columns and of a step's row, by each warp; two of each in turn
+//        sums, squares  of up to 128 columns and of a step's row, or of fewer of each of several rows, by each warp; two of each in turn
 //        tops, weights  of attention, by query and warp
 //        best  of a product that ranks, by the warp alone, or of a pick
 //        looked_up  bytes from a table's first row to the run's; behind a barrier
@@ -27,8 +29,8 @@ struct alignas(128) RelayShared {
   wire::RelayStep steps[kRelaySteps];
   u64 full[kMostRelayStages], empty[kMostRelayStages];  // side by side: RelayFiller::kEmpty
   u64 step_full[kRelaySteps], step_empty[kRelaySteps];
-  float sums[2][kCudaLanes / kWarpLanes][wire::kMostRelayColumns];
-  float squares[2][kCudaLanes / kWarpLanes];
+  float sums[2][kCudaLanes / kWarpLanes][kWorkerRelayRows == 1 ? kRelayColumnsAtOnce : kWorkerRelayRows * kRelaySumsPitch];
+  float squares[2][kWorkerRelayRows][kCudaLanes / kWarpLanes];
   u64 looked_up;
   u64 begun_ns, ready_ns;  // of the step, where traces are taken; by one thread
   struct Rank {
@@ -38,7 +40,7 @@ struct alignas(128) RelayShared {
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
 
-static_assert(sizeof(RelayShared) + wire::kMostRelayStepBytes <= kMinScratchBytes);
+static_assert(kWorkerRelayRows > 1 || sizeof(RelayShared) + wire::kMostRelayStepBytes <= kMinScratchBytes);
 
 __device__ __forceinline__ RelayShared& relay_shared() { return *reinterpret_cast<RelayShared*>(dynamic_shared() + kSharedInFront); }
 /// Where stages are, found out once by each who reads them.
@@ -313,6 +315,7 @@ __device__ __forceinline__ void ask_positions(const CudaPipelineMemory::Relay& r
   for (u32 which = 1; which <= 2; ++which) {
     const wire::OperandParams& o = operands[which];
     const u8* rows = reinterpret_cast<const u8*>(o.offset + (o.space == static_cast<u8>(wire::Space::state) ? state : 0)) + u32{s.kv_head} * s.run * 2;
+    if constexpr (kWorkerRelayRows > 1) rows += static_cast<u64>(o.stride[1]) * s.row_pitch * 2;
     CCKS_NO_UNROLL
     for (u32 j = begin + threadIdx.x % kWarpLanes; j < end; j += kWarpLanes) {
       const u8* row = rows + u64{j} * (static_cast<u32>(o.stride[2]) * 2);

@@ -87,9 +87,9 @@ TEST(EmitShapes, ProductsForGroupsOfWarpsHaveOneBodyForAllShapes) {
   EXPECT_EQ(bodies_of_halves("{range: [1, 64], default: 1}"), (Kinds{"TypedOp", "ShapedOp", "TypedOp"})) << "workers have no room for stages";
 }
 
-/// By what the program was made for: with more rows, where n may be several, its workers go by events.
-TEST(EmitShapes, RowsAreHandedOnWhereProductsThatStreamHaveOne) {
-  const auto hands_rows_on = [](const std::string& n, const std::string& dtype = "bf16", BodyShapes shapes = BodyShapes::fixed) {
+/// By what the program was made for.
+TEST(EmitShapes, RowsAreHandedOnWhereProductsThatStreamHaveFew) {
+  const auto rows_handed_on = [](const std::string& n, const std::string& dtype = "bf16", BodyShapes shapes = BodyShapes::fixed) {
     return bodies_of("ccks: 1\nprogram: p\ndtype: " + dtype + "\ndims: {n: " + n + R"(}
 tensors:
   x: {shape: [n, 512], kind: input}
@@ -99,14 +99,16 @@ tensors:
 ops:
   - {op: matmul, a: x, b: w.T, out: h}
   - {op: matmul, a: h, b: v.T, out: y}
-)", shapes).hands_rows_on;
+)", shapes).rows_handed_on;
   };
-  EXPECT_TRUE(hands_rows_on("1"));
-  EXPECT_FALSE(hands_rows_on("2"));
-  EXPECT_TRUE(hands_rows_on("{range: [1, 64], default: 1}"));
-  EXPECT_FALSE(hands_rows_on("{range: [1, 64], default: 2}"));
-  EXPECT_FALSE(hands_rows_on("1", "f32"));
-  EXPECT_FALSE(hands_rows_on("1", "bf16", BodyShapes::read));
+  EXPECT_EQ(rows_handed_on("1"), 1u);
+  EXPECT_EQ(rows_handed_on("2"), 2u);
+  EXPECT_EQ(rows_handed_on("8"), 8u);
+  EXPECT_EQ(rows_handed_on("9"), 0u);
+  EXPECT_EQ(rows_handed_on("{range: [1, 64], default: 1}"), 1u);
+  EXPECT_EQ(rows_handed_on("{range: [1, 64], default: 2}"), 2u);
+  EXPECT_EQ(rows_handed_on("1", "f32"), 0u);
+  EXPECT_EQ(rows_handed_on("1", "bf16", BodyShapes::read), 0u);
 }
 
 TEST(EmitShapes, OnlyWhereAskedFor) {

@@ -164,11 +164,12 @@ TEST(EmitUnits, RowsGoByTheirTagsWhereTheProgramHasThem) {
     return out;
   };
   EXPECT_TRUE(with_tags().empty());
-  bodies.hands_rows_on = true;
+  bodies.rows_handed_on = 2;
   EXPECT_TRUE(take_rows(bodies));
   const std::set<std::string> units = with_tags();
   EXPECT_EQ(units.size(), 2u) << "the loop and the product";
   EXPECT_TRUE(units.contains("worker.cu"));
+  EXPECT_NE(emit_worker_units(bodies).value()[0].text.find("#define CCKS_WORKER_RELAY_ROWS 2\n"), std::string::npos);
   bodies.scratch_bytes = worker::kCudaGroupedScratchBytes;
   EXPECT_FALSE(take_rows(bodies)) << "no ring";
   EXPECT_TRUE(with_tags().empty());

@@ -6,6 +6,7 @@
 #include <limits>
 #include <random>
 #include <set>
+#include <tuple>
 
 #include "ccks/wire/event.hpp"
 #include "ccks/wire/op_shape.hpp"
@@ -78,6 +79,7 @@ class RelayPlay {
     const auto steps = rig_.steps(record);
     if (!steps.empty()) {
       looked_up_ = look_up(record);
+      relay_of_step_ = *reinterpret_cast<const wire::OpParams*>(rig_.at(record.block_offset));
       run(steps[step_[list]]);
       if (++step_[list] != steps.size()) return;
       step_[list] = 0;
@@ -140,26 +142,33 @@ class RelayPlay {
         if (!is_there(part_at(step, part), wire::relay_part_words(step.n, step.run))) return false;
       return step.part >= parts(step) || (is_there(step.row, u64{step.n} * step.run / 2) && is_there(step.columns, step.run / 2) && is_there(step.beyond, step.run / 2));
     }
-    if ((step.flags & wire::kRelayPlainRow) == 0 && !is_there(step.row, step.k / 2)) return false;
-    const bool sum = step.end == static_cast<std::uint8_t>(wire::RelayEnd::sum) && (step.flags & wire::kRelayPlainBeside) == 0;
-    return !sum || is_there(step.beside, step.n / 2);
+    const bool words = (step.flags & wire::kRelayPlainRow) == 0, sum = step.end == static_cast<std::uint8_t>(wire::RelayEnd::sum) && (step.flags & wire::kRelayPlainBeside) == 0;
+    for (u32 row = 0; row < rows(); ++row) {
+      if (words && !is_there(step.row + row * step.row_pitch / 2 * 8, step.k / 2)) return false;
+      if (sum && !is_there(step.beside + row * step.beside_pitch / 2 * 8, step.n / 2)) return false;
+    }
+    return true;
   }
 
   // ---- steps ----------------------------------------------------------------------------------------------------------------
 
   void run(const Step& step) {
-    EXPECT_TRUE(done_.insert({step.op, step.tile}).second) << "twice";
+    EXPECT_TRUE(done_.insert({step.op, step.tile, step.columns}).second) << "twice";
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) return attend(step);
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) return pick(step);
     EXPECT_EQ(step.k % wire::kRelayRow, 0u);
     EXPECT_EQ(step.n % wire::kRelayColumns, 0);
     EXPECT_EQ(step.run % wire::kRelayColumns, 0);
-    finish(step, multiply(step));
+    EXPECT_LE(wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()), static_cast<u32>(relay_of_step_.dims[2]));
+    if (static_cast<wire::RelayEnd>(step.end) != wire::RelayEnd::plain) EXPECT_LE(step.n, wire::relay_columns(rows()));
+    for (u32 row = 0; row < rows(); ++row) finish(step, row, multiply(step, row));
   }
-  std::vector<float> multiply(const Step& step) const {
+  u32 rows() const { return rig_.tables.relay_rows; }
+  std::vector<float> multiply(const Step& step, u32 of) const {
+    const u32 first = of * step.row_pitch;
     const bool plain = (step.flags & wire::kRelayPlainRow) != 0;
     std::vector<float> row(step.k), sums(step.n);
-    for (u32 i = 0; i < step.k; ++i) row[i] = plain ? of_half(read_at<std::uint16_t>(step.row + looked_up(step, wire::kRelayLookedUpRow) + i * 2)) : element(step.row, i);
+    for (u32 i = 0; i < step.k; ++i) row[i] = plain ? of_half(read_at<std::uint16_t>(step.row + looked_up(step, wire::kRelayLookedUpRow) + (first + i) * 2)) : element(step.row, first + i);
     double squares = 0;
     for (const float value : row) squares += double{value} * value;
     const double factor = step.norm == 0 ? 1 : 1 / std::sqrt(squares / step.k + double{step.scale});
@@ -185,8 +194,9 @@ class RelayPlay {
     }
     return 0;
   }
-  void finish(const Step& step, const std::vector<float>& sums) {
+  void finish(const Step& step, u32 row, const std::vector<float>& sums) {
     std::vector<float> first, second;
+    const u32 beside = row * step.beside_pitch;
     for (u32 i = 0; i < step.run; ++i) {
       const float own = sums[i];
       switch (static_cast<wire::RelayEnd>(step.end)) {
@@ -194,21 +204,21 @@ class RelayPlay {
           first.push_back(own);
           break;
         case wire::RelayEnd::sum:
-          first.push_back(own + ((step.flags & wire::kRelayPlainBeside) != 0 ? of_half(read_at<std::uint16_t>(step.beside + looked_up(step, wire::kRelayLookedUpBeside) + i * 2)) : element(step.beside, i)));
+          first.push_back(own + ((step.flags & wire::kRelayPlainBeside) != 0 ? of_half(read_at<std::uint16_t>(step.beside + looked_up(step, wire::kRelayLookedUpBeside) + (beside + i) * 2)) : element(step.beside, beside + i)));
           break;
         case wire::RelayEnd::twin:
           first.push_back(own * rounded(act(step, sums[step.run + i])));
           break;
         case wire::RelayEnd::turned: {
-          const float u = rounded(own), v = rounded(sums[step.run + i]), c = read_at<float>(step.beside + i * 4), s = read_at<float>(step.beside + i * 4 + step.sines);
+          const float u = rounded(own), v = rounded(sums[step.run + i]), c = read_at<float>(step.beside + (beside + i) * 4), s = read_at<float>(step.beside + (beside + i) * 4 + step.sines);
           first.push_back(u * c - v * s);
           second.push_back(u * s + v * c);
         }
       }
     }
-    leave(step, first, 0);
+    leave(step, row, first, 0);
     if ((step.flags & wire::kRelayRanks) != 0) return leave_ranks(step, first);
-    leave(step, second, step.second);
+    leave(step, row, second, step.second);
   }
   static u64 pair_at(const Step& step, u32 i) { return step.row + (i / wire::kRelayRankPairs * wire::kRelayRankWords + i % wire::kRelayRankPairs * 2) * 8; }
   void leave_ranks(const Step& step, const std::vector<float>& values) {
@@ -233,16 +243,16 @@ class RelayPlay {
     write_at<u32>(step.store, best.second);
     if (step.words != 0) put(step.words, best.second);
   }
-  void leave(const Step& step, const std::vector<float>& values, u32 at) {
-    for (u32 i = 0; i + 1 < values.size() && step.words != 0; i += 2) put(step.words + (at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);
+  void leave(const Step& step, u32 row, const std::vector<float>& values, u32 at) {
+    for (u32 i = 0; i + 1 < values.size() && step.words != 0; i += 2) put(step.words + (row * step.words_pitch + at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);
     const bool moves = (step.flags & wire::kRelayMoves) != 0;
     if (step.store == 0 && !moves) return;
-    const u64 to = step.store + (moves ? place(operand(step, block(step).input_count)) : 0);
+    const u64 first = u64{row} * step.store_pitch + at, to = step.store + (moves ? place(operand(step, block(step).input_count)) : 0);
     for (u32 i = 0; i < values.size(); ++i) {
       if ((step.flags & wire::kRelayFloats) != 0)
-        write_at<float>(to + (at + i) * 4, values[i]);
+        write_at<float>(to + (first + i) * 4, values[i]);
       else
-        write_at<std::uint16_t>(to + (at + i) * 2, static_cast<std::uint16_t>(half(values[i])));
+        write_at<std::uint16_t>(to + (first + i) * 2, static_cast<std::uint16_t>(half(values[i])));
     }
   }
 
@@ -255,7 +265,7 @@ class RelayPlay {
   float cached(const Step& step, u32 i, u32 position, u32 dim) const {
     const wire::OperandParams& o = operand(step, i);
     if (position + 1 == static_cast<u32>(o.dim[2])) return element(i == 1 ? step.columns : step.beyond, dim);
-    return of_half(read_at<std::uint16_t>(place(o) + u64{position} * static_cast<u64>(o.stride[2]) * 2 + (u64{step.kv_head} * step.run + dim) * 2));
+    return of_half(read_at<std::uint16_t>(place(o) + u64{step.row_pitch} * static_cast<u64>(o.stride[1]) * 2 + u64{position} * static_cast<u64>(o.stride[2]) * 2 + (u64{step.kv_head} * step.run + dim) * 2));
   }
   Part look(const Step& step, u32 query) const {
     const u32 context = static_cast<u32>(operand(step, 1).dim[2]), count = parts(step);
@@ -295,16 +305,17 @@ class RelayPlay {
       for (u32 other = 1; other < parts(step) && step.part == 0; ++other) add(step, query, other, part);
       for (u32 d = 0; d < step.run; ++d) result.push_back(static_cast<float>(part.values[d] / part.sum));
     }
-    if (step.part == 0) leave(step, result, 0);
+    if (step.part == 0) leave(step, 0, result, 0);
   }
 
   RelayRig& rig_;
   std::mt19937 random_;
   u32 tag_;
-  u64 looked_up_ = 0;  // of the step that is run
+  u64 looked_up_ = 0;             // of the step that is run
+  wire::OpParams relay_of_step_{};
   std::vector<u32> record_, step_;  // per list: where it stands
   std::set<u64> written_;
-  std::set<std::pair<u32, u32>> done_;
+  std::set<std::tuple<u32, u32, u64>> done_;  // a wide tile is several steps
 };
 
 }  // namespace ccks::scheduler::test

@@ -25,8 +25,8 @@ namespace ccks::scheduler::test {
 using wire::u32;
 using wire::u64;
 
-inline std::string llama_text() {
-  std::ifstream in(std::string(CCKS_SOURCE_DIR) + "/spec/examples/llama.yaml");
+inline std::string llama_text(const std::string& name = "llama") {
+  std::ifstream in(std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + name + ".yaml");
   return {std::istreambuf_iterator<char>(in), {}};
 }
 inline std::string replaced(std::string text, const std::string& what, const std::string& by) {
@@ -48,6 +48,7 @@ struct RelayRig {
   };
   using Memory = std::vector<Line>;
 
+  RelayOptions options;
   spec::Program given;
   std::shared_ptr<const codegen::PlanImage> image;
   plan::PlanView view;
@@ -59,7 +60,7 @@ struct RelayRig {
   u32 epoch = 0;
   std::int64_t row = -1;  // of a symbol of that name; -1: as pos
 
-  explicit RelayRig(const RelayOptions& options = {}) {
+  explicit RelayRig(const RelayOptions& given_options = {}) : options(given_options) {
     spec::ParseOptions parse;
     for (const auto& [name, value] : options.sizes) parse.constants.push_back({name, value});
     spec::ParseResult parsed = spec::parse_text(options.text, "llama.yaml", parse);

@@ -498,28 +498,6 @@ TEST(Relays, StepsKeepToWhatWorkersTake) {
   EXPECT_FALSE(loaded().all_steps().empty());
 }
 
-// Of what is added to sums a lane fetches one element ahead. Plans of this planner have no such tile; others may.
-TEST(Relays, SumsOfWideTilesAreNoSteps) {
-  RelayRig rig = loaded();
-  const std::vector<wire::RelayStep> steps = rig.all_steps();
-  const auto sum = std::find_if(steps.begin(), steps.end(), [](const wire::RelayStep& s) { return s.end == static_cast<std::uint8_t>(wire::RelayEnd::sum); });
-  const u32 first = std::min_element(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a.op < b.op; })->op;
-  ASSERT_NE(sum, steps.end());
-  std::vector<wire::OpParams> ops(rig.view.ops.size());
-  std::memcpy(ops.data(), rig.at(rig.head().ops), ops.size() * sizeof(wire::OpParams));
-  const auto* operands = reinterpret_cast<const wire::OperandParams*>(rig.at(rig.head().operands));
-  const RelaySource source{&rig.tables, ops.data(), operands, rig.instance.signals(), rig.head().arena, rig.head().weights, 0};
-  const auto is_step_of = [&](std::int32_t columns) {
-    wire::OpParams& op = ops[sum->op];
-    op.tile[3] = columns;
-    op.tile_count = static_cast<u32>(op.grid[3] = operands[op.operand_first + op.input_count].dim[3] / columns);
-    RelayOp made;
-    return describe(source, first, sum->op, made);
-  };
-  EXPECT_TRUE(is_step_of(wire::kMostRelayColumns));
-  EXPECT_FALSE(is_step_of(2 * wire::kMostRelayColumns));
-}
-
 TEST(Relays, FramesWithoutRoomHaveNone) {
   RelayRig rig = loaded();
   const u32 room = rig.tables.relay_steps;
