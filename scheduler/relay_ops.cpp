@@ -134,14 +134,14 @@ class Describer {
     return !is_inside(writer_of(i)) && is_in(input(i), wire::Space::arena) && input(i).offset % 16 == 0 && !fed;
   }
 
-  /// The first row of the table where op `writer` of the relay is a gather of one row, whose copy would be what is asked for.
+  /// The first row of the table where op `writer` of the relay is a gather of the rows whose copy would be what is asked for.
   std::optional<std::uint64_t> table_of(std::uint32_t writer, const OperandParams& row, std::uint32_t elements) const {
-    if (writer != first_ || static_cast<wire::OpCode>(source_.ops[writer].kind) != wire::OpCode::gather || rows_ != 1) return {};
+    if (writer != first_ || static_cast<wire::OpCode>(source_.ops[writer].kind) != wire::OpCode::gather) return {};
     const OperandParams &table = source_.operands[source_.ops[writer].operand_first], &copy = output_of(writer);
-    if (table.dim[3] != static_cast<std::int32_t>(elements) || copy.space != row.space || copy.offset != row.offset || row_elements(copy, 2, 1) != elements) return {};
+    if (table.dim[3] != static_cast<std::int32_t>(elements) || copy.space != row.space || copy.offset != row.offset || row_elements(copy, 2, rows_) != elements) return {};
     return source_.weights + table.offset;
   }
-  /// Rows of bf16 that the op reads, `pitch` from one to the next; `plain`: which flag says that they have no words, `looked_up`: that the one is a table's.
+  /// Rows of bf16 that the op reads, `pitch` from one to the next; `plain`: which flag says that they have no words, `looked_up`: that they are a table's.
   bool take_row(std::uint32_t i, std::uint32_t elements, wire::RelayFlags plain, wire::RelayFlags looked_up, std::uint64_t& at, std::uint32_t& pitch) {
     const OperandParams& o = input(i);
     const int axis = axis_of_rows(op_);
@@ -287,15 +287,16 @@ class Describer {
     return place.parts != 0 && static_cast<std::uint64_t>(op_.grid[0]) * kv_heads * rows_ * wire::relay_part_words(queries, dims) <= place.part_words;
   }
 
-  /// Of the whole of a row of floats that a product of the relay makes.
+  /// Of the whole of each row of floats that a product of the relay makes.
   bool is_pick() {
     const OperandParams& row = input(0);
     const RelayPlace& place = tables_.relay_places[index_];
     if (!is_inside(writer_of(0)) || place.parts == 0 || op_.report >= 0 || !is_of(row, Dtype::f32) || !is_of(output(), Dtype::i32) || !is_in(output(), wire::Space::arena)) return false;
     const OperandParams& made = output_of(writer_of(0));
     const auto elements = static_cast<std::uint32_t>(row.dim[3]);
-    if (static_cast<wire::OpCode>(source_.ops[writer_of(0)].kind) != wire::OpCode::matmul || !is_row(row, elements) || made.space != row.space || made.offset != row.offset || row_elements(made, 2, 1) != elements) return false;
-    if (output().dim[0] != 1 || output().dim[1] != 1 || output().dim[2] != 1 || output().dim[3] != 1) return false;
+    if (static_cast<wire::OpCode>(source_.ops[writer_of(0)].kind) != wire::OpCode::matmul || !is_rows(row, elements, 2, rows_) || made.space != row.space || made.offset != row.offset || row_elements(made, 2, rows_) != elements) return false;
+    const OperandParams& index = output();
+    if (index.dim[0] != 1 || index.dim[1] != 1 || index.dim[2] != static_cast<std::int32_t>(rows_) || index.dim[3] != 1 || (rows_ != 1 && index.stride[2] != 1)) return false;
     to_.kind = wire::RelayKind::pick;
     to_.row = source_.arena + place.parts;
     to_.words = to_.row + place.part_words * sizeof(std::uint64_t);
@@ -303,10 +304,11 @@ class Describer {
     return true;
   }
 
-  /// Of the first op alone: a row of weights, by an index that is an input.
+  /// Of the first op alone: rows of weights, by indices that are an input.
   bool is_look_up() {
     const OperandParams &table = input(0), &index = input(1);
-    if (index_ != first_ || output().dim[2] != 1 || !is_row(output(), static_cast<std::uint32_t>(output().dim[3])) || !is_of(output(), Dtype::bf16)) return false;
+    if (index_ != first_ || !is_rows(output(), static_cast<std::uint32_t>(output().dim[3]), 2, rows_) || !is_of(output(), Dtype::bf16)) return false;
+    if (rows_ != 1 && (index.dim[3] != static_cast<std::int32_t>(rows_) || index.stride[3] != 1)) return false;
     if (!is_in(table, wire::Space::weights) || !is_of(table, Dtype::bf16) || table.offset % 16 != 0 || table.stride[2] % 8 != 0 || table.stride[3] != 1 || table.dim[3] != output().dim[3]) return false;
     const bool input_alone = tables_.plan.tensors[tables_.plan.operands[op_.operand_first + 1].tensor].kind == plan::TensorKind::input;
     if (!input_alone || !is_in(index, wire::Space::arena) || !is_of(index, Dtype::i32) || index.offset % sizeof(std::int32_t) != 0) return false;

@@ -32,9 +32,9 @@ class RelayFinder {
   static bool is_product(const plan::OpDesc& op) {
     return op.kind == wire::OpCode::matmul && is_alone(op) && op.output_count == 1 && op.input_count >= 2;
   }
-  bool is_pick(const plan::OpDesc& op) const { return rows_ == 1 && op.kind == wire::OpCode::argmax && is_alone(op) && op.input_count == 1; }
-  /// Of a row that no other op of the run has a part in.
-  bool is_look_up(const plan::OpDesc& op) const { return rows_ == 1 && op.kind == wire::OpCode::gather && is_alone(op) && op.wait_count == 0 && op.input_count == 2 && op.output_count == 1; }
+  static bool is_pick(const plan::OpDesc& op) { return op.kind == wire::OpCode::argmax && is_alone(op) && op.input_count == 1; }
+  /// Of rows that no other op of the run has a part in.
+  static bool is_look_up(const plan::OpDesc& op) { return op.kind == wire::OpCode::gather && is_alone(op) && op.wait_count == 0 && op.input_count == 2 && op.output_count == 1; }
   /// Caches are written by one op of the run at most, so that what it is not writing now is there.
   bool is_attention(const plan::OpDesc& op) const {
     if (op.kind != wire::OpCode::attention || !is_alone(op) || op.input_count != 3 || (op.output_count != 1 && op.output_count != 3)) return false;
@@ -119,8 +119,8 @@ class RelayFinder {
   void reserve_ranks(const plan::OpDesc& op, RelayPlace& place) {
     const std::int64_t columns = typical(plan_.operands[op.operand_first].dim[3]);
     if (columns <= 0) return;
-    place.part_words = most_shared_steps(tables_, columns, kMostPlainColumns) * wire::kRelayRankWords;
-    place.parts = take(place.part_words + 1);  // and the index that is picked of them
+    place.part_words = most_shared_steps(tables_, columns, kMostPlainColumns) * wire::relay_rank_words(rows_);
+    place.parts = take(place.part_words + rows_);  // and the indices that are picked of them
   }
 
   std::uint64_t tiles_of(const plan::OpDesc& op) const {

@@ -398,7 +398,7 @@ void Relays::place_pick(std::uint32_t op) {
   const auto begin = std::partition_point(steps_.begin(), steps_.end(), [&](const Step& step) { return step.op < row; });
   const auto end = std::partition_point(begin, steps_.end(), [&](const Step& step) { return step.op == row; });
   const auto makers = static_cast<std::uint32_t>(end - begin), first = static_cast<std::uint32_t>(begin - steps_.begin());
-  steps_.push_back({list, op, {0, 0, 0, makers * wire::kRelayRankPairs}});
+  steps_.push_back({list, op, {0, 0, 0, makers * wire::relay_rank_pairs(rows())}});
   picks_.push_back({list, op});
   if (!signals(op)) return;
   arrivals_.push_back({list, op, 0, 1});
@@ -531,7 +531,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     wire::RelayStep step = step_of(source, s.op, made_[s.op], s.part, gives_[s.op] != 0, stores_[s.op] != 0);
     if (ranked_[s.op] != plan::kNone) {
       step.flags |= wire::kRelayRanks;
-      step.beside = made_[ranked_[s.op]].row + std::uint64_t{s.part.number} * wire::kRelayRankWords * sizeof(std::uint64_t);
+      step.beside = made_[ranked_[s.op]].row + std::uint64_t{s.part.number} * wire::relay_rank_words(rows()) * sizeof(std::uint64_t);
       step.second = s.part.first;
     }
     if (made_[s.op].kind == wire::RelayKind::pick && leaves_word(s.op)) step.words = made_[s.op].words;

@@ -7,8 +7,8 @@
 // bytes of scratch (relay_step_bytes of kMarkedLanes), and no more than dims[3] stages of weights are under way, dims[7] while a product is at its stages. While
 // all stages are full the L2 is asked for what comes behind them, dims[4] pieces at most, dims[5] cycles from one to the next. It waits for what its tiles read of ops that are no part of it, and signals what others wait for.
 //
-// The row that a run begins with, an embedding, is one of a table. The gather that would copy it is no step: who reads the row reads it in the table (kRelayLookedUpRow). Which row it is lies where
-// the gather's index does; or a pick of the run in front leaves it as a word, and then the relay waits for that word in place of its run's turn.
+// The rows that a run begins with, embeddings, are of a table. The gather that would copy them is no step: who reads the rows reads them in the table (kRelayLookedUpRow). Which they are lies where
+// the gather's indices do; or a pick of the run in front leaves each as a word, and then the relay waits for those words in place of its run's turn.
 #pragma once
 
 #include "ccks/wire/frame.hpp"
@@ -34,14 +34,14 @@ enum RelayFlags : u8 {
   kRelayPlainBeside = 2,  // beside, of RelayEnd::sum: the same
   kRelayFloats = 4,       // what is stored is f32, not bf16
   kRelayMoves = 8,        // store: bytes from where the op's output lies in this run, which its block says
-  kRelayRanks = 16,       // a plain product: beside: where it leaves words of the largest of its elements, kRelayRankWords of them. `second`: which element of the row its first is
-  kRelayLookedUpRow = 32,     // row, a plain one: the same of the table's first row
-  kRelayLookedUpBeside = 64,  // beside, a plain one: the same
+  kRelayRanks = 16,       // a plain product: beside: where it leaves words of the largest of its elements, relay_rank_words of them. `second`: which element of the row its first is
+  kRelayLookedUpRow = 32,     // row, plain ones: the table's first row
+  kRelayLookedUpBeside = 64,  // beside, plain ones: the same
   kRelayWide = 128,           // a product: a stage has twice kRelayColumns, each of half of kRelayDepth elements: relay_is_wide
 };
 
 inline constexpr int kRelayLookUpDim = 6;  // of a relay's op: bytes from the frame's start to the block of the gather whose row is looked up; 0: there is none
-/// Of that gather: the tag of the word that says which row, i32, OperandParams::tags bytes from the index. Without such a word tags are 0.
+/// Of that gather: the tag of the words that say which rows, i32, OperandParams::tags bytes from the indices. Without such words tags are 0.
 inline constexpr int kLookUpTagDim = 7;
 
 inline constexpr i32 kRelayRow = 256;          // a row has a multiple of so many elements
@@ -53,24 +53,26 @@ inline constexpr u32 kMostRelayRows = 8;       // of each product of a relay: al
 /// kMostRelayColumns of products of `rows` rows: lanes finish a result each.
 CCKS_HD constexpr u32 relay_columns(u32 rows) { return rows <= 2 ? kMostRelayColumns : rows <= 4 ? kMostRelayColumns / 2 : kMostRelayColumns / 4; }
 inline constexpr i32 kMostRelayQueries = 8;
-/// Of a step that ranks: of each 32 of the 128 columns walked at a time, over all of them, the rank of the largest element (worker/argmax_split.hpp) and which of the row it is. Behind them a word,
-/// released, that says no more than that its list's steps in front have stored what they store; and one for the alignment of pairs.
-inline constexpr i32 kRelayRankColumns = 32, kRelayRankPairs = kMostRelayColumns / kRelayRankColumns, kRelayRankWords = 2 * kRelayRankPairs + 2;
+/// Of a step that ranks: of each row, of each 32 of the columns walked at a time, over all of them, the rank of the largest element (worker/argmax_split.hpp) and which of the row it is: so
+/// many pairs of words a row, row by row. Behind them a word, released, that says no more than that its list's steps in front have stored what they store; and one for the alignment of pairs.
+inline constexpr i32 kRelayRankColumns = 32;
+CCKS_HD constexpr u32 relay_rank_pairs(u32 rows) { return relay_columns(rows) / kRelayRankColumns; }
+CCKS_HD constexpr u32 relay_rank_words(u32 rows) { return 2 * rows * relay_rank_pairs(rows) + 2; }
 inline constexpr u32 kMostRelayStepBytes = 38 * 1024;   // relay_step_bytes: what the least scratch of a worker, 48 KiB, has beside what all steps share
 inline constexpr u32 kMostRelayRowsBytes = 128 * 1024;  // the same where products have several rows: of the ring's room, too
 
 /// Some columns of a product, or a tile of attention. All addresses are of the device; dtypes are bf16 where nothing else is said.
 struct alignas(128) RelayStep {
-  u64 row;      // product: words or elements of the row of a. attention: words of the queries of its kv head, group * head dim of them. pick: words of ranks, kRelayRankWords of each step that ranks
-  u64 words;    // of the first result; 0: nobody takes them by words. Of pairs the second half is `second` elements on. pick: one word, of the index
-  u64 store;    // of the first result, where it lies as it is; 0 (without kRelayMoves): nobody reads it there. pick: of the one, i32
+  u64 row;      // product: words or elements of the row of a. attention: words of the queries of its kv head, group * head dim of them. pick: words of ranks, relay_rank_words of each step that ranks
+  u64 words;    // of the first result; 0: nobody takes them by words. Of pairs the second half is `second` elements on. pick: a word a row, of its index
+  u64 store;    // of the first result, where it lies as it is; 0 (without kRelayMoves): nobody reads it there. pick: of the indices, i32
   u64 block;    // of the op (BlockRef): what changes from run to run, output's place, context, caches
   u64 columns;  // product: the first column of b. attention: words of the newest position's keys of its kv head
   u64 beyond;   // product: bytes from the end of the first run of columns to the second. attention: words of the newest position's values
   u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (relay_part_words)
   u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32. Where it ranks: words of ranks
   u32 column_bytes, k;  // product
-  u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words in all
+  u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words of each row in all
   u32 second;           // turned: elements from a pair's first to its second, in words and in store. Where it ranks: see there
   float scale;          // product: eps of the norm. attention: of scores
   u8 kind, end, act, flags;  // RelayKind, RelayEnd, RelayAct, RelayFlags

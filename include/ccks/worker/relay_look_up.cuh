@@ -1,4 +1,4 @@
-// Which row of a table a relay (relay.cuh) begins with: the row of the token that the run in front has picked, in a decode step.
+// Which rows of a table a relay (relay.cuh) begins with: those of the tokens that the run in front has picked, in a decode step.
 #pragma once
 
 #include "ccks/worker/relay_words.cuh"
@@ -13,15 +13,15 @@ class RelayLookUp : RelayWords {
 
   /// Behind it all that the run in front has stored can be read. False: the worker leaves. An index outside the table is row 0, and a fault.
   __device__ __forceinline__ bool run(u32 place, u32 body) const {
-    if (threadIdx.x == 0) {
+    if (threadIdx.x < kWorkerRelayRows) {
       const auto* operands = reinterpret_cast<const wire::OperandParams*>(&gather_ + 1);
       const wire::OperandParams &table = operands[0], &index = operands[1];
-      i32 row = index.tags == 0 ? *reinterpret_cast<const i32*>(index.offset) : await_index(index.offset + index.tags);
+      i32 row = index.tags == 0 ? reinterpret_cast<const i32*>(index.offset)[threadIdx.x] : await_index(index.offset + index.tags + threadIdx.x * sizeof(u64));
       if (row < 0 || row >= table.dim[2]) {
         row = 0;
         if (!has_given_up()) memory_.body_faults[place] = memory_.ends[body % 2] = static_cast<u32>(wire::FaultCode::bad_index);
       }
-      shared_.looked_up = static_cast<u64>(row) * static_cast<u64>(table.stride[2]) * 2;
+      shared_.looked_up[threadIdx.x] = static_cast<u64>(row) * static_cast<u64>(table.stride[2]) * 2;
     }
     sync();
     return !has_given_up();

@@ -41,11 +41,11 @@ class RelayProducts : public RelayWords {
       if (first + columns == n) tell_filler(0);
       sync();
       if (has_given_up()) return false;
-      if (kRows == 1 && (s.flags & wire::kRelayRanks) != 0 && first == 0 && threadIdx.x == 0)  // behind a barrier, and so all that this block's steps in front have stored
-        ptx::st_release_gpu(reinterpret_cast<u64*>(s.beside) + 2 * wire::kRelayRankPairs, wire::tagged_value(0, tag_));  // [RL11] pairs with [RL12]
+      if ((s.flags & wire::kRelayRanks) != 0 && first == 0 && threadIdx.x == 0)  // behind a barrier, and so all that this block's steps in front have stored
+        ptx::st_release_gpu(reinterpret_cast<u64*>(s.beside) + 2 * kRows * kRankPairs, wire::tagged_value(0, tag_));  // [RL11] pairs with [RL12]
       finish(s, ending, first, columns, turn, step);
     }
-    if (kRows == 1 && (s.flags & wire::kRelayRanks) != 0) leave_rank(s, n);
+    if ((s.flags & wire::kRelayRanks) != 0) leave_rank(s, n);
     return true;
   }
 
@@ -53,6 +53,7 @@ class RelayProducts : public RelayWords {
   static constexpr u32 kPass = kCudaLanes * 8;  // elements of a row that lanes hold eight each of: a piece's
   static constexpr u32 kRows = kWorkerRelayRows;
   static constexpr u32 kMostPasses = kRows == 1 ? 4 : most(8 / kRows, 1u);  // at a time, of all rows
+  static constexpr u32 kRankPairs = wire::relay_rank_pairs(kRows);
   static constexpr u32 kHalfBytes = kRelayDepth / 2 * 2;  // of a column of a stage
   static_assert(kPass == kRelayDepth && wire::kRelayColumns == 4);
   static_assert(kRows * kRelayColumnsAtOnce <= kCudaLanes && kRows <= wire::kMostRelayRows);
@@ -77,14 +78,14 @@ class RelayProducts : public RelayWords {
         store += out.offset + (out.space == static_cast<u8>(wire::Space::state) ? lane.frame_.state : 0);
       }
       const u32 results = end == wire::RelayEnd::turned ? run : u32{s.n};
-      const u32 beside = beside_of(s, results);
+      const u32 row = kRows == 1 ? 0 : threadIdx.x / results, element = kRows == 1 ? threadIdx.x : threadIdx.x % results, beside = beside_of(s, results);
       if (end == wire::RelayEnd::turned && threadIdx.x < results * kRows && s.beside != 0) {
         const u8* angle = reinterpret_cast<const u8*>(s.beside) + beside * sizeof(float);
         cosine = *reinterpret_cast<const float*>(angle);
         sine = *reinterpret_cast<const float*>(angle + s.sines);
       } else if (end == wire::RelayEnd::sum && threadIdx.x < results * kRows) {
         waits = (s.flags & wire::kRelayPlainBeside) == 0;
-        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(s.beside) + beside / 2) : reinterpret_cast<const u32*>(s.beside + lane.looked_up(s, wire::kRelayLookedUpBeside))[beside / 2];
+        word = waits ? ptx::ld_relaxed_gpu(reinterpret_cast<const u64*>(s.beside) + beside / 2) : reinterpret_cast<const u32*>(s.beside + lane.row_at(s, wire::kRelayLookedUpBeside, row, s.beside_pitch))[element / 2];
       }
     }
   };
@@ -144,11 +145,10 @@ class RelayProducts : public RelayWords {
 
   template <u32 kPasses>
   __device__ __forceinline__ void load_plain(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses * kRows]) const {
-    const u64 first = s.row + looked_up(s, wire::kRelayLookedUpRow);
     CCKS_UNROLL
     for (u32 i = 0; i < kPasses * kRows; ++i) {
       const u32 at = packet_at(from + i % kPasses);
-      row[i] = at < s.k ? *reinterpret_cast<const uint4*>(first + (i / kPasses * s.row_pitch + at) * 2) : uint4{};
+      row[i] = at < s.k ? *reinterpret_cast<const uint4*>(s.row + row_at(s, wire::kRelayLookedUpRow, i / kPasses, s.row_pitch) + at * 2) : uint4{};
     }
   }
   /// All words are asked for at once, and those that have not come again.
@@ -376,9 +376,11 @@ class RelayProducts : public RelayWords {
   /// Results [first, first + columns) of the tile. A lane a result, or a pair.
   __device__ __forceinline__ void finish(const wire::RelayStep& s, const Ending& e, u32 first, u32 columns, u32 turn, u32 step) const {
     const bool paired = e.end == wire::RelayEnd::twin || e.end == wire::RelayEnd::turned;
-    const u32 results = paired ? e.run : columns, all = results * kRows;
+    const bool ranks = (s.flags & wire::kRelayRanks) != 0;
+    // Of rows that are ranked warps have no more than one each.
+    const u32 results = paired ? e.run : columns, of_row = kRows > 1 && ranks ? kRelayColumnsAtOnce : results, all = of_row * kRows;
     if (warp_ * kWarpLanes >= all) return;
-    const u32 place = least(threadIdx.x, all - 1), row = kRows == 1 ? 0 : place / results, mine = place - row * results, sums = row * kRelaySumsPitch + mine;
+    const u32 place = least(threadIdx.x, all - 1), row = kRows == 1 ? 0 : place / of_row, mine = kRows == 1 ? place : least(place - row * of_row, results - 1), sums = row * kRelaySumsPitch + mine;
     float v = sum_of_warps(turn, sums), other = 0;
     if (paired) other = sum_of_warps(turn, e.run + sums);
     if (s.norm != 0) {
@@ -396,8 +398,8 @@ class RelayProducts : public RelayWords {
       const u32 word = static_cast<u32>(e.word);
       v += mine % 2 != 0 ? high(word) : low(word);
     }
-    const bool stores = threadIdx.x < all;
-    if (kRows == 1 && (s.flags & wire::kRelayRanks) != 0) rank(s.second + first + mine, v, first == 0);
+    const bool stores = kRows == 1 ? threadIdx.x < all : threadIdx.x - row * of_row < results;
+    if (ranks) rank(s.second + first + mine, v, first == 0);
     put(s, e, row, first + mine, v, stores);
     if (e.end == wire::RelayEnd::turned) put(s, e, row, s.second + mine, other, stores);
   }
@@ -408,8 +410,8 @@ class RelayProducts : public RelayWords {
     if (lane_ == 0 && (begins || best.rank > kept.rank)) kept = best;  // what comes later stands behind
   }
   __device__ __forceinline__ void leave_rank(const wire::RelayStep& s, u32 n) const {
-    if (warp_ >= wire::kRelayRankPairs || lane_ != 0) return;
-    const RelayShared::Rank best = warp_ * kWarpLanes < n ? shared_.best[warp_] : RelayShared::Rank{kLeastRank, kNowhere};
+    if (warp_ >= kRows * kRankPairs || lane_ != 0) return;
+    const RelayShared::Rank best = warp_ % kRankPairs * kWarpLanes < n ? shared_.best[warp_] : RelayShared::Rank{kLeastRank, kNowhere};
     u64* words = reinterpret_cast<u64*>(s.beside) + warp_ * 2;
     store_word(words, static_cast<u32>(best.rank));
     store_word(words + 1, best.index);

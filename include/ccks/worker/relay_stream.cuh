@@ -23,20 +23,20 @@ inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run,
 // Roles  full, empty, step_full, step_empty  barriers, see relay.cuh
 //        sums, squares  of up to 128 columns and of a step's row, or of fewer of each of several rows, by each warp; two of each in turn
 //        tops, weights  of attention, by query and warp
-//        best  of a product that ranks, by the warp alone, or of a pick
-//        looked_up  bytes from a table's first row to the run's; behind a barrier
+//        best  of a product that ranks, by the warp alone, or of a pick, of each row by each warp
+//        looked_up  bytes from a table's first row to the run's, of each; behind a barrier
 struct alignas(128) RelayShared {
   wire::RelayStep steps[kRelaySteps];
   u64 full[kMostRelayStages], empty[kMostRelayStages];  // side by side: RelayFiller::kEmpty
   u64 step_full[kRelaySteps], step_empty[kRelaySteps];
   float sums[2][kCudaLanes / kWarpLanes][kWorkerRelayRows == 1 ? kRelayColumnsAtOnce : kWorkerRelayRows * kRelaySumsPitch];
   float squares[2][kWorkerRelayRows][kCudaLanes / kWarpLanes];
-  u64 looked_up;
+  u64 looked_up[kWorkerRelayRows];
   u64 begun_ns, ready_ns;  // of the step, where traces are taken; by one thread
   struct Rank {
     i32 rank;
     u32 index;
-  } best[kCudaLanes / kWarpLanes];  // by warp: the first of the largest elements that it has seen
+  } best[kWorkerRelayRows * (kCudaLanes / kWarpLanes)];  // the first of the largest elements that a warp has seen
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
 

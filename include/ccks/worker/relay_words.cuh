@@ -41,8 +41,10 @@ class RelayWords {
     return static_cast<u32>(w);
   }
 
-  /// Bytes that a row is away from where the step says, which names the table's first.
-  __device__ __forceinline__ u64 looked_up(const wire::RelayStep& s, wire::RelayFlags flag) const { return (s.flags & flag) != 0 ? shared_.looked_up : 0; }
+  /// Bytes that a row is away from where the step says, which names the table's first, or else the first of rows `pitch` elements from one another.
+  __device__ __forceinline__ u64 row_at(const wire::RelayStep& s, wire::RelayFlags looked_up, u32 row, u32 pitch) const {
+    return (s.flags & looked_up) != 0 ? shared_.looked_up[row] : kWorkerRelayRows == 1 ? 0 : u64{row} * pitch * 2;
+  }
 
   static __device__ __forceinline__ void load_two(const u64* at, u64& a, u64& b) {
     u64 two[2];

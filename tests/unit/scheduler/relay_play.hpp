@@ -99,17 +99,23 @@ class RelayPlay {
   bool knows_row(const wire::TileRecord& record) const {
     const wire::OpParams* op = gather(record);
     if (op == nullptr || operand(*op, 1).tags == 0) return true;
-    return read_at<u64>(operand(*op, 1).offset + operand(*op, 1).tags) >> 32 == static_cast<u32>(op->dims[wire::kLookUpTagDim]);
+    for (u32 row = 0; row < rows(); ++row)
+      if (read_at<u64>(operand(*op, 1).offset + operand(*op, 1).tags + row * 8) >> 32 != static_cast<u32>(op->dims[wire::kLookUpTagDim])) return false;
+    return true;
   }
-  u64 look_up(const wire::TileRecord& record) const {
+  std::vector<u64> look_up(const wire::TileRecord& record) const {
     const wire::OpParams* op = gather(record);
-    if (op == nullptr) return 0;
-    const auto row = read_at<std::int32_t>(operand(*op, 1).offset + operand(*op, 1).tags);
-    EXPECT_GE(row, 0);
-    EXPECT_LT(row, operand(*op, 0).dim[2]);
-    return static_cast<u64>(row) * static_cast<u64>(operand(*op, 0).stride[2]) * 2;
+    std::vector<u64> found;
+    for (u32 i = 0; i < rows() && op != nullptr; ++i) {
+      const wire::OperandParams& index = operand(*op, 1);
+      const auto row = read_at<std::int32_t>(index.offset + index.tags + u64{i} * (index.tags != 0 ? 8 : 4));
+      EXPECT_GE(row, 0);
+      EXPECT_LT(row, operand(*op, 0).dim[2]);
+      found.push_back(static_cast<u64>(row) * static_cast<u64>(operand(*op, 0).stride[2]) * 2);
+    }
+    return found;
   }
-  u64 looked_up(const Step& step, wire::RelayFlags flag) const { return (step.flags & flag) != 0 ? looked_up_ : 0; }
+  u64 row_at(const Step& step, wire::RelayFlags flag, u32 row, u32 pitch) const { return (step.flags & flag) != 0 ? looked_up_.at(row) : u64{row} * pitch * 2; }
 
   // ---- words ----------------------------------------------------------------------------------------------------------------
 
@@ -132,8 +138,8 @@ class RelayPlay {
 
   bool has_words(const Step& step) const {
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) {
-      for (u32 i = 0; i < step.n; ++i)
-        if (!is_there(pair_at(step, i), 2) || (step.words != 0 && !is_there(pair_at(step, i / wire::kRelayRankPairs * wire::kRelayRankPairs) + wire::kRelayRankPairs * 16, 1))) return false;
+      for (u32 i = 0; i < step.n * rows(); ++i)
+        if (!is_there(pair_at(step, i / step.n, i % step.n), 2) || (step.words != 0 && !is_there(pair_at(step, 0, i % step.n / pairs() * pairs()) + rows() * pairs() * 16, 1))) return false;
       return true;
     }
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) {
@@ -168,7 +174,7 @@ class RelayPlay {
     const u32 first = of * step.row_pitch;
     const bool plain = (step.flags & wire::kRelayPlainRow) != 0;
     std::vector<float> row(step.k), sums(step.n);
-    for (u32 i = 0; i < step.k; ++i) row[i] = plain ? of_half(read_at<std::uint16_t>(step.row + looked_up(step, wire::kRelayLookedUpRow) + (first + i) * 2)) : element(step.row, first + i);
+    for (u32 i = 0; i < step.k; ++i) row[i] = plain ? of_half(read_at<std::uint16_t>(step.row + row_at(step, wire::kRelayLookedUpRow, of, step.row_pitch) + i * 2)) : element(step.row, first + i);
     double squares = 0;
     for (const float value : row) squares += double{value} * value;
     const double factor = step.norm == 0 ? 1 : 1 / std::sqrt(squares / step.k + double{step.scale});
@@ -204,7 +210,7 @@ class RelayPlay {
           first.push_back(own);
           break;
         case wire::RelayEnd::sum:
-          first.push_back(own + ((step.flags & wire::kRelayPlainBeside) != 0 ? of_half(read_at<std::uint16_t>(step.beside + looked_up(step, wire::kRelayLookedUpBeside) + (beside + i) * 2)) : element(step.beside, beside + i)));
+          first.push_back(own + ((step.flags & wire::kRelayPlainBeside) != 0 ? of_half(read_at<std::uint16_t>(step.beside + row_at(step, wire::kRelayLookedUpBeside, row, step.beside_pitch) + i * 2)) : element(step.beside, beside + i)));
           break;
         case wire::RelayEnd::twin:
           first.push_back(own * rounded(act(step, sums[step.run + i])));
@@ -217,31 +223,34 @@ class RelayPlay {
       }
     }
     leave(step, row, first, 0);
-    if ((step.flags & wire::kRelayRanks) != 0) return leave_ranks(step, first);
+    if ((step.flags & wire::kRelayRanks) != 0) return leave_ranks(step, row, first);
     leave(step, row, second, step.second);
   }
-  static u64 pair_at(const Step& step, u32 i) { return step.row + (i / wire::kRelayRankPairs * wire::kRelayRankWords + i % wire::kRelayRankPairs * 2) * 8; }
-  void leave_ranks(const Step& step, const std::vector<float>& values) {
-    put(step.beside + wire::kRelayRankPairs * 16, 0);
-    for (u32 warp = 0; warp < wire::kRelayRankPairs; ++warp) {
+  u32 pairs() const { return wire::relay_rank_pairs(rows()); }
+  u64 pair_at(const Step& step, u32 row, u32 i) const { return step.row + (i / pairs() * wire::relay_rank_words(rows()) + (row * pairs() + i % pairs()) * 2) * 8; }
+  void leave_ranks(const Step& step, u32 row, const std::vector<float>& values) {
+    if (row == 0) put(step.beside + rows() * pairs() * 16, 0);
+    for (u32 warp = 0; warp < pairs(); ++warp) {
       std::pair<std::int32_t, u32> best{std::numeric_limits<std::int32_t>::min(), 0};
       for (u32 i = 0; i < values.size(); ++i) {
         const auto rank = worker::CCKS_ISA::rank_of(values[i]);
-        if (i % wire::kMostRelayColumns / wire::kRelayRankColumns == warp && rank > best.first) best = {rank, step.second + i};
+        if (i % wire::relay_columns(rows()) / wire::kRelayRankColumns == warp && rank > best.first) best = {rank, step.second + i};
       }
-      put(step.beside + warp * 16, static_cast<u32>(best.first));
-      put(step.beside + warp * 16 + 8, best.second);
+      put(step.beside + (row * pairs() + warp) * 16, static_cast<u32>(best.first));
+      put(step.beside + (row * pairs() + warp) * 16 + 8, best.second);
     }
   }
   void pick(const Step& step) {
-    std::pair<std::int32_t, u32> best{std::numeric_limits<std::int32_t>::min(), 0};
-    for (u32 i = 0; i < step.n; ++i) {
-      const auto rank = static_cast<std::int32_t>(read_at<u64>(pair_at(step, i)));
-      const u32 index = static_cast<u32>(read_at<u64>(pair_at(step, i) + 8));
-      if (rank > best.first || (rank == best.first && index < best.second)) best = {rank, index};
+    for (u32 row = 0; row < rows(); ++row) {
+      std::pair<std::int32_t, u32> best{std::numeric_limits<std::int32_t>::min(), 0};
+      for (u32 i = 0; i < step.n; ++i) {
+        const auto rank = static_cast<std::int32_t>(read_at<u64>(pair_at(step, row, i)));
+        const u32 index = static_cast<u32>(read_at<u64>(pair_at(step, row, i) + 8));
+        if (rank > best.first || (rank == best.first && index < best.second)) best = {rank, index};
+      }
+      write_at<u32>(step.store + row * 4, best.second);
+      if (step.words != 0) put(step.words + row * 8, best.second);
     }
-    write_at<u32>(step.store, best.second);
-    if (step.words != 0) put(step.words, best.second);
   }
   void leave(const Step& step, u32 row, const std::vector<float>& values, u32 at) {
     for (u32 i = 0; i + 1 < values.size() && step.words != 0; i += 2) put(step.words + (row * step.words_pitch + at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);
@@ -311,7 +320,7 @@ class RelayPlay {
   RelayRig& rig_;
   std::mt19937 random_;
   u32 tag_;
-  u64 looked_up_ = 0;             // of the step that is run
+  std::vector<u64> looked_up_;    // of the step that is run
   wire::OpParams relay_of_step_{};
   std::vector<u32> record_, step_;  // per list: where it stands
   std::set<u64> written_;

@@ -254,7 +254,7 @@ TEST(Relays, ListsShareTheRowOfAnArgmaxEvenly) {
     }
     EXPECT_EQ(at, columns);
     for (const wire::RelayStep& step : rig.all_steps()) {
-      if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) EXPECT_EQ(step.n, runs.size() * wire::kRelayRankPairs);
+      if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) EXPECT_EQ(step.n, runs.size() * wire::relay_rank_pairs(1));
     }
   }
 }
