@@ -100,6 +100,7 @@ class Describer {
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::attention) return is_attention() && fits_scratch();
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::argmax) return is_pick();
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::gather) return is_look_up();
+    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::rmsnorm) return is_norm();
     return is_product() && has_end() && has_columns() && has_output() && fits_scratch();
   }
 
@@ -141,26 +142,48 @@ class Describer {
     if (table.dim[3] != static_cast<std::int32_t>(elements) || copy.space != row.space || copy.offset != row.offset || row_elements(copy, 2, rows_) != elements) return {};
     return source_.weights + table.offset;
   }
-  /// Rows of bf16 that the op reads, `pitch` from one to the next; `plain`: which flag says that they have no words, `looked_up`: that they are a table's.
+  struct Rows {
+    std::uint64_t at = 0;
+    std::uint32_t pitch = 0;  // elements from one to the next
+    std::uint8_t flags = 0;
+  };
+  /// Where rows of bf16 are that `writer` has written last. `plain`: the flag that says that they have no words, `looked_up`: that they are a table's.
+  std::optional<Rows> rows_of(const OperandParams& o, std::uint32_t writer, int axis, std::uint32_t elements, wire::RelayFlags plain, wire::RelayFlags looked_up) const {
+    if (!is_rows(o, elements, axis, rows_) || !is_of(o, Dtype::bf16) || !is_in(o, wire::Space::arena)) return {};
+    if (const auto table = table_of(writer, o, elements)) return Rows{*table, elements, static_cast<std::uint8_t>(plain | looked_up)};
+    if (!is_inside(writer)) return Rows{source_.arena + o.offset, elements, plain};
+    const auto words = words_of(writer, o.space, o.offset, elements);
+    return words ? std::optional(Rows{*words, elements}) : std::nullopt;
+  }
   bool take_row(std::uint32_t i, std::uint32_t elements, wire::RelayFlags plain, wire::RelayFlags looked_up, std::uint64_t& at, std::uint32_t& pitch) {
     const OperandParams& o = input(i);
     const int axis = axis_of_rows(op_);
-    if (!is_rows(o, elements, axis, rows_) || !is_of(o, Dtype::bf16) || !is_in(o, wire::Space::arena)) return false;
-    pitch = elements;
-    if (const auto table = table_of(writer_of(i), o, elements)) {
-      to_.flags |= plain | looked_up;
-      at = *table;
-      return true;
-    }
-    if (!is_inside(writer_of(i))) {
-      to_.flags |= plain;
-      at = source_.arena + o.offset;
-      return lies_plainly(i) && has_pitch(o, axis, pitch);
-    }
-    const auto words = words_of(writer_of(i), o.space, o.offset, elements);
-    at = words.value_or(0);
-    return words.has_value();
+    const auto rows = rows_of(o, writer_of(i), axis, elements, plain, looked_up);
+    if (!rows) return false;
+    at = rows->at, pitch = rows->pitch;
+    to_.flags |= rows->flags;
+    const bool as_they_lie = (rows->flags & plain) != 0 && (rows->flags & looked_up) == 0;
+    return !as_they_lie || (lies_plainly(i) && has_pitch(o, axis, pitch));
   }
+
+  /// Rows that an op of the relay norms: as they are in front of it, by words or a table's, so that nobody has to wait until they have been read.
+  bool take_normed(std::uint32_t norm) {
+    const wire::OpParams& op = source_.ops[norm];
+    const OperandParams *x = source_.operands + op.operand_first, &weight = x[1], &out = x[2];
+    if (op_.dims[wire::kNormDim] != 0 || input(0).space != out.space || input(0).offset != out.offset || row_elements(out, 2, rows_) != to_.k || !is_rows(input(0), to_.k, 2, rows_)) return false;
+    const auto rows = rows_of(x[0], tables_.last_writers[op.operand_first], 2, to_.k, wire::kRelayPlainRow, wire::kRelayLookedUpRow);
+    if (!rows || rows->flags == wire::kRelayPlainRow) return false;
+    to_.row = rows->at, to_.row_pitch = rows->pitch;
+    to_.flags |= rows->flags;
+    return takes_weight(weight, op.scalars[0]);
+  }
+  bool takes_weight(const OperandParams& norm, float eps) {
+    to_.norm = source_.weights + norm.offset;
+    to_.scale = eps;
+    if (to_.k > static_cast<std::uint32_t>(wire::kMostRelayNormed)) return false;
+    return is_in(norm, wire::Space::weights) && is_of(norm, Dtype::bf16) && norm.stride[3] == 1 && norm.dim[3] == static_cast<std::int32_t>(to_.k) && norm.offset % 16 == 0;
+  }
+  bool is_norm_of_relay(std::uint32_t writer) const { return is_inside(writer) && static_cast<wire::OpCode>(source_.ops[writer].kind) == wire::OpCode::rmsnorm; }
 
   /// In packets of 16 bytes.
   bool has_pitch(const OperandParams& o, int axis, std::uint32_t& pitch) const {
@@ -178,16 +201,12 @@ class Describer {
     to_.columns = source_.weights + b.offset;
     to_.column_bytes = static_cast<std::uint32_t>(b.stride[3]) * 2;
     to_.head_bytes = static_cast<std::uint64_t>(b.stride[1]) * 2;
+    if (is_norm_of_relay(writer_of(0))) return take_normed(writer_of(0));
     return take_row(0, to_.k, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row, to_.row_pitch) && is_normed();
   }
   bool is_normed() {
     const auto index = static_cast<std::uint32_t>(op_.dims[wire::kNormDim]);
-    if (index == 0) return true;
-    const OperandParams& norm = input(index);
-    to_.norm = source_.weights + norm.offset;
-    to_.scale = op_.scalars[0];
-    if (input(0).dim[3] > wire::kMostRelayNormed) return false;
-    return is_in(norm, wire::Space::weights) && is_of(norm, Dtype::bf16) && norm.stride[3] == 1 && norm.dim[3] == input(0).dim[3] && norm.offset % 16 == 0;
+    return index == 0 || takes_weight(input(index), op_.scalars[0]);
   }
 
   /// Inputs in front of a norm's weight.
@@ -315,6 +334,12 @@ class Describer {
     to_.kind = wire::RelayKind::look_up;
     to_.row = source_.weights + table.offset;
     return true;
+  }
+
+  /// What takes its rows says whether it can (take_normed).
+  bool is_norm() {
+    to_.kind = wire::RelayKind::norm;
+    return is_inside(writer_of(0)) && is_of(output(), Dtype::bf16) && is_in(output(), wire::Space::arena);
   }
 
   const RelaySource& source_;

@@ -37,6 +37,8 @@ struct RelayOp {
   bool operator==(const RelayOp&) const = default;
 };
 
+/// Whether it is part of a relay by what other steps do.
+inline bool has_no_steps(const RelayOp& op) { return op.kind == wire::RelayKind::look_up || op.kind == wire::RelayKind::norm; }
 /// Whether it has two runs of columns.
 inline bool has_runs(const RelayOp& op) { return op.end == wire::RelayEnd::twin || op.end == wire::RelayEnd::turned; }
 

@@ -17,7 +17,7 @@ class RelayFinder {
     const auto known = [&](const plan::OperandDesc& operand) { return operand.tensor < plan_.tensors.size(); };
     if (tables_.record_capacity == 0 || tables_.typical_dims.empty() || plan_.ops.size() > kMostRelayedOps || !std::all_of(plan_.operands.begin(), plan_.operands.end(), known)) return;
     places_.assign(tables_.op_count(), {});
-    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]) || is_pick(plan_.ops[op]) || is_look_up(plan_.ops[op]);
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]) || is_pick(plan_.ops[op]) || is_look_up(plan_.ops[op]) || is_norm(plan_.ops[op]);
     if (std::count_if(places_.begin(), places_.end(), [](const RelayPlace& place) { return place.fits; }) < kLeastRelayProducts) return;
     find_writers();
     find_inputs();
@@ -35,6 +35,7 @@ class RelayFinder {
   static bool is_pick(const plan::OpDesc& op) { return op.kind == wire::OpCode::argmax && is_alone(op) && op.input_count == 1; }
   /// Of rows that no other op of the run has a part in.
   static bool is_look_up(const plan::OpDesc& op) { return op.kind == wire::OpCode::gather && is_alone(op) && op.wait_count == 0 && op.input_count == 2 && op.output_count == 1; }
+  static bool is_norm(const plan::OpDesc& op) { return op.kind == wire::OpCode::rmsnorm && is_alone(op) && op.input_count == 2 && op.output_count == 1; }
   /// Caches are written by one op of the run at most, so that what it is not writing now is there.
   bool is_attention(const plan::OpDesc& op) const {
     if (op.kind != wire::OpCode::attention || !is_alone(op) || op.input_count != 3 || (op.output_count != 1 && op.output_count != 3)) return false;
@@ -96,7 +97,7 @@ class RelayFinder {
     const plan::OpDesc& op = plan_.ops[index];
     RelayPlace& place = places_[index];
     if (!place.fits) return;
-    if (is_look_up(op)) return;
+    if (is_look_up(op) || is_norm(op)) return;
     if (is_pick(op)) return reserve_ranks(op, place);
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
     const bool attends = op.kind == wire::OpCode::attention;

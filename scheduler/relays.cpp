@@ -47,6 +47,7 @@ bool Relays::decide(const RelaySource& source, std::span<const OpInstance> ops, 
   source_ = source;
   find_range(ops, looks_up);
   find_picks();
+  cut_norms();
   if (!is_worth_it()) return false;
   lists_ = ops[first_].stretch * source.tables->workers;
   find_takers();
@@ -77,7 +78,7 @@ void Relays::find_range(std::span<const OpInstance> ops, bool looks_up) {
         continue;
       }
     }
-    const auto steps = [&](std::uint32_t from, std::uint32_t to) { return to - from - (from != to && made_[from].kind == wire::RelayKind::look_up ? 1 : 0); };
+    const auto steps = [&](std::uint32_t from, std::uint32_t to) { return std::count_if(made_.begin() + from, made_.begin() + to, [](const RelayOp& made) { return !has_no_steps(made); }); };
     if (steps(first, op + 1) > steps(first_, end_)) first_ = first, end_ = op + 1;
   }
 }
@@ -105,7 +106,7 @@ void Relays::find_crew(std::span<const OpInstance> ops) {
   std::uint32_t workers = all;
   const auto fits = [&](std::uint32_t fewer) {
     for (std::uint32_t op = first_; op < end_; ++op) {
-      if (ranked_[op] == plan::kNone && made_[op].kind != wire::RelayKind::look_up && rounds(ops[op].tiles, fewer) != rounds(ops[op].tiles, all)) return false;
+      if (ranked_[op] == plan::kNone && !has_no_steps(made_[op]) && rounds(ops[op].tiles, fewer) != rounds(ops[op].tiles, all)) return false;
     }
     return true;
   };
@@ -132,6 +133,26 @@ void Relays::find_picks() {
   }
 }
 
+// A norm whose rows anybody outside reads or waits for is none of the relay, which ends in front of it.
+void Relays::cut_norms() {
+  for (std::uint32_t op = first_; op < end_; ++op) {
+    if (made_[op].kind != wire::RelayKind::norm || is_hidden(op)) continue;
+    end_ = op;
+    find_picks();
+  }
+}
+
+bool Relays::is_hidden(std::uint32_t norm) const {
+  const plan::TensorKind kind = tensor_of(first_output(plan().ops[norm])).kind;
+  if (kind == plan::TensorKind::output || kind == plan::TensorKind::state || signals(norm)) return false;
+  for (std::uint32_t op = end_; op < source_.tables->op_count(); ++op) {
+    for (std::uint32_t o = plan().ops[op].operand_first; o < first_output(plan().ops[op]); ++o) {
+      if (source_.tables->last_writers[o] == norm) return false;
+    }
+  }
+  return true;
+}
+
 // Nobody waits for some of the row's tiles, nor for some of the argmax's.
 bool Relays::is_ranked(std::uint32_t pick) const {
   const std::uint32_t row = row_of_pick(pick);
@@ -148,7 +169,7 @@ std::uint64_t Relays::count_steps() const {
   for (std::uint32_t op = first_; op < end_; ++op) {
     const bool pick = made_[op].kind == wire::RelayKind::pick;
     std::uint64_t shares = 0;
-    if (made_[op].kind == wire::RelayKind::look_up) continue;
+    if (has_no_steps(made_[op])) continue;
     if (may_be_shared(op)) shares = most_shared_steps(*source_.tables, units_of(op), most_units(op)) + heads_of(op);
     steps += pick ? 1 : ranked_[op] != plan::kNone ? shares : std::max<std::uint64_t>(shares, std::uint64_t{source_.ops[op].tile_count} * steps_of_tile(op));
   }
@@ -353,7 +374,7 @@ void Relays::deal_out() {
   arrivals_.clear();
   picks_.clear();
   for (std::uint32_t op = first_; op < end_;) {
-    if (made_[op].kind == wire::RelayKind::look_up)
+    if (has_no_steps(made_[op]))
       ++op;
     else if (made_[op].kind == wire::RelayKind::pick)
       place_pick(op++);

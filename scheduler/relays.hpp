@@ -113,6 +113,8 @@ class Relays {
   void find_waits();
   void find_signals();
   void find_picks();
+  void cut_norms();
+  bool is_hidden(std::uint32_t norm) const;
   bool leaves_word(std::uint32_t pick) const;
   bool may_be_shared(std::uint32_t op) const;
   bool is_beside(std::uint32_t op, std::uint32_t other) const;

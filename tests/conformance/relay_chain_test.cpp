@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "ccks/engine.hpp"
@@ -24,16 +25,19 @@ namespace {
 const std::vector<std::int32_t> kPrompt = {5, 17, 900, 2, 2, 31};
 constexpr std::uint32_t kTokens = 200;
 
-class RelayChain : public testing::TestWithParam<std::string> {
+using Param = std::tuple<std::string, std::uint32_t>;  // device, rows
+
+class RelayChain : public testing::TestWithParam<Param> {
  protected:
   void SetUp() override {
-    Result<std::unique_ptr<Device>> device = open_device({.kind = GetParam()});
+    Result<std::unique_ptr<Device>> device = open_device({.kind = kind_});
     if (device.status().code() == ErrorCode::unavailable) GTEST_SKIP() << device.status().to_string();
     ASSERT_TRUE(device.ok()) << device.status().to_string();
-    options_ = options_of(folder_, "", GetParam(), GetParam() == "cuda" ? "jit" : "generic");
-    options_.spec = CCKS_SOURCE_DIR "/spec/examples/llama.yaml";
+    options_ = options_of(folder_, "", kind_, kind_ == "cuda" ? "jit" : "generic");
+    options_.spec = rows_ == 1 ? CCKS_SOURCE_DIR "/spec/examples/llama.yaml" : CCKS_SOURCE_DIR "/spec/examples/llama_batch.yaml";
     spec::ParseOptions parse;
     parse.constants = options_.dims = {{"layers", 4}, {"d", 512}, {"heads", 8}, {"kv_heads", 2}, {"ffn", 1024}, {"vocab", 1024}, {"context", 512}};
+    if (rows_ != 1) parse.constants.emplace_back("batch", rows_), options_.dims = parse.constants;
     const spec::ParseResult parsed = spec::parse_file(options_.spec, parse);
     ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
     const DeviceInfo info = (*device)->info();
@@ -58,27 +62,42 @@ class RelayChain : public testing::TestWithParam<std::string> {
     ASSERT_TRUE(engine_->start().ok());
   }
 
-  std::int32_t step(std::span<const std::int32_t> tokens, std::int64_t position, std::uint32_t state) {
+  /// A token of each row, then the next.
+  std::vector<std::int32_t> prompt() const {
+    std::vector<std::int32_t> out;
+    for (std::size_t i = 0; i < kPrompt.size(); ++i)
+      for (std::uint32_t row = 0; row < rows_; ++row) out.push_back(kPrompt[(i + row) % kPrompt.size()] + static_cast<std::int32_t>(3 * row));
+    return out;
+  }
+  std::vector<std::int32_t> step(std::span<const std::int32_t> tokens, std::int64_t position, std::uint32_t state) {
     RunRequest request;
-    request.dims = {{"n", static_cast<std::int64_t>(tokens.size())}, {"pos", position}};
+    request.dims = {{"pos", position}};
+    if (rows_ == 1) request.dims.push_back({"n", static_cast<std::int64_t>(tokens.size())});
     request.inputs = {{"tokens", std::as_bytes(tokens)}};
     request.state = state;
     Result<ccks::Run> run = engine_->submit(std::move(request));
     EXPECT_TRUE(run.ok() && run->wait_for(std::chrono::seconds(60)).ok());
-    return run.ok() ? static_cast<std::int32_t>(run->report("token").value().at(0)) : -1;
+    if (!run.ok()) return {};
+    const std::vector<double> next = run->report("token").value();
+    return {next.begin(), next.end()};
   }
   /// Each token by way of the host.
   std::vector<std::int32_t> one_after_the_other(std::uint32_t state) {
-    std::vector<std::int32_t> out = {step(kPrompt, 0, state)};
-    for (auto position = static_cast<std::int64_t>(kPrompt.size()); out.size() < kTokens && !HasFailure(); ++position) {
-      const std::int32_t last = out.back();
-      out.push_back(step({&last, 1}, position, state));
+    const std::vector<std::int32_t> given = prompt();
+    std::vector<std::int32_t> last, out;
+    if (rows_ == 1) last = step(given, 0, state);
+    for (std::size_t i = 0; i < kPrompt.size() && rows_ != 1; ++i) last = step(std::span(given).subspan(i * rows_, rows_), static_cast<std::int64_t>(i), state);
+    for (auto position = static_cast<std::int64_t>(kPrompt.size()); !HasFailure(); ++position) {
+      out.insert(out.end(), last.begin(), last.end());
+      if (out.size() >= kTokens * rows_) break;
+      last = step(last, position, state);
     }
     return out;
   }
   std::vector<std::int32_t> ahead_of_time(std::uint32_t state, std::uint32_t ahead) {
+    const std::vector<std::int32_t> given = prompt();
     GenerateRequest request;
-    request.prompt = kPrompt;
+    request.prompt = given;
     request.max_tokens = kTokens;
     request.ahead = ahead;
     request.state = state;
@@ -102,7 +121,7 @@ class RelayChain : public testing::TestWithParam<std::string> {
     const auto apart = std::mismatch(tokens.begin(), tokens.end(), want.begin());
     EXPECT_TRUE(apart.first == tokens.end()) << which << ": token " << apart.first - tokens.begin() << " is another";
     const auto have = caches(1);
-    const std::size_t row = want_caches[0].size() / 512;  // of a position
+    const std::size_t row = want_caches[0].size() / 512 / rows_;  // of a position
     for (std::size_t i = 0; i < have.size(); ++i) {
       const auto differs = std::mismatch(have[i].begin(), have[i].end(), want_caches[i].begin());
       EXPECT_TRUE(differs.first == have[i].end()) << which << ": cache " << i << " from position " << static_cast<std::size_t>(differs.first - have[i].begin()) / row << ", byte "
@@ -110,6 +129,8 @@ class RelayChain : public testing::TestWithParam<std::string> {
     }
   }
 
+  const std::string kind_ = std::get<0>(GetParam());
+  const std::uint32_t rows_ = std::get<1>(GetParam());
   TemporaryFolder folder_;
   run::Options options_;
   std::optional<Program> other_;
@@ -149,8 +170,9 @@ TEST_P(RelayChainHandoffs, ChangeNoBitInTheMiddle) {
   EXPECT_GT(engine_->stats().relaunches, 20u);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, RelayChain, testing::Values("host", "cuda"), [](const auto& p) { return p.param; });
-INSTANTIATE_TEST_SUITE_P(All, RelayChainHandoffs, testing::Values("host", "cuda"), [](const auto& p) { return p.param; });
+std::string name_of(const testing::TestParamInfo<Param>& p) { return std::get<0>(p.param) + "_" + std::to_string(std::get<1>(p.param)); }
+INSTANTIATE_TEST_SUITE_P(All, RelayChain, testing::Combine(testing::Values("host", "cuda"), testing::Values(1u, 3u)), name_of);
+INSTANTIATE_TEST_SUITE_P(All, RelayChainHandoffs, testing::Combine(testing::Values("host", "cuda"), testing::Values(1u, 3u)), name_of);
 
 }  // namespace
 }  // namespace ccks::test

@@ -124,6 +124,7 @@ constexpr Shape kShapes[] = {
     {"three_rows_of_long_heads", 768, 6, 2, 128, 1280, "gelu_tanh", 3},
     {"four_rows_of_two_passes", 2304, 8, 8, 64, 512, "silu", 4},
     {"eight_rows", 1024, 8, 1, 64, 2304, "relu", 8},
+    {"eight_rows_and_norms_apart", 2048, 8, 8, 64, 512, "silu", 8},
 };
 
 std::string spec_of(const Shape& shape) {

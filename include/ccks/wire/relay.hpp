@@ -17,8 +17,9 @@ namespace ccks::wire {
 
 inline constexpr u16 kRelayBody = 0xffff;
 
-// pick: where the largest element is of a row that ranked products have made. look_up: the gather of a table's row, for the host alone: no step is of that kind.
-enum class RelayKind : u8 { product = 0, attention = 1, pick = 2, look_up = 3 };
+// pick: where the largest element is of a row that ranked products have made. For the host alone, since no step is of such a kind: look_up, the gather of
+// rows of a table; norm, whose rows products take as they were in front of it, and norm themselves.
+enum class RelayKind : u8 { product = 0, attention = 1, pick = 2, look_up = 3, norm = 4 };
 
 /// What becomes of the products of a step.
 enum class RelayEnd : u8 {

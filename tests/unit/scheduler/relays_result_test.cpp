@@ -129,6 +129,44 @@ TEST(RelayResults, AreTheReferencesOfSeveralRows) {
   }
 }
 
+// Eight rows of so many elements are too many bytes for each tile to norm.
+RelayOptions with_norms_apart() {
+  RelayOptions options{.text = test::llama_text("llama_batch"), .workers = 132};
+  options.sizes = {{"layers", 2}, {"d", 2048}, {"heads", 32}, {"kv_heads", 4}, {"ffn", 1024}, {"vocab", 1024}, {"context", 512}, {"batch", 8}};
+  return options;
+}
+
+TEST(RelayResults, AreTheReferencesWhereNormsAreOpsOfTheirOwn) {
+  RelayRig rig(with_norms_apart());
+  find_relays(rig.tables, 8);
+  rig.load(1, 5);
+  ASSERT_TRUE(rig.instance.relays());
+  Numbers numbers(rig);
+  numbers.lead_in();
+  ASSERT_TRUE(RelayPlay(rig, 1).go());
+  numbers.expect_same();
+  std::set<wire::OpCode> kinds;
+  for (const wire::RelayStep& step : rig.all_steps()) kinds.insert(rig.view.ops[step.op].kind);
+  EXPECT_EQ(std::count_if(rig.view.ops.begin(), rig.view.ops.end(), [](const plan::OpDesc& op) { return op.kind == wire::OpCode::rmsnorm; }), 5);
+  EXPECT_EQ(kinds, (std::set{wire::OpCode::matmul, wire::OpCode::attention, wire::OpCode::argmax})) << "it goes on to the end";
+}
+
+// Somebody outside reads what the last norm makes.
+TEST(RelayResults, EndInFrontOfANormThatOthersRead) {
+  RelayOptions options = with_norms_apart();
+  options.text = test::replaced(options.text, "  - {op: argmax, x: logits, out: next}", "  - {op: argmax, x: logits, out: next}\n  - {op: map, expr: last * 2.0, out: twice}");
+  options.text = test::replaced(options.text, "  next: {shape", "  twice: {shape: [batch, d], kind: output}\n  next: {shape");
+  RelayRig rig(options);
+  find_relays(rig.tables, 8);
+  rig.load(1, 5);
+  u32 last = 0;
+  for (const wire::RelayStep& step : rig.all_steps()) last = std::max(last, step.op);
+  EXPECT_EQ(std::string(rig.view.ops[last].name), "layers.1.matmul.x@1");
+  Numbers numbers(rig);
+  numbers.lead_in();
+  EXPECT_TRUE(RelayPlay(rig, 1).go());
+}
+
 // Layers whose tensors share the arena, as those of large models do.
 TEST(RelayResults, AreTheReferencesWhereMemoryIsReused) {
   for (const std::int64_t layers : {3, 4}) {
