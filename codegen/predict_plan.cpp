@@ -15,6 +15,7 @@ class Player {
       : m_(model), costs_(costs), free_(std::max(1u, workers)), ends_(model.ops.size()), bodies_(model.ops.size(), 0) {
     if (costs.step.piece_us <= 0) return;
     steps_ = find_steps(model);
+    rows_ = std::max<std::int64_t>(relay_rows(model), 1);
     streams_.assign(free_.size(), PieceStream(costs_.step, costs_.bytes_per_us / static_cast<double>(free_.size())));
   }
 
@@ -101,7 +102,7 @@ class Player {
     double at = 0;
     for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
       const std::size_t producer = m_.waits[w].producer;
-      const double late = is_step(producer) ? costs_.step.hop_us + costs_.step.word_us * elements : costs_.step.begin_us;
+      const double late = is_step(producer) ? costs_.step.hop_us + (costs_.step.word_us + costs_.step.more_words_us * static_cast<double>(rows_ - 1)) * elements : costs_.step.begin_us;
       for (const End& end : ends_[producer]) at = std::max(at, end.us + late);
     }
     return at;
@@ -111,6 +112,7 @@ class Player {
     PredictedOp out;
     const plan::OpDesc& d = *m_.ops[op].desc;
     const StepCost& cost = costs_.step;
+    if (d.kind == wire::OpCode::rmsnorm) return pass_on(op);
     const auto tiles = static_cast<std::size_t>(m_.ops[op].tiles);
     const bool attends = d.kind == wire::OpCode::attention;
     const double bytes = static_cast<double>(m_.values[d.bytes_read]) / static_cast<double>(tiles), there = rows_there(op);
@@ -128,6 +130,20 @@ class Player {
       out.end_us = std::max(out.end_us, free_[worker]);
     }
     bodies_[op] = out.body_us;
+    return out;
+  }
+
+  /// A norm: what takes its rows has them as they were in front of it.
+  PredictedOp pass_on(std::size_t op) {
+    const plan::OpDesc& d = *m_.ops[op].desc;
+    End last{0, 0};
+    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
+      for (const End& end : ends_[m_.waits[w].producer])
+        if (end.us > last.us) last = end;
+    }
+    ends_[op].assign(m_.ops[op].tiles, last);
+    PredictedOp out;
+    out.begin_us = out.end_us = last.us;
     return out;
   }
 
@@ -157,6 +173,7 @@ class Player {
   std::vector<std::vector<End>> ends_;
   std::vector<double> bodies_;
   std::vector<bool> steps_;             // per op; empty: none is a relay's
+  std::int64_t rows_ = 1;               // of the relay's products
   std::vector<PieceStream> streams_;    // per worker
 };
 

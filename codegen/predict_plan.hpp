@@ -27,6 +27,7 @@ struct StepCost {
   double fixed_us = 0;        // beside its pieces: half of it in front
   double hop_us = 0;          // from the end of the last that makes a row to where its words are there
   double word_us = 0;         // and more for each element of the row
+  double more_words_us = 0;   // and for each element of each further row
   double attention_us = 0, bytes_per_us = 0;  // a step of attention, and its bytes at the rate of one worker
   double parts_us = 0;        // more where a context has several parts that are brought together
   double begin_us = 0;        // from the last op in front to where the first step begins

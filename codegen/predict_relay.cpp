@@ -8,34 +8,50 @@
 namespace ccks::codegen {
 namespace {
 
-bool is_row(const check::Operand& o) { return o.dim[2] == 1 && o.dtype == wire::Dtype::bf16; }
+bool has_rows(const check::Operand& o, int axis, std::int64_t rows) { return o.dim[axis] == rows && (axis == 2 || o.dim[2] == 1) && o.dtype == wire::Dtype::bf16; }
 
-bool is_product(const check::Model& m, std::size_t op) {
+/// Of a product that a relay may take, its rows; 0: it is none.
+std::int64_t rows_of_product(const check::Model& m, std::size_t op) {
   const auto operands = m.operands_of(op);
   const plan::OpDesc& d = *m.ops[op].desc;
-  if (d.kind != wire::OpCode::matmul || d.output_count != 1) return false;
+  if (d.kind != wire::OpCode::matmul || d.output_count != 1) return 0;
   const check::Operand &a = operands[0], &b = operands[1];
+  const std::int64_t rows = a.dim[2];
   const bool weights = b.space == wire::Space::weights && b.dtype == wire::Dtype::bf16 && b.stride[2] == 1;
-  return is_row(a) && operands[d.input_count].dim[2] == 1 && weights && b.dim[2] >= wire::kStreamedDepth && b.dim[2] % wire::kRelayRow == 0;
+  const bool fits = rows <= wire::kMostRelayRows && a.dtype == wire::Dtype::bf16 && operands[d.input_count].dim[2] == rows;
+  return fits && weights && b.dim[2] >= wire::kStreamedDepth && b.dim[2] % wire::kRelayRow == 0 ? rows : 0;
 }
-bool is_attention(const check::Model& m, std::size_t op) {
+bool is_attention(const check::Model& m, std::size_t op, std::int64_t rows) {
   const plan::OpDesc& d = *m.ops[op].desc;
-  return d.kind == wire::OpCode::attention && d.input_count == 3 && is_row(m.operands_of(op)[0]);
+  return d.kind == wire::OpCode::attention && d.input_count == 3 && has_rows(m.operands_of(op)[0], 1, rows);
 }
+bool is_norm(const check::Model& m, std::size_t op, std::int64_t rows) { return m.ops[op].desc->kind == wire::OpCode::rmsnorm && has_rows(m.operands_of(op)[0], 2, rows); }
 
 }  // namespace
 
+std::int64_t relay_rows(const check::Model& m) {
+  std::int64_t found = 0;
+  for (std::size_t op = 0; op < m.ops.size(); ++op) {
+    const std::int64_t rows = m.ops[op].exists() ? rows_of_product(m, op) : 0;
+    if (rows != 0 && (found == 0 || rows == 1)) found = rows;
+  }
+  return found;
+}
+
 std::vector<bool> find_steps(const check::Model& m) {
   constexpr std::ptrdiff_t kLeastProducts = 4;  // scheduler/tuning.hpp
+  const std::int64_t rows = relay_rows(m);
+  const auto is_product = [&](std::size_t op) { return rows != 0 && rows_of_product(m, op) == rows; };
   std::size_t first = 0, best = 0, best_end = 0;
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
-    if (!m.ops[op].exists() || m.ops[op].desc->guard_count != 0 || !(is_product(m, op) || is_attention(m, op)))
+    const bool may_be = m.ops[op].exists() && m.ops[op].desc->guard_count == 0;
+    if (!may_be || !(is_product(op) || is_attention(m, op, rows) || is_norm(m, op, rows)))
       first = op + 1;
     else if (op + 1 - first > best_end - best)
       best = first, best_end = op + 1;
   }
   std::ptrdiff_t products = 0;
-  for (std::size_t op = best; op < best_end; ++op) products += is_product(m, op) ? 1 : 0;
+  for (std::size_t op = best; op < best_end; ++op) products += is_product(op) ? 1 : 0;
   std::vector<bool> out(m.ops.size(), false);
   if (products >= kLeastProducts) std::fill(out.begin() + static_cast<std::ptrdiff_t>(best), out.begin() + static_cast<std::ptrdiff_t>(best_end), true);
   return out;

@@ -1,4 +1,4 @@
-// Relays as predict_plan plays them: products of one row, and attention between them, that workers run from row to row while memory brings weights ahead.
+// Relays as predict_plan plays them: products of one row or a few, and attention between them, that workers run from row to row while memory brings weights ahead.
 #pragma once
 
 #include <deque>
@@ -8,7 +8,9 @@
 
 namespace ccks::codegen {
 
-/// Per op of `model`: whether it is a step of the relay, the longest run of ops that may be, or of nothing where that is short (scheduler/relays.hpp).
+/// Rows of each product of a relay of `model`, 0: it can have none (codegen/emit_sources.hpp, rows_handed_on).
+std::int64_t relay_rows(const check::Model& model);
+/// Per op of `model`: whether it is a step, or a norm, of the relay, the longest run of ops that may be, or of nothing where that is short (scheduler/relays.hpp).
 std::vector<bool> find_steps(const check::Model& model);
 
 /// The weights of one worker, in the order of its steps.

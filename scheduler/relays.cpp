@@ -399,7 +399,9 @@ std::span<const Relays::Tile> Relays::added(std::uint32_t op) const {
 // As the lists have them, in as many steps as each takes.
 void Relays::take_tiles(std::uint32_t op) {
   const std::uint32_t most = is_product(op) ? most_units(op) * unit_of(op) : 0;
-  for (const Tile& tile : added(op)) {
+  for (Tile tile : added(op)) {
+    // Of several rows some parts of whose contexts are not there yet: those that are in as many lists as there may be.
+    if (!is_product(op) && rows() > 1) tile.list = lists_ + (source_.ops[op].tile_count > workers() ? tile.tile % workers() : tile.tile * workers() / source_.ops[op].tile_count);
     RelayPart part = part_of_tile(made_[op], source_.ops[op], tile.tile);
     for (const std::uint32_t end = part.first + part.count; is_product(op) && end - part.first > most; part.first += most) {
       part.count = most;
@@ -544,6 +546,12 @@ std::uint64_t Relays::word_of(std::uint64_t store) const {
   return found == picks_.end() ? 0 : made_[found->op].words;
 }
 
+// Stages are worth more than rows that are whole, but for a row that several steps of a list multiply, which each would fetch.
+bool Relays::step_goes_by_pieces(const wire::RelayStep& step, bool stays) const {
+  if (rows() == 1 || step.kind != static_cast<std::uint8_t>(wire::RelayKind::product) || step.norm != 0 || step.k <= wire::kRelayDepth || step.n > wire::relay_columns(rows())) return false;
+  return wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()) > (stays ? kMostKeptRowsBytes : kMostWholeRowsBytes);
+}
+
 void Relays::write(const RelaySource& source, std::byte* frame) const {
   std::byte* to = frame + steps_at_;
   std::uint32_t most = 0;
@@ -556,7 +564,12 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
       step.second = s.part.first;
     }
     if (made_[s.op].kind == wire::RelayKind::pick && leaves_word(s.op)) step.words = made_[s.op].words;
-    if (front != nullptr && front->list == s.list && has_row_of(s.op, front->op)) step.part = 1;
+    const Step* behind = &s == &sorted_.back() ? nullptr : &s + 1;
+    const auto goes_on = [&](const Step* other) { return other != nullptr && other->list == s.list && has_row_of(s.op, other->op); };
+    if (step_goes_by_pieces(step, goes_on(front) || goes_on(behind)))
+      step.by_pieces = 1, step.flags &= static_cast<std::uint8_t>(~wire::kRelayWide);
+    else if (goes_on(front))
+      step.part = 1;
     front = &s;
     most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()));
     std::memcpy(to, &step, sizeof(step));

@@ -95,6 +95,7 @@ class Relays {
   void write(const RelaySource& source, std::byte* frame) const;
 
  private:
+  bool step_goes_by_pieces(const wire::RelayStep& step, bool stays) const;
   bool decide(const RelaySource& source, std::span<const OpInstance> ops, bool looks_up);
   void find_range(std::span<const OpInstance> ops, bool looks_up);
   bool joins(std::span<const OpInstance> ops, std::uint32_t first, std::uint32_t op, bool looks_up);

@@ -82,6 +82,7 @@ struct alignas(128) RelayStep {
   u16 part, kv_head;    // attention. product: part 1: the step in front has multiplied the same row, which is still there
   // Of a product of several rows, elements from one to the next: of row, of words, of store, of what beside says. Of attention row_pitch is which of the rows it is of.
   u32 row_pitch, words_pitch, store_pitch, beside_pitch;
+  u8 by_pieces;  // of a product of several rows: 1: scratch has no more of them than kRelayDepth elements at a time, and weights come in that order, of all columns; it has no more than relay_columns, no norm, and is not kRelayWide
 };
 static_assert(sizeof(RelayStep) == 128);
 
@@ -99,7 +100,7 @@ CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries *
 /// Of scratch, what a step of `warps` warps wants for itself: `rows` rows; or queries, the newest key and value, and what warps have found, padded.
 CCKS_HD constexpr u32 relay_step_bytes(const RelayStep& s, u32 warps, u32 rows = 1) {
   if (static_cast<RelayKind>(s.kind) == RelayKind::pick) return 0;
-  if (static_cast<RelayKind>(s.kind) == RelayKind::product) return (s.k + kRelayDepth - 1) / kRelayDepth * kRelayDepth * 2 * rows;
+  if (static_cast<RelayKind>(s.kind) == RelayKind::product) return (s.by_pieces != 0 ? 1 : (s.k + kRelayDepth - 1) / kRelayDepth) * kRelayDepth * 2 * rows;
   return (u32{s.n} + 2) * s.run * 2 + warps * s.n * (u32{s.run} + 8) * 4;
 }
 

@@ -3,13 +3,14 @@
 // Why. A decode step is a chain of some eighty products whose weights stream. Through the stages of a pipeline each costs a hop of a microsecond or two and runs code that the
 // weights have driven out of all caches: 17 cycles an instruction where 4 would do. Here all that lies between two products of a worker is a few hundred instructions, the
 // same for every product of the program, while the other warps of the block sleep but for the one that has weights copied. On an H100 (PCIe Gen5 x16) a step of a Llama of 1B
-// takes 848 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 632 to 635 where they take 546 (README.md, 2026-11-26 to 28).
+// takes 848 us so and 1,118 through the stages, where its weights alone take 816 to 830, on an H200 632 to 641 where they take 546 (README.md, 2026-11-26 to 28).
 //
 // A step. Each warp waits for those slices of the row that it multiplies and keeps them in scratch, times the norm's weights where there is a norm; nobody else reads
 // them. Stage by stage of the ring it multiplies 4 columns, or 8 of half the depth, by its slices on matrix units. Sums meet in scratch behind a barrier, those of a norm's squares with them; as many lanes as
-// there are results finish them and leave words. Attention has two barriers, and takes keys and values of earlier positions where they lie.
+// there are results finish them and leave words. Of several rows (kWorkerRelayRows, all products of a relay alike) each stage is multiplied by all; long ones are in scratch a piece at a time, and weights
+// come in that order (RelayStep::by_pieces). Attention is of one of them, has two barriers, and takes keys and values of earlier positions where they lie.
 //
-// From run to run. Where a run begins with the row of a token that the run in front picks (wire::kRelayLookUpDim), its relay takes that token by a word, too, and with it all that the run in front
+// From run to run. Where a run begins with the rows of tokens that the run in front picks (wire::kRelayLookUpDim), its relay takes those tokens by words, too, and with them all that the run in front
 // has stored: it waits for no event of that run. Whoever ranks says behind the first barrier of that step that all in front of it is stored [RL11]; whoever picks takes that from all [RL12].
 //
 // Roles         words       stored whole with the run's tag by who makes them, loaded by who needs them, relaxed: a word publishes nothing but itself
@@ -17,7 +18,7 @@
 //   done        the body wants no more stages: body [RL5] -> post [RL6]
 //   multiplies  a product is at its stages: body -> post, relaxed, a hint that says how many may be under way
 //   stored      a word of each product that ranks, which says nothing but that what its list stores for others is there: product [RL11] -> pick [RL12]
-//   picked      the index that a pick has found, and with it what all lists have stored: pick [RL13] -> look_up of the next run [RL14]
+//   picked      an index that a pick has found, and with it what all lists have stored: pick [RL13] -> look_up of the next run [RL14]
 //   full, empty a stage of the ring: as [P17] to [P20], of the relay's own barriers; step_full, step_empty: the same of steps in scratch
 // Invariants    Steps of a relay are written by the host before the run's first task. What they name beside words is there before the first of them runs (its record waits for it), or
 //               is weights, which may be copied before: a relay begins as soon as the worker has nothing else to do, and meets the gate in front of its first step.

@@ -20,7 +20,11 @@ class RelayProducts : public RelayWords {
     float squares[kRows];
     CCKS_UNROLL
     for (u32 r = 0; r < kRows; ++r) squares[r] = 0;
-    if (!again) k <= kPass ? stage<1>(s, squares) : stage<kMostPasses>(s, squares);
+    const bool by_pieces = kRows > 1 && s.by_pieces != 0;
+    if (by_pieces)
+      stage_piece(s, 0);
+    else if (!again)
+      kMostPasses == 1 || k <= kPass ? stage<1>(s, squares) : stage<kMostPasses>(s, squares);
     mark_ready();
     tell_filler(1);
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
@@ -31,7 +35,9 @@ class RelayProducts : public RelayWords {
       const u32 columns = least(n - first, kRelayColumnsAtOnce), turn = turn_;
       turn_ ^= 1;
       float* sums = shared_.sums[turn][warp_];
-      if ((s.flags & wire::kRelayWide) != 0)
+      if (by_pieces)
+        walk_by_pieces(s, columns, sums);
+      else if ((s.flags & wire::kRelayWide) != 0)
         walk<true>(k, columns, sums);
       else if (k == kRelayDepth)
         walk_whole(columns, sums);
@@ -104,10 +110,10 @@ class RelayProducts : public RelayWords {
   /// the factors that come of all of them results are multiplied by in the end (finish()), so that nobody waits for them.
   template <u32 kPasses>
   __device__ __forceinline__ void stage(const wire::RelayStep& s, float (&squares)[kRows]) const {
-    const u32 k = s.k;
-    const u64 norm = s.norm;
     CCKS_NO_UNROLL
-    for (u32 from = 0; from * kPass < k; from += kPasses) {
+    for (u32 from = 0; from * kPass < s.k; from += kPasses) {
+      const u32 k = s.k;
+      const u64 norm = s.norm;
       uint4 row[kPasses * kRows], weight[kPasses];
       CCKS_UNROLL
       for (u32 p = 0; p < kPasses; ++p) {
@@ -119,8 +125,21 @@ class RelayProducts : public RelayWords {
       else
         await_row<kPasses>(s, from, row);
       CCKS_UNROLL
-      for (u32 i = 0; i < kPasses * kRows; ++i) put_packet(k, from + i % kPasses, i / kPasses, norm != 0 ? weighed(row[i], weight[i % kPasses], squares[i / kPasses]) : row[i]);
+      for (u32 i = 0; i < kPasses * kRows; ++i) {
+        const uint4 packet = norm != 0 ? weighed(row[i], weight[i % kPasses], squares[i / kPasses]) : row[i];
+        if ((from + i % kPasses) * kPass < k) put_packet(from + i % kPasses + (i < kPasses ? 0 : i / kPasses * pieces_of(k)), packet);  // rows lie one behind the other
+      }
     }
+  }
+  /// One alone of each row, without a norm.
+  __device__ __forceinline__ void stage_piece(const wire::RelayStep& s, u32 piece) const {
+    uint4 row[kRows];
+    if ((s.flags & wire::kRelayPlainRow) != 0)
+      load_plain<1>(s, piece, row);
+    else
+      await_row<1>(s, piece, row);
+    CCKS_UNROLL
+    for (u32 r = 0; r < kRows; ++r) put_packet(r, row[r]);
   }
   static __device__ __forceinline__ uint4 weighed(const uint4& row, const uint4& weight, float& squares) {
     const auto times = [&](u32 x, u32 w) {
@@ -134,13 +153,11 @@ class RelayProducts : public RelayWords {
   __device__ __forceinline__ u8* slice_of(u32 piece, u32 column) const { return row_ + (piece * kWarps + warp_) * 512 + column * 64 + part_ * 16; }
   static __device__ __forceinline__ u32 pieces_of(u32 k) { return (k + kRelayDepth - 1) / kRelayDepth; }
   /// What lies beyond the row in its last piece is zero.
-  __device__ __forceinline__ void put_packet(u32 k, u32 pass, u32 row, const uint4& packet) const {
-    if (pass * kPass >= k) return;
-    if (row != 0) pass += row * pieces_of(k);  // rows lie one behind the other
+  __device__ __forceinline__ void put_packet(u32 piece, const uint4& packet) const {
     const u32 half = group_ / 4, i = group_ % 4;
     const u32 at = i / 2 * 256 + i % 2 * 8;
-    *reinterpret_cast<uint2*>(slice_of(pass, 2 * half) + at) = {packet.x, packet.z};
-    *reinterpret_cast<uint2*>(slice_of(pass, 2 * half + 1) + at) = {packet.y, packet.w};
+    *reinterpret_cast<uint2*>(slice_of(piece, 2 * half) + at) = {packet.x, packet.z};
+    *reinterpret_cast<uint2*>(slice_of(piece, 2 * half + 1) + at) = {packet.y, packet.w};
   }
 
   template <u32 kPasses>
@@ -277,13 +294,14 @@ class RelayProducts : public RelayWords {
       if (row < kRows) to[row * kRelaySumsPitch + group_] = sums.of(set);
     }
   }
-  /// Of four.
-  __device__ __forceinline__ void leave(const Sums<false>& sums, float* to) const {
+  /// Of four. `adds`: to what is there.
+  __device__ __forceinline__ void leave(const Sums<false>& sums, float* to, bool adds = false) const {
     CCKS_UNROLL
     for (u32 set = 0; set < Sums<false>::kSets; ++set) {
       const float half = sums.of(set), other = __shfl_down_sync(kFullWarp, half, 5);  // from the next part of the next group
       const u32 row = set * 2 + part_ / 2;
-      if (group_ % 2 == 0 && part_ % 2 == 0 && row < kRows) to[row * kRelaySumsPitch + group_ / 2] = half + other;
+      float& sum = to[row * kRelaySumsPitch + group_ / 2];
+      if (group_ % 2 == 0 && part_ % 2 == 0 && row < kRows) sum = adds ? sum + (half + other) : half + other;
     }
   }
 
@@ -350,6 +368,38 @@ class RelayProducts : public RelayWords {
       if (all == 2) return end(b, row);
       next(a);
       end(b, row);
+    }
+  }
+
+  /// The same, a piece of the rows after the other (RelayStep::by_pieces), the first of which is there.
+  __device__ __forceinline__ void walk_by_pieces(const wire::RelayStep& s, u32 columns, float* first) {
+    CCKS_NO_UNROLL
+    for (u32 piece = 0; piece < pieces_of(s.k); ++piece) {
+      if (piece != 0) {
+        __syncwarp();
+        stage_piece(s, piece);
+        __syncwarp();
+      }
+      const Rows<false> rows = look_up<false>(0, 1);
+      const i32 packets = static_cast<i32>((s.k - piece * kRelayDepth) / 256) - static_cast<i32>(group_ % 2 * 4);
+      float* to = first;
+      const auto end = [&](const Weights& weights) {
+        Sums<false> sums;
+        multiply(sums, weights, rows);
+        leave(sums, to, piece != 0);
+        to += wire::kRelayColumns;
+      };
+      Weights a, b;
+      take<false>(a, group_ % 2, packets);
+      CCKS_NO_UNROLL
+      for (u32 left = columns / wire::kRelayColumns;; left -= 2) {
+        if (left > 1) take<false>(b, group_ % 2, packets);
+        end(a);
+        if (left == 1) break;
+        if (left > 2) take<false>(a, group_ % 2, packets);
+        end(b);
+        if (left == 2) break;
+      }
     }
   }
 

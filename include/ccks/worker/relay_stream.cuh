@@ -88,7 +88,9 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
 struct PieceCursor {
   u32 step = 0, column = 0, depth = 0;
   bool known = false;  // what lies below is of the step
+  bool by_pieces = false;  // columns follow upon one another, then what is behind them along k
   bool whole = false;  // pieces lie in memory as they do in a stage: one copy is enough
+  const u8* first = nullptr; // the first column
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
   u32 columns = 0, deep = 0;                                 // of a piece, elements along k of each
@@ -103,8 +105,10 @@ struct PieceCursor {
     beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
     turn = columns * stride - (k - 1) / deep * pitch();
     leap = (run + columns - 1) / columns * columns;
+    by_pieces = kWorkerRelayRows > 1 && s.by_pieces != 0;
+    first = reinterpret_cast<const u8*>(s.columns);
     whole = k == deep && stride == pitch() && leap == run;
-    from = reinterpret_cast<const u8*>(s.columns) + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2;
+    from = first + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2;
     return true;
   }
   /// Bytes from a column of a stage to the next, and of a column.
@@ -115,6 +119,7 @@ struct PieceCursor {
   __device__ __forceinline__ const u8* other() const { return from + wire::kRelayColumns * stride + (column + wire::kRelayColumns == run ? beyond : 0); }
   /// From a piece to the next. True: that was the step's last.
   __device__ __forceinline__ bool next() {
+    if (kWorkerRelayRows > 1 && by_pieces) return next_column();
     depth += deep;
     from += depth < k ? pitch() : turn;
     if (depth < k) return false;
@@ -123,6 +128,21 @@ struct PieceCursor {
     if (column == leap) from += beyond;
     if (column < n) return false;
     column = 0;
+    known = false;
+    ++step;
+    return true;
+  }
+
+ private:
+  __device__ __forceinline__ bool next_column() {
+    column += columns;
+    from += columns * stride + (column == leap ? beyond : 0);
+    if (column < n) return false;
+    column = 0;
+    depth += deep;
+    from = first + depth * 2;
+    if (depth < k) return false;
+    depth = 0;
     known = false;
     ++step;
     return true;
