@@ -30,7 +30,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.step.fixed_us = 1.3;       // an H200 at f530cce: o, of four, without a norm, 1.7, k 2.3
   costs.step.hop_us = 0.9;         // an H200: rows of 2,048 are there 1.2 to 2.0 behind the last that made them, rows of 8,192 2.9
   costs.step.word_us = 0.00025;
-  costs.step.more_words_us = 0.0001;  // an H200: of two and four rows, rows of 8,192 0.9 a row later (bench/README.md, 2026-11-28)
+  costs.step.more_words_us = 0.00018;  // an H200: of four and eight rows a product of rows of 8,192 takes 1.5 more a row (worker/README.md, 2026-11-28)
   costs.step.attention_us = 2.3;   // of 64 positions
   costs.step.bytes_per_us = 17e3;  // as of other bodies of attention
   costs.step.parts_us = 3.2;       // an H100: what a step takes more at 512 than at 64, a layer

@@ -1,8 +1,10 @@
 #include "codegen/predict_plan.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ccks/wire/op_shape.hpp"
+#include "ccks/wire/relay.hpp"
 #include "codegen/check_events.hpp"
 #include "codegen/predict_relay.hpp"
 
@@ -117,13 +119,13 @@ class Player {
     const bool attends = d.kind == wire::OpCode::attention;
     const double bytes = static_cast<double>(m_.values[d.bytes_read]) / static_cast<double>(tiles), there = rows_there(op);
     const bool parts = attends && wire::part_count(static_cast<wire::u32>(m_.operands_of(op)[1].dim[2]), static_cast<wire::u32>(m_.ops[op].grid[0])) > 1;
-    const double attention = cost.attention_us + (parts ? cost.parts_us : 0);
+    const double attention = cost.attention_us + (parts ? cost.parts_us : 0), fixed = cost.fixed_us * steps_of_tile(op, bytes);
     ends_[op].resize(tiles);
     for (std::size_t i = 0; i < tiles; ++i) {
       const std::size_t worker = choose(op, i, tiles);
       const double begin = std::max(free_[worker], there);
       out.begin_us = i == 0 ? begin : std::min(out.begin_us, begin);
-      free_[worker] = attends ? begin + attention + bytes / cost.bytes_per_us : streams_[worker].multiply(begin + cost.fixed_us / 2, bytes) + cost.fixed_us / 2;
+      free_[worker] = attends ? begin + attention + bytes / cost.bytes_per_us : streams_[worker].multiply(begin + fixed / 2, bytes) + fixed / 2;
       ends_[op][i] = {free_[worker], worker};
       out.busy_us += (free_[worker] - begin) / static_cast<double>(free_.size());
       out.body_us = std::max(out.body_us, free_[worker] - begin);
@@ -131,6 +133,12 @@ class Player {
     }
     bodies_[op] = out.body_us;
     return out;
+  }
+
+  /// A step of several rows has fewer columns.
+  double steps_of_tile(std::size_t op, double bytes) const {
+    const auto depth = static_cast<double>(m_.operands_of(op)[0].dim[3]), columns = bytes / (2 * depth);
+    return rows_ == 1 ? 1 : std::max(1.0, std::ceil(columns / wire::relay_columns(static_cast<wire::u32>(rows_)) - 0.1));  // bytes are a little more than the weights'
   }
 
   /// A norm: what takes its rows has them as they were in front of it.

@@ -192,6 +192,15 @@ TEST(PredictRelay, IsWithinTenPercentOfWhatWasMeasured) {
   }
 }
 
+// The same of several rows, an H200 (include/ccks/worker/README.md, 2026-11-28).
+TEST(PredictRelay, IsWithinTenPercentOfWhatWasMeasuredOfSeveralRows) {
+  for (const auto& [rows, measured_us] : {std::pair<std::int64_t, double>{2, 706}, {3, 752}, {4, 799}, {8, 1046}}) {
+    const spec::Program program = spec::parse_file(std::string(CCKS_SOURCE_DIR) + "/spec/examples/llama_batch.yaml", {.constants = {{"batch", rows}}}).program;
+    const Planned planned(132, program, {{"pos", 64}});
+    EXPECT_NEAR(predict_plan(planned.model, codegen::predict_costs("h200"), 132).run_us / measured_us, 1, 0.1) << rows << " rows";
+  }
+}
+
 TEST(PredictPlan, NothingIsSaidOfAGpuThatWasNotMeasured) {
   const Planned planned(132);
   for (const char* name : {"h200", "a100"}) {
