@@ -114,6 +114,20 @@ bool may_be_shaped(const PlanImage& image, const plan::OpDesc& op) {
   return kind && !uses_index && op.output_count == 1;
 }
 
+/// Whether most products of so many rows stand behind one another, with nothing but norms and attention between them: a run has one relay, and where that is short, what makes it possible costs all
+/// other tiles more than it gains.
+bool follow_one_another(const PlanImage& image, std::uint32_t rows) {
+  std::size_t all = 0, run = 0, longest = 0;
+  for (const plan::OpDesc& op : image.ops) {
+    const bool product = op.kind == wire::OpCode::matmul && op.output_count == 1 && Shape(image, op).streamed_rows(op) == rows;
+    const bool between = op.kind == wire::OpCode::rmsnorm || (op.kind == wire::OpCode::attention && op.input_count == 3);
+    all += product ? 1 : 0;
+    run = product ? run + 1 : between ? run : 0;
+    longest = std::max(longest, run);
+  }
+  return 2 * longest >= all;
+}
+
 }  // namespace
 
 bool norms_rows(const PlanImage& image, const plan::OpDesc& op) { return constant_dim(image, op, wire::kNormDim) != 0; }
@@ -144,7 +158,7 @@ std::uint32_t rows_handed_on(const PlanImage& image) {
     if (maker != made.end() && maker->second == rows && (found == 0 || rows == 1)) found = rows;
     made[image.operands[op.operand_first + op.input_count].tensor] = rows;
   }
-  return found;
+  return found <= 1 || follow_one_another(image, found) ? found : 0;
 }
 
 TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {

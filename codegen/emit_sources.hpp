@@ -77,8 +77,8 @@ struct OpShape {
   bool typical = false;
 };
 OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op);
-/// Rows, one of them if that may be, of products whose weights may come through a ring and that multiply what others of as many rows make, at the program's typical sizes; 0: there are none,
-/// or none of up to wire::kMostRelayRows.
+/// Rows, one of them if that may be, of products whose weights may come through a ring and that multiply what others of as many rows make, at the program's typical sizes; 0: there are none
+/// of up to wire::kMostRelayRows, or, of several rows, most stand apart from one another.
 std::uint32_t rows_handed_on(const PlanImage& image);
 /// Whether a body for groups of warps (ccks/worker/grouped_ops.hpp) takes the op, at some or (`always`) at all of its shapes.
 struct TakesGroups {

@@ -548,7 +548,7 @@ std::uint64_t Relays::word_of(std::uint64_t store) const {
 
 // Stages are worth more than rows that are whole, but for a row that several steps of a list multiply, which each would fetch.
 bool Relays::step_goes_by_pieces(const wire::RelayStep& step, bool stays) const {
-  if (rows() == 1 || step.kind != static_cast<std::uint8_t>(wire::RelayKind::product) || step.norm != 0 || step.k <= wire::kRelayDepth || step.n > wire::relay_columns(rows())) return false;
+  if (rows() == 1 || step.kind != static_cast<std::uint8_t>(wire::RelayKind::product) || step.norm != 0 || step.k <= wire::kRelayDepth || step.n > wire::relay_columns(rows(), step.run != step.n)) return false;
   return wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()) > (stays ? kMostKeptRowsBytes : kMostWholeRowsBytes);
 }
 

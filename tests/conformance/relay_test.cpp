@@ -123,7 +123,7 @@ constexpr Shape kShapes[] = {
     {"two_rows", 2048, 8, 2, 64, 1024, "silu", 2},
     {"three_rows_of_long_heads", 768, 6, 2, 128, 1280, "gelu_tanh", 3},
     {"four_rows_of_two_passes", 2304, 8, 8, 64, 512, "silu", 4},
-    {"four_rows_of_three_pieces", 768, 6, 2, 128, 4352, "silu", 4},
+    {"four_rows_by_pieces", 768, 6, 2, 128, 6400, "silu", 4},
     {"eight_rows", 1024, 8, 1, 64, 2304, "relu", 8},
     {"eight_rows_and_norms_apart", 2048, 8, 8, 64, 512, "silu", 8},
 };

@@ -1,9 +1,14 @@
 // Bodies made for one shape: that of ops that no dim changes, or the typical one beside the body for all; only where asked for.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
+
 #include "codegen/emit_sources.hpp"
 #include "codegen/plan_image.hpp"
+#include "codegen/plan_rewrite.hpp"
 #include "spec/parse.hpp"
+#include "tests/paths.hpp"
 
 namespace ccks::codegen {
 namespace {
@@ -109,6 +114,24 @@ ops:
   EXPECT_EQ(rows_handed_on("{range: [1, 64], default: 2}"), 2u);
   EXPECT_EQ(rows_handed_on("1", "f32"), 0u);
   EXPECT_EQ(rows_handed_on("1", "bf16", BodyShapes::read), 0u);
+}
+
+/// Pages, scatters of keys and values: what most products hand on goes by events, so there is no relay to make workers for.
+TEST(EmitShapes, SeveralRowsAreHandedOnWhereMostProductsFollowOneAnother) {
+  const auto rows_of = [](const std::string& name, std::vector<std::pair<std::string, std::int64_t>> sizes) {
+    sizes.insert(sizes.end(), {{"layers", 4}, {"d", 512}, {"heads", 8}, {"kv_heads", 2}, {"ffn", 1024}, {"vocab", 1024}});
+    std::ifstream in(std::string(CCKS_SOURCE_DIR) + "/spec/examples/" + name + ".yaml");
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    const spec::ParseResult parsed = spec::parse_text(text, name, {.constants = sizes});
+    EXPECT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
+    PlanOptions options;
+    options.device = "cuda";
+    const spec::Program program = rewrite_program(parsed.program, options);
+    return emit_bodies(program, **make_plan(program, options), false, BodyShapes::fixed).value().rows_handed_on;
+  };
+  EXPECT_EQ(rows_of("llama_batch", {{"batch", 4}}), 4u);
+  EXPECT_EQ(rows_of("llama", {}), 1u);
+  EXPECT_EQ(rows_of("llama_serve", {}), 0u);
 }
 
 TEST(EmitShapes, OnlyWhereAskedFor) {

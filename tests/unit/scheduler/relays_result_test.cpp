@@ -132,7 +132,7 @@ TEST(RelayResults, AreTheReferencesOfSeveralRows) {
 // Of long rows there is a piece at a time in scratch, but where a list has several steps of them.
 TEST(RelayResults, AreTheReferencesOfLongRows) {
   RelayOptions options{.text = test::llama_text("llama_batch"), .workers = 132};
-  options.sizes["batch"] = 4, options.sizes["ffn"] = 4352;
+  options.sizes["batch"] = 4, options.sizes["ffn"] = 6400;
   RelayRig rig(options);
   find_relays(rig.tables, 4);
   rig.load(1, 5);
@@ -142,7 +142,7 @@ TEST(RelayResults, AreTheReferencesOfLongRows) {
   numbers.expect_same();
   u32 pieces = 0;
   for (const wire::RelayStep& step : rig.all_steps()) {
-    EXPECT_EQ(step.by_pieces != 0, step.k == 4352u && step.kind == static_cast<u32>(wire::RelayKind::product)) << rig.view.ops[step.op].name;
+    EXPECT_EQ(step.by_pieces != 0, step.k == 6400u && step.kind == static_cast<u32>(wire::RelayKind::product)) << rig.view.ops[step.op].name;
     pieces += step.by_pieces;
   }
   EXPECT_GT(pieces, 0u);
