@@ -138,7 +138,7 @@ class Player {
   /// A step of several rows has fewer columns.
   double steps_of_tile(std::size_t op, double bytes) const {
     const auto depth = static_cast<double>(m_.operands_of(op)[0].dim[3]), columns = bytes / (2 * depth);
-    return rows_ == 1 ? 1 : std::max(1.0, std::ceil(columns / wire::relay_columns(static_cast<wire::u32>(rows_), true) - 0.1));  // bytes are a little more than the weights'
+    return rows_ == 1 ? 1 : std::max(1.0, std::ceil(columns / wire::relay_columns(static_cast<wire::u32>(rows_)) - 0.1));  // bytes are a little more than the weights'
   }
 
   /// A norm: what takes its rows has them as they were in front of it.

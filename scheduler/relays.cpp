@@ -396,12 +396,20 @@ std::span<const Relays::Tile> Relays::added(std::uint32_t op) const {
   return {begin, std::partition_point(begin, added_.end(), [&](const Tile& tile) { return tile.op == op; })};
 }
 
-// As the lists have them, in as many steps as each takes.
+// Whether a list has more first parts of contexts of an attention than it must: lists deal out all parts alike, and of a short context there is but the first.
+bool Relays::is_crowded(std::uint32_t op) {
+  const std::uint32_t first_parts = static_cast<std::uint32_t>(source_.ops[op].grid[1] * source_.ops[op].grid[3]);
+  std::fill(loads_.begin(), loads_.end(), 0u);
+  for (const Tile& tile : added(op)) loads_[tile.list - lists_] += tile.tile < first_parts ? 1 : 0;
+  return *std::max_element(loads_.begin(), loads_.end()) > (first_parts + workers() - 1) / workers();
+}
+
+// As the lists have them, but for crowded attention, in as many steps as each takes.
 void Relays::take_tiles(std::uint32_t op) {
   const std::uint32_t most = is_product(op) ? most_units(op) * unit_of(op) : 0;
+  const bool spreads = made_[op].kind == wire::RelayKind::attention && is_crowded(op);
   for (Tile tile : added(op)) {
-    // Of several rows some parts of whose contexts are not there yet: those that are in as many lists as there may be.
-    if (!is_product(op) && rows() > 1) tile.list = lists_ + (source_.ops[op].tile_count > workers() ? tile.tile % workers() : tile.tile * workers() / source_.ops[op].tile_count);
+    if (spreads) tile.list = lists_ + (source_.ops[op].tile_count > workers() ? tile.tile % workers() : tile.tile * workers() / source_.ops[op].tile_count);
     RelayPart part = part_of_tile(made_[op], source_.ops[op], tile.tile);
     for (const std::uint32_t end = part.first + part.count; is_product(op) && end - part.first > most; part.first += most) {
       part.count = most;
@@ -548,7 +556,7 @@ std::uint64_t Relays::word_of(std::uint64_t store) const {
 
 // Stages are worth more than rows that are whole, but for a row that several steps of a list multiply, which each would fetch.
 bool Relays::step_goes_by_pieces(const wire::RelayStep& step, bool stays) const {
-  if (rows() == 1 || step.kind != static_cast<std::uint8_t>(wire::RelayKind::product) || step.norm != 0 || step.k <= wire::kRelayDepth || step.n > wire::relay_columns(rows(), step.run != step.n)) return false;
+  if (rows() == 1 || step.kind != static_cast<std::uint8_t>(wire::RelayKind::product) || step.norm != 0 || step.k <= wire::kRelayDepth || step.n > wire::relay_columns(rows())) return false;
   return wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()) > (stays ? kMostKeptRowsBytes : kMostWholeRowsBytes);
 }
 

@@ -129,6 +129,7 @@ class Relays {
     std::uint32_t list, op, tile;
   };
   std::span<const Tile> added(std::uint32_t op) const;
+  bool is_crowded(std::uint32_t op);
   void take_tiles(std::uint32_t op);
   std::uint32_t deal_row(std::uint32_t op);
   void share_out(std::uint32_t first, std::uint32_t end);
@@ -137,7 +138,7 @@ class Relays {
   std::uint32_t workers() const { return crew_.workers != 0 ? crew_.workers : source_.tables->workers; }
   std::uint32_t runs(std::uint32_t op) const { return has_runs(made_[op]) ? 2 : 1; }
   std::uint32_t heads_of(std::uint32_t op) const { return made_[op].end == wire::RelayEnd::turned ? static_cast<std::uint32_t>(source_.ops[op].grid[1]) : 1; }
-  std::uint32_t most_units(std::uint32_t op) const { return (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : wire::relay_columns(rows(), has_runs(made_[op])) / runs(op)) / unit_of(op); }  // of a step
+  std::uint32_t most_units(std::uint32_t op) const { return (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : wire::relay_columns(rows()) / runs(op)) / unit_of(op); }  // of a step
   std::uint32_t steps_of_tile(std::uint32_t op) const { return is_product(op) ? (made_[op].tile + most_units(op) * unit_of(op) - 1) / (most_units(op) * unit_of(op)) : 1; }
   std::uint32_t rows() const { return source_.tables->relay_rows; }
   bool has_row_of(std::uint32_t op, std::uint32_t other) const { return is_product(op) && is_product(other) && made_[op].row == made_[other].row && made_[op].norm == made_[other].norm && made_[op].k == made_[other].k; }

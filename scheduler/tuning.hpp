@@ -54,7 +54,7 @@ inline constexpr std::uint32_t kRelayAhead = 12, kRelayPace = 700;
 /// not gain that, a Llama of 1B takes an H200 646 us a step and not 634, one of 3B 1,714 and not 1,712.
 inline constexpr std::uint32_t kRelayStepStages = 3;
 /// Bytes of several rows that a step has in scratch whole, in the place of stages of weights: where it is the only one of a list that multiplies them, and where others follow that do.
-/// An H200, a step of a Llama of 1B: of two rows (32 KB) 706 us whole and 716 by pieces, of four 803 and 799, of eight 1,133 and 1,046.
+/// An H200, a step of a Llama of 1B: of two rows (32 KB) 706 to 723 us whole and 716 by pieces, of four 803 and 799 to 807, of eight 1,133 and 986 to 1,149.
 inline constexpr std::uint32_t kMostWholeRowsBytes = 48 * 1024, kMostKeptRowsBytes = 64 * 1024;
 /// Workers that have no part of a relay, for what lies between two of them: as many, at most, as leave every one of its products no longer than it is with all.
 inline constexpr std::uint32_t kMostBeside = 4;

@@ -51,9 +51,8 @@ inline constexpr i32 kMostRelayNormed = 8192;  // elements of a row with a norm:
 inline constexpr i32 kRelayColumns = 4;        // of a stage, or half of them (kRelayWide); a step has a multiple of so many, and so has each of its runs
 inline constexpr i32 kMostRelayColumns = 128;  // of a step, both runs counted; more only of RelayEnd::plain, for which nothing is fetched ahead
 inline constexpr u32 kMostRelayRows = 8;       // of each product of a relay: all of them have as many
-/// kMostRelayColumns of products of `rows` rows: lanes finish a result each, for which two runs have a column each.
+/// kMostRelayColumns of products of `rows` rows: lanes finish a result each.
 CCKS_HD constexpr u32 relay_columns(u32 rows) { return rows <= 2 ? kMostRelayColumns : rows <= 4 ? kMostRelayColumns / 2 : kMostRelayColumns / 4; }
-CCKS_HD constexpr u32 relay_columns(u32 rows, bool has_runs) { return has_runs && rows > 2 ? 2 * relay_columns(rows) : relay_columns(rows); }
 inline constexpr i32 kMostRelayQueries = 8;
 /// Of a step that ranks: of each row, of each 32 of the columns walked at a time, over all of them, the rank of the largest element (worker/argmax_split.hpp) and which of the row it is: so
 /// many pairs of words a row, row by row. Behind them a word, released, that says no more than that its list's steps in front have stored what they store; and one for the alignment of pairs.

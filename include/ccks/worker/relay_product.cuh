@@ -30,10 +30,9 @@ class RelayProducts : public RelayWords {
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
     if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + beside_of(s, s.n) / 2, ending.word);
     __syncwarp();
-    const u32 at_once = kRows > 2 && ending.is_paired() ? n : kRelayColumnsAtOnce;
     CCKS_NO_UNROLL
-    for (u32 first = 0; first < n; first += at_once) {
-      const u32 columns = least(n - first, at_once), turn = turn_;
+    for (u32 first = 0; first < n; first += kRelayColumnsAtOnce) {
+      const u32 columns = least(n - first, kRelayColumnsAtOnce), turn = turn_;
       turn_ ^= 1;
       float* sums = shared_.sums[turn][warp_];
       if (by_pieces)
@@ -77,7 +76,6 @@ class RelayProducts : public RelayWords {
     wire::RelayEnd end;
     bool waits;  // this lane finishes a result to which a word is added
 
-    __device__ __forceinline__ bool is_paired() const { return end == wire::RelayEnd::twin || end == wire::RelayEnd::turned; }
     __device__ __forceinline__ Ending(const RelayProducts& lane, const wire::RelayStep& s)
         : store(s.store), run(s.run), end(static_cast<wire::RelayEnd>(s.end)), waits(false) {
       if ((s.flags & wire::kRelayMoves) != 0) {
@@ -427,7 +425,7 @@ class RelayProducts : public RelayWords {
 
   /// Results [first, first + columns) of the tile. A lane a result, or a pair.
   __device__ __forceinline__ void finish(const wire::RelayStep& s, const Ending& e, u32 first, u32 columns, u32 turn, u32 step) const {
-    const bool paired = e.is_paired();
+    const bool paired = e.end == wire::RelayEnd::twin || e.end == wire::RelayEnd::turned;
     const bool ranks = (s.flags & wire::kRelayRanks) != 0;
     // Of rows that are ranked warps have no more than one each.
     const u32 results = paired ? e.run : columns, of_row = kRows > 1 && ranks ? kRelayColumnsAtOnce : results, all = of_row * kRows;

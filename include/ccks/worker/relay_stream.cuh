@@ -16,7 +16,7 @@ inline constexpr u32 kRelayDepth = wire::kRelayDepth;
 inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayDepth * 2;
 inline constexpr u32 kMostRelayStages = 16;
 inline constexpr u32 kRelayColumnsAtOnce = wire::relay_columns(kWorkerRelayRows);
-inline constexpr u32 kRelaySumsPitch = kWorkerRelayRows == 1 ? 0 : wire::relay_columns(kWorkerRelayRows, true) + 8;  // floats from a row's sums to the next row's: four rows of eight columns lie in all banks
+inline constexpr u32 kRelaySumsPitch = kWorkerRelayRows == 1 ? 0 : kRelayColumnsAtOnce + 8;  // floats from a row's sums to the next row's: four rows of eight columns lie in all banks
 inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run, and those whose weights are asked for
 
 /// In front of scratch while a relay runs.

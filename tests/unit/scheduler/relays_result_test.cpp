@@ -170,6 +170,21 @@ TEST(RelayResults, AreTheReferencesWhereNormsAreOpsOfTheirOwn) {
   EXPECT_EQ(kinds, (std::set{wire::OpCode::matmul, wire::OpCode::attention, wire::OpCode::argmax})) << "it goes on to the end";
 }
 
+// Eight rows of four kv heads: 32 first parts of contexts, which is all there is at position 5.
+TEST(RelayResults, NoListHasTwoContextsWhereOthersHaveNone) {
+  RelayRig rig(with_norms_apart());
+  find_relays(rig.tables, 8);
+  rig.load(1, 5);
+  for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+    std::map<u32, u32> first_parts;  // by op
+    for (const wire::TileRecord& record : rig.list(list)) {
+      for (const wire::RelayStep& step : rig.steps(record))
+        if (step.kind == static_cast<u32>(wire::RelayKind::attention) && step.part == 0) ++first_parts[step.op];
+    }
+    for (const auto& [op, count] : first_parts) EXPECT_EQ(count, 1u) << "list " << list << ", " << rig.view.ops[op].name;
+  }
+}
+
 // Somebody outside reads what the last norm makes.
 TEST(RelayResults, EndInFrontOfANormThatOthersRead) {
   RelayOptions options = with_norms_apart();
