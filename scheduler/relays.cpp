@@ -564,6 +564,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
   std::byte* to = frame + steps_at_;
   std::uint32_t most = 0;
   const Step* front = nullptr;
+  bool whole = false;  // the step in front has left its rows whole
   for (const Step& s : sorted_) {
     wire::RelayStep step = step_of(source, s.op, made_[s.op], s.part, gives_[s.op] != 0, stores_[s.op] != 0);
     if (ranked_[s.op] != plan::kNone) {
@@ -576,9 +577,10 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     const auto goes_on = [&](const Step* other) { return other != nullptr && other->list == s.list && has_row_of(s.op, other->op); };
     if (step_goes_by_pieces(step, goes_on(front) || goes_on(behind)))
       step.by_pieces = 1, step.flags &= static_cast<std::uint8_t>(~wire::kRelayWide);
-    else if (goes_on(front))
+    else if (goes_on(front) && whole)
       step.part = 1;
     front = &s;
+    whole = step.by_pieces == 0;
     most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()));
     std::memcpy(to, &step, sizeof(step));
     to += sizeof(step);

@@ -148,6 +148,47 @@ TEST(RelayResults, AreTheReferencesOfLongRows) {
   EXPECT_GT(pieces, 0u);
 }
 
+// A step says that its row is still there only behind one that has had it whole: of `narrow` and `wide`, which multiply one row, a step of the first goes by pieces, one of the second has too many columns.
+TEST(RelayResults, RowsThatGoByPiecesAreNotKept) {
+  RelayOptions options;
+  options.sizes.clear();
+  options.text = R"(
+ccks: 1
+program: p
+dtype: bf16
+tensors:
+  x: {shape: [4, 512], kind: input}
+  w: {shape: [8448, 512], kind: weight}
+  w_narrow: {shape: [64, 8448], kind: weight}
+  w_wide: {shape: [8192, 8448], kind: weight}
+  w_end: {shape: [512, 8192], kind: weight}
+  narrow: {shape: [4, 64], kind: output}
+  y: {shape: [4, 512], kind: output}
+ops:
+  - {op: matmul, a: x, b: w.T, out: h}
+  - {op: matmul, a: h, b: w_narrow.T, out: narrow}
+  - {op: matmul, a: h, b: w_wide.T, out: wide}
+  - {op: matmul, a: wide, b: w_end.T, out: y}
+)";
+  RelayRig rig(options);
+  find_relays(rig.tables, 4);
+  rig.load();
+  u32 pieces = 0;
+  for (u32 list = 0; list < rig.tables.list_count(); ++list) {
+    for (const wire::TileRecord& record : rig.list(list)) {
+      const std::vector<wire::RelayStep> steps = rig.steps(record);
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        pieces += steps[i].by_pieces;
+        if (steps[i].part == 0) continue;
+        ASSERT_NE(i, 0u);
+        EXPECT_EQ(steps[i].row, steps[i - 1].row);
+        EXPECT_EQ(steps[i - 1].by_pieces, 0) << "list " << list << ", step " << i;
+      }
+    }
+  }
+  EXPECT_GT(pieces, 0u);
+}
+
 // Eight rows of so many elements are too many bytes for each tile to norm.
 RelayOptions with_norms_apart() {
   RelayOptions options{.text = test::llama_text("llama_batch"), .workers = 132};
