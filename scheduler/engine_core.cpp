@@ -46,7 +46,8 @@ Status EngineCore::set_up() {
   const bool lists = device_->info().kind == "cuda" && (arm_ == Arm::copilot || arm_ == Arm::fixed);
   tables_.finds_tags = lists && program_.worker().cuda_tags;
   if (lists && program_.worker().cuda_row_tags && options_.take_rows_by_tags) find_row_edges(tables_);
-  if (lists && program_.worker().cuda_row_tags && options_.relays) find_relays(tables_, program_.worker().cuda_relay_rows);
+  const bool has_room = program_.worker().cuda_relay_rows == 1 || device_->info().worker_bytes >= kLeastRelayRowsMemory;
+  if (lists && program_.worker().cuda_row_tags && options_.relays && has_room) find_relays(tables_, program_.worker().cuda_relay_rows);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);

@@ -112,6 +112,7 @@ class Describer {
     step.n = static_cast<std::uint16_t>(to_.tile);
     step.run = static_cast<std::uint16_t>(to_.width);  // of attention, the only kind that is asked for these
     const bool product = to_.kind == wire::RelayKind::product;
+    step.by_pieces = product && rows_ > 1 && to_.norm == 0 && to_.end != RelayEnd::plain ? 1 : 0;  // if need be: Relays::step_goes_by_pieces
     return wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows_) <= (product && rows_ > 1 ? wire::kMostRelayRowsBytes : wire::kMostRelayStepBytes);
   }
 

@@ -53,6 +53,8 @@ inline constexpr std::uint32_t kRelayAhead = 12, kRelayPace = 700;
 /// What a step of a relay takes beside its stages, in stages, where tiles of products are weighed against even shares of their columns. Where shares need
 /// not gain that, a Llama of 1B takes an H200 646 us a step and not 634, one of 3B 1,714 and not 1,712.
 inline constexpr std::uint32_t kRelayStepStages = 3;
+/// Of a worker, for relays of several rows: wire::kMostRelayRowsBytes of rows, sums (20 KB), three stages of weights, and what the pipeline has.
+inline constexpr std::uint64_t kLeastRelayRowsMemory = 220 * 1024;
 /// Bytes of several rows that a step has in scratch whole, in the place of stages of weights: where it is the only one of a list that multiplies them, and where others follow that do.
 /// An H200, a step of a Llama of 1B: of two rows (32 KB) 706 to 723 us whole and 716 by pieces, of four 803 and 799 to 807, of eight 1,133 and 986 to 1,149.
 inline constexpr std::uint32_t kMostWholeRowsBytes = 48 * 1024, kMostKeptRowsBytes = 64 * 1024;

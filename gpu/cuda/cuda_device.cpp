@@ -82,6 +82,8 @@ Status CudaDevice::describe(const DeviceOptions& options) {
   info_.takes_records = major.value() >= 8;  // they are copied in the background, which sm_80 began with
   info_.workers_sleep = false;
   copies_in_bulk_ = major.value() >= 9;
+  const bool alone = info_.workers <= static_cast<std::uint32_t>(processors_);
+  info_.worker_bytes = copies_in_bulk_ && alone ? static_cast<std::uint64_t>(max_shared_bytes_) : 0;  // fit_worker
   return {};
 }
 

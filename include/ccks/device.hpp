@@ -85,6 +85,7 @@ struct DeviceInfo {
   std::uint32_t lanes = 1;             // threads of a worker
   std::uint64_t memory_bytes = 0;      // device memory, 0: unknown
   std::string architecture;            // of a GPU, as compilers name it: "sm_90a"; empty otherwise
+  std::uint64_t worker_bytes = 0;      // of fast memory that a worker has to itself, for weights on their way and what it multiplies them by; 0: none that it can count on
   bool takes_records = false;          // workers take lists as wire::TileRecord
   bool workers_sleep = false;          // workers may sleep and need doorbell(); the scheduler should sleep too when idle
   std::string notice;                  // for people: why `auto` took no GPU; empty otherwise
