@@ -16,6 +16,7 @@
 #include "scheduler/tools/run_code.hpp"
 #include "spec/parse.hpp"
 #include "tests/paths.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/seeded_halves.hpp"
 #include "tests/support/verified_run.hpp"
 
@@ -23,7 +24,7 @@ namespace ccks::test {
 namespace {
 
 const std::vector<std::int32_t> kPrompt = {5, 17, 900, 2, 2, 31};
-constexpr std::uint32_t kTokens = 200;
+const std::uint32_t kTokens = short_sweeps() ? 100 : 200;
 
 using Param = std::tuple<std::string, std::uint32_t>;  // device, rows
 

@@ -1,6 +1,7 @@
 // What steps say is what the program says: played on the host they give the reference interpreter's numbers, from one position to the next.
 #include "scheduler/relays.hpp"
 #include "scheduler/slot.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/unit/scheduler/relay_play.hpp"
 
 namespace ccks::scheduler {
@@ -106,6 +107,7 @@ TEST(RelayResults, AreTheReferences) {
 TEST(RelayResults, AreTheReferencesOfSeveralRows) {
   for (const u32 rows : {2u, 3u, 4u, 8u}) {
     for (const u32 workers : {8u, 132u}) {
+      if (ccks::test::short_sweeps() && (rows != 3 || workers != 8)) continue;
       SCOPED_TRACE(testing::Message() << rows << " rows, " << workers << " workers");
       RelayOptions options{.text = test::llama_text("llama_batch"), .workers = workers};
       options.sizes["batch"] = rows;
@@ -132,6 +134,7 @@ TEST(RelayResults, AreTheReferencesOfSeveralRows) {
 // Of long rows there is a piece at a time in scratch, where all of eight would not fit.
 TEST(RelayResults, AreTheReferencesOfLongRows) {
   for (const u32 rows : {4u, 8u}) {
+    if (ccks::test::short_sweeps() && rows != 4) continue;
     RelayOptions options{.text = test::llama_text("llama_batch"), .workers = 132};
     options.sizes["batch"] = rows, options.sizes["ffn"] = 8448;
     RelayRig rig(options);
