@@ -50,10 +50,14 @@ std::vector<bool> find_steps(const check::Model& m) {
     else if (op + 1 - first > best_end - best)
       best = first, best_end = op + 1;
   }
-  std::ptrdiff_t products = 0;
-  for (std::size_t op = best; op < best_end; ++op) products += is_product(op) ? 1 : 0;
+  std::ptrdiff_t products = 0, all = 0;  // of the run, and of the program: rows_handed_on
+  for (std::size_t op = 0; op < m.ops.size(); ++op) {
+    if (!m.ops[op].exists() || !is_product(op)) continue;
+    ++all;
+    products += op >= best && op < best_end ? 1 : 0;
+  }
   std::vector<bool> out(m.ops.size(), false);
-  if (products >= kLeastProducts) std::fill(out.begin() + static_cast<std::ptrdiff_t>(best), out.begin() + static_cast<std::ptrdiff_t>(best_end), true);
+  if (products >= kLeastProducts && (rows == 1 || 2 * products >= all)) std::fill(out.begin() + static_cast<std::ptrdiff_t>(best), out.begin() + static_cast<std::ptrdiff_t>(best_end), true);
   return out;
 }
 
