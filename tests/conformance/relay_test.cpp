@@ -22,17 +22,17 @@ namespace ccks::test {
 namespace {
 
 // A decode step in little: a norm inside of products, heads that are turned, keys and values of the newest position beside a context that others have filled, twins, residuals,
-// and a product of floats at the end. Depths that are no multiple of a stage's.
+// and a product of floats at the end. Depths that are no multiple of a stage's. Of n tokens of one sequence, or of one each of several that are at one position.
 constexpr const char* kSpec = R"yaml(
 ccks: 1
 program: relay
 dtype: bf16
-dims: {n: {range: [1, 12], default: 1}, pos: {range: [0, 1523], default: 0}, context: 1536, layers: 2, d: @D@, heads: @HEADS@, kv_heads: @KV@, head_dim: @DIM@, ffn: @FFN@, vocab: 1288, q: heads * head_dim, kv: kv_heads * head_dim}
+dims: {@ROWS@, pos: {range: [0, 1523], default: 0}, context: 1536, layers: 2, d: @D@, heads: @HEADS@, kv_heads: @KV@, head_dim: @DIM@, ffn: @FFN@, vocab: 1288, q: heads * head_dim, kv: kv_heads * head_dim}
 tensors:
-  x0: {shape: [n, d], kind: input}
+  x0: {shape: [@N@, d], kind: input}
   head: {shape: [vocab, d], kind: weight}
   norm: {shape: [d], kind: weight}
-  logits: {shape: [1, vocab], dtype: f32, kind: output}
+  logits: {shape: [@LAST@, vocab], dtype: f32, kind: output}
 ops:
   - {op: map, expr: x0 * 1.0, out: x}
   - repeat: {index: l, from: 0, to: layers, name: layers}
@@ -46,65 +46,22 @@ ops:
       gate: {shape: [ffn, d], kind: weight}
       up: {shape: [ffn, d], kind: weight}
       down: {shape: [d, ffn], kind: weight}
-      k_cache: {shape: [context, kv], kind: state, init: {normal: 1}}
-      v_cache: {shape: [context, kv], kind: state, init: {normal: 1}}
+      k_cache: {shape: [@CACHES@context, kv], kind: state, init: {normal: 1}}
+      v_cache: {shape: [@CACHES@context, kv], kind: state, init: {normal: 1}}
     ops:
       - {op: rmsnorm, x: x, weight: norm_a, eps: 1e-5, out: a}
       - {op: matmul, a: a, b: wq.T, out: q0}
       - {op: matmul, a: a, b: wk.T, out: k0}
-      - {op: matmul, a: a, b: wv.T, out: "v_cache[pos:pos + n, :]"}
-      - {op: rope, x: q0, heads: heads, theta: 10000, position: pos, out: q0}
-      - {op: rope, x: k0, heads: kv_heads, theta: 10000, position: pos, out: "k_cache[pos:pos + n, :]"}
-      - {op: attention, q: q0, k: "k_cache[0:pos + n, :]", v: "v_cache[0:pos + n, :]", heads: heads, kv_heads: kv_heads, causal: true, out: s}
-      - {op: matmul, a: s, b: wo.T, epilogue: acc + x, out: x}
+      - {op: matmul, a: a, b: wv.T, out: "v_cache[@NEWEST@, :]"}
+      - {op: rope, x: "@Q@", heads: heads, theta: 10000, position: pos, out: @TURNED_Q@}
+      - {op: rope, x: "@K@", heads: kv_heads, theta: 10000, position: pos, out: "k_cache[@TURNED@, :]"}
+      - {op: attention, q: @TURNED_Q@, k: "k_cache[@CONTEXT@, :]", v: "v_cache[@CONTEXT@, :]", heads: heads, kv_heads: kv_heads, causal: true, out: s}
+      - {op: matmul, a: "@S@", b: wo.T, epilogue: acc + x, out: x}
       - {op: rmsnorm, x: x, weight: norm_b, eps: 1e-5, out: m}
       - {op: matmul, a: m, b: gate.T, epilogue: "@ACT@(acc)", out: g}
       - {op: matmul, a: m, b: up.T, epilogue: acc * g, out: u}
       - {op: matmul, a: u, b: down.T, epilogue: acc + x, out: x}
-  - {op: rmsnorm, x: "x[n - 1:n, :]", weight: norm, eps: 1e-5, out: last}
-  - {op: matmul, a: last, b: head.T, out: logits, dtype: f32}
-)yaml";
-
-// The same of one token each of several sequences, all at one position.
-constexpr const char* kRowsSpec = R"yaml(
-ccks: 1
-program: relay_rows
-dtype: bf16
-dims: {pos: {range: [0, 1523], default: 0}, context: 1536, rows: @ROWS@, layers: 2, d: @D@, heads: @HEADS@, kv_heads: @KV@, head_dim: @DIM@, ffn: @FFN@, vocab: 1288, q: heads * head_dim, kv: kv_heads * head_dim}
-tensors:
-  x0: {shape: [rows, d], kind: input}
-  head: {shape: [vocab, d], kind: weight}
-  norm: {shape: [d], kind: weight}
-  logits: {shape: [rows, vocab], dtype: f32, kind: output}
-ops:
-  - {op: map, expr: x0 * 1.0, out: x}
-  - repeat: {index: l, from: 0, to: layers, name: layers}
-    tensors:
-      norm_a: {shape: [d], kind: weight}
-      norm_b: {shape: [d], kind: weight}
-      wq: {shape: [q, d], kind: weight}
-      wk: {shape: [kv, d], kind: weight}
-      wv: {shape: [kv, d], kind: weight}
-      wo: {shape: [d, q], kind: weight}
-      gate: {shape: [ffn, d], kind: weight}
-      up: {shape: [ffn, d], kind: weight}
-      down: {shape: [d, ffn], kind: weight}
-      k_cache: {shape: [rows, context, kv], kind: state, init: {normal: 1}}
-      v_cache: {shape: [rows, context, kv], kind: state, init: {normal: 1}}
-    ops:
-      - {op: rmsnorm, x: x, weight: norm_a, eps: 1e-5, out: a}
-      - {op: matmul, a: a, b: wq.T, out: q0}
-      - {op: matmul, a: a, b: wk.T, out: k0}
-      - {op: matmul, a: a, b: wv.T, out: "v_cache[:, pos, :]"}
-      - {op: rope, x: "q0.reshape(rows, 1, q)", heads: heads, theta: 10000, position: pos, out: q1}
-      - {op: rope, x: "k0.reshape(rows, 1, kv)", heads: kv_heads, theta: 10000, position: pos, out: "k_cache[:, pos:pos + 1, :]"}
-      - {op: attention, q: q1, k: "k_cache[:, 0:pos + 1, :]", v: "v_cache[:, 0:pos + 1, :]", heads: heads, kv_heads: kv_heads, causal: true, out: s}
-      - {op: matmul, a: "s.reshape(rows, q)", b: wo.T, epilogue: acc + x, out: x}
-      - {op: rmsnorm, x: x, weight: norm_b, eps: 1e-5, out: m}
-      - {op: matmul, a: m, b: gate.T, epilogue: "@ACT@(acc)", out: g}
-      - {op: matmul, a: m, b: up.T, epilogue: acc * g, out: u}
-      - {op: matmul, a: u, b: down.T, epilogue: acc + x, out: x}
-  - {op: rmsnorm, x: x, weight: norm, eps: 1e-5, out: last}
+  - {op: rmsnorm, x: "@X@", weight: norm, eps: 1e-5, out: last}
   - {op: matmul, a: last, b: head.T, out: logits, dtype: f32}
 )yaml";
 
@@ -129,7 +86,7 @@ constexpr Shape kShapes[] = {
 };
 
 std::string spec_of(const Shape& shape) {
-  std::string text = shape.rows == 1 ? kSpec : kRowsSpec;
+  std::string text = kSpec;
   const auto put = [&](const std::string& name, const std::string& value) {
     for (std::size_t at; (at = text.find(name)) != std::string::npos;) text.replace(at, name.size(), value);
   };
@@ -139,7 +96,20 @@ std::string spec_of(const Shape& shape) {
   put("@DIM@", std::to_string(shape.head_dim));
   put("@FFN@", std::to_string(shape.ffn));
   put("@ACT@", shape.act);
-  put("@ROWS@", std::to_string(shape.rows));
+  const bool one = shape.rows == 1;
+  const auto put_either = [&](const std::string& name, const std::string& of_one, const std::string& of_several) { put(name, one ? of_one : of_several); };
+  put_either("@ROWS@", "n: {range: [1, 12], default: 1}", "rows: " + std::to_string(shape.rows));
+  put_either("@N@", "n", "rows");
+  put_either("@LAST@", "1", "rows");
+  put_either("@X@", "x[n - 1:n, :]", "x");
+  put_either("@CACHES@", "", "rows, ");
+  put_either("@NEWEST@", "pos:pos + n", ":, pos");
+  put_either("@TURNED@", "pos:pos + n", ":, pos:pos + 1");
+  put_either("@CONTEXT@", "0:pos + n", ":, 0:pos + 1");
+  put_either("@Q@", "q0", "q0.reshape(rows, 1, q)");
+  put_either("@TURNED_Q@", "q0", "q1");
+  put_either("@K@", "k0", "k0.reshape(rows, 1, kv)");
+  put_either("@S@", "s", "s.reshape(rows, q)");
   return text;
 }
 
