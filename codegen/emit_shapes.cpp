@@ -161,6 +161,15 @@ std::uint32_t rows_handed_on(const PlanImage& image) {
   return found <= 1 || follow_one_another(image, found) ? found : 0;
 }
 
+bool routes_a_row(const PlanImage& image) {
+  return std::any_of(image.ops.begin(), image.ops.end(), [&](const plan::OpDesc& op) {
+    if (op.kind != wire::OpCode::route || op.input_count != 1) return false;
+    const Shape shape(image, op);
+    const wire::OperandParams &logits = shape.operands[0], &weight = shape.operands[1];
+    return shape.known() && logits.dim[2] == 1 && logits.dim[3] <= static_cast<wire::i32>(wire::kMostRelayExperts) && weight.dim[3] <= static_cast<wire::i32>(wire::kMostChosenExperts);
+  });
+}
+
 TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {
   if (op.kind != wire::OpCode::matmul || image.scratch_bytes != worker::kCudaGroupedScratchBytes) return {};
   if (norms_rows(image, op) || turns_heads(image, op) || twin_dim(image, op) != 0) return {};

@@ -51,6 +51,7 @@ bool may_stream(const Bodies& bodies) {
 }
 
 bool take_rows(const Bodies& bodies) { return bodies.rows_handed_on != 0 && may_stream(bodies); }
+bool take_experts(const Bodies& bodies) { return bodies.routes_a_row && relay_rows(bodies) == 1; }
 std::uint32_t relay_rows(const Bodies& bodies) { return std::max(bodies.rows_handed_on, 1u); }
 
 bool find_tags(const Bodies& bodies) {
@@ -109,8 +110,11 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
                                                    {"RELAY_ROWS", std::to_string(relay_rows(bodies))},
                                                    {"DECIDES", flag(bodies.decides)},
                                                    {"TAGS", flag(find_tags(bodies))}};
-  if (inlines(bodies)) return inlined_unit(bodies, loop);
-  auto worker = filled("unit_worker.cu.in", loop);
+  std::map<std::string, std::string> of_worker = loop;
+  of_worker["RELAY_EXPERTS"] = flag(take_experts(bodies));
+  if (take_experts(bodies)) of_worker["ROW_TAGS"] = "1";
+  if (inlines(bodies)) return inlined_unit(bodies, of_worker);
+  auto worker = filled("unit_worker.cu.in", of_worker);
   if (!worker) return worker.status();
   auto prefetch = filled("unit_prefetch.cu.in", {});
   if (!prefetch) return prefetch.status();

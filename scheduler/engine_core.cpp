@@ -47,7 +47,8 @@ Status EngineCore::set_up() {
   tables_.finds_tags = lists && program_.worker().cuda_tags;
   if (lists && program_.worker().cuda_row_tags && options_.take_rows_by_tags) find_row_edges(tables_);
   const bool has_room = program_.worker().cuda_relay_rows == 1 || device_->info().worker_bytes >= kLeastRelayRowsMemory;
-  if (lists && program_.worker().cuda_row_tags && options_.relays && has_room) find_relays(tables_, program_.worker().cuda_relay_rows);
+  const bool relays = program_.worker().cuda_row_tags || program_.worker().cuda_relay_experts;
+  if (lists && relays && options_.relays && has_room) find_relays(tables_, program_.worker().cuda_relay_rows, program_.worker().cuda_relay_experts);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);
@@ -94,8 +95,9 @@ Status EngineCore::set_up_arm() {
 Status EngineCore::check_code(const Program& program) const {
   if (device_->info().kind != "cuda") return {};
   const WorkerImage& worker = program.worker();
-  const bool relays = !tables_.relay_places.empty(), rows = !tables_.rows.empty() || relays;
-  if ((tables_.finds_tags && !worker.cuda_tags) || (rows && !worker.cuda_row_tags) || (relays && worker.cuda_relay_rows != tables_.relay_rows)) {
+  const bool relays = !tables_.relay_places.empty(), knows_relays = worker.cuda_row_tags || worker.cuda_relay_experts;
+  const bool same_relays = knows_relays && worker.cuda_relay_rows == tables_.relay_rows && (worker.cuda_relay_experts || !tables_.relay_experts);
+  if ((tables_.finds_tags && !worker.cuda_tags) || (!tables_.rows.empty() && !worker.cuda_row_tags) || (relays && !same_relays)) {
     return {ErrorCode::unsupported, "the program's workers find no tags, and the engine was made for such as do"};
   }
   if (arm_ != Arm::gpu_queue || program.worker().cuda_queues) return {};

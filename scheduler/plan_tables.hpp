@@ -68,6 +68,7 @@ struct RelayPlace {
   bool fits = false;            // as far as its kind goes
   std::uint64_t row = 0;        // its first output's
   std::uint32_t elements = 0;   // of that row, or of all its rows
+  bool floats = false;          // words of one each, f32: a route's logits
   std::uint64_t parts = 0;      // of an attention whose context tiles share out; of an argmax: ranks
   std::uint64_t part_words = 0; // of all of them
 };
@@ -100,6 +101,7 @@ struct PlanTables {
   std::vector<std::uint8_t> operand_fed; // per operand: an input, which a run may have elsewhere than in the slot's arena (Instance::feed). With relay_places
   std::uint32_t relay_steps = 0;         // wire::RelayStep that a frame has room for
   std::uint32_t relay_rows = 1;          // of each of their products
+  bool relay_experts = false;            // workers know of experts that a route has chosen
   std::uint64_t arena_bytes = 0;         // of a slot, with tagged copies and words of relays behind what the plan has there
   // Runs of one state instance that follow each other on the device: every op without waits, but those of `early`, waits for `turn_event`, to which
   // each worker adds 1 once it has done with the run before. kNone: the scheduler keeps them apart.

@@ -101,6 +101,9 @@ class Describer {
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::argmax) return is_pick();
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::gather) return is_look_up();
     if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::rmsnorm) return is_norm();
+    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::route) return is_route();
+    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::expert_matmul) return (op_.dims[1] != 0 ? is_by_one_expert() : is_addend()) && fits_scratch();
+    if (static_cast<wire::OpCode>(op_.kind) == wire::OpCode::combine) return is_sum_of_experts() && has_columns() && has_output() && fits_scratch();
     return is_product() && has_end() && has_columns() && has_output() && fits_scratch();
   }
 
@@ -131,9 +134,10 @@ class Describer {
     return source_.arena + place.row;
   }
   /// In the same place in all runs of the frame.
-  bool lies_plainly(std::uint32_t i) const {
-    const bool fed = tables_.operand_fed[op_.operand_first + i] != 0;
-    return !is_inside(writer_of(i)) && is_in(input(i), wire::Space::arena) && input(i).offset % 16 == 0 && !fed;
+  bool lies_plainly(std::uint32_t i) const { return lies_plainly_at(op_.operand_first + i); }
+  bool lies_plainly_at(std::uint32_t operand) const {
+    const OperandParams& o = source_.operands[operand];
+    return !is_inside(tables_.last_writers[operand]) && is_in(o, wire::Space::arena) && o.offset % 16 == 0 && tables_.operand_fed[operand] == 0;
   }
 
   /// The first row of the table where op `writer` of the relay is a gather of the rows whose copy would be what is asked for.
@@ -173,8 +177,9 @@ class Describer {
     const OperandParams *x = source_.operands + op.operand_first, &weight = x[1], &out = x[2];
     if (op_.dims[wire::kNormDim] != 0 || input(0).space != out.space || input(0).offset != out.offset || row_elements(out, 2, rows_) != to_.k || !is_rows(input(0), to_.k, 2, rows_)) return false;
     const auto rows = rows_of(x[0], tables_.last_writers[op.operand_first], 2, to_.k, wire::kRelayPlainRow, wire::kRelayLookedUpRow);
-    if (!rows || rows->flags == wire::kRelayPlainRow) return false;
+    if (!rows) return false;
     to_.row = rows->at, to_.row_pitch = rows->pitch;
+    if (rows->flags == wire::kRelayPlainRow && !(lies_plainly_at(op.operand_first) && has_pitch(x[0], 2, to_.row_pitch))) return false;
     to_.flags |= rows->flags;
     return takes_weight(weight, op.scalars[0]);
   }
@@ -243,6 +248,7 @@ class Describer {
     const bool one = is_row(table, angles);  // of all rows
     if (!lies_plainly(2) || !is_of(table, Dtype::f32) || !(one || (is_rows(table, angles, 2, rows_) && has_pitch(table, 2, to_.beside_pitch)))) return false;
     to_.end = RelayEnd::turned;
+    to_.heads = static_cast<std::uint32_t>(op_.grid[1]);
     to_.other = static_cast<std::uint64_t>(input(1).stride[0]) * 2;
     to_.beside = source_.arena + table.offset;
     to_.beside_bytes = sizeof(float);
@@ -261,6 +267,7 @@ class Describer {
     const OperandParams& out = output();
     const bool in_state = is_in(out, wire::Space::state), floats = is_of(out, Dtype::f32);
     const std::uint32_t elements = row_elements(out, 2, rows_);
+    const RelayPlace& place = tables_.relay_places[index_];
     if ((!in_state && !is_in(out, wire::Space::arena)) || (!floats && !is_of(out, Dtype::bf16)) || elements == 0 || !has_pitch(out, 2, to_.store_pitch)) return false;
     if (floats) to_.flags |= wire::kRelayFloats;
     if (in_state) to_.flags |= wire::kRelayMoves;
@@ -268,6 +275,7 @@ class Describer {
     to_.head_elements = static_cast<std::uint32_t>(out.stride[1]);
     to_.store = in_state ? 0 : source_.arena + out.offset;
     to_.words = words_of(index_, out.space, out.offset, elements).value_or(0);
+    if (place.floats && elements == place.elements) to_.words = source_.arena + place.row;
     to_.words_pitch = elements;
     return true;
   }
@@ -340,7 +348,110 @@ class Describer {
   /// What takes its rows says whether it can (take_normed).
   bool is_norm() {
     to_.kind = wire::RelayKind::norm;
-    return is_inside(writer_of(0)) && is_of(output(), Dtype::bf16) && is_in(output(), wire::Space::arena);
+    return (is_inside(writer_of(0)) || lies_plainly(0)) && is_of(output(), Dtype::bf16) && is_in(output(), wire::Space::arena);
+  }
+
+  // ---- experts: one row, for which a route chooses some --------------------------------------------------------------------
+
+  bool is_op(std::uint32_t writer, wire::OpCode code) const { return is_inside(writer) && static_cast<wire::OpCode>(source_.ops[writer].kind) == code; }
+  std::uint32_t writer_of(std::uint32_t op, std::uint32_t i) const { return tables_.last_writers[source_.ops[op].operand_first + i]; }
+  const OperandParams& operand_of(std::uint32_t op, std::uint32_t i) const { return source_.operands[source_.ops[op].operand_first + i]; }
+
+  /// Shares are the softmax of the chosen ones' logits.
+  bool is_route() {
+    const OperandParams& logits = input(0);
+    const std::uint32_t writer = writer_of(0);
+    if (!tables_.relay_experts || rows_ != 1 || op_.input_count != 1 || !is_op(writer, wire::OpCode::matmul) || (op_.dims[1] != 0 && op_.dims[2] == 0)) return false;
+    const auto experts = static_cast<std::uint32_t>(logits.dim[3]), chosen = static_cast<std::uint32_t>(op_.dims[0]);
+    if (chosen == 0 || chosen > experts || chosen > wire::kMostChosenExperts || experts > wire::kMostRelayExperts || !is_row(logits, experts) || !is_of(logits, Dtype::f32)) return false;
+    const OperandParams& made = output_of(writer);
+    const RelayPlace& place = tables_.relay_places[writer];
+    if (!place.floats || place.elements != experts || made.space != logits.space || made.offset != logits.offset || row_elements(made, 2, 1) != experts) return false;
+    to_.kind = wire::RelayKind::route;
+    to_.row = source_.arena + place.row;
+    to_.width = experts;
+    to_.k = chosen;
+    to_.routed_by = writer;
+    return true;
+  }
+  /// Whether inputs i and i + 1 of `op` are what a route of the relay has found, which `to_` then names; chosen: as many experts as it chooses.
+  bool is_routed(std::uint32_t op, std::uint32_t i, std::uint32_t& chosen) {
+    const std::uint32_t route = writer_of(op, i);
+    if (!tables_.relay_experts || rows_ != 1 || !is_op(route, wire::OpCode::route) || writer_of(op, i + 1) != route) return false;
+    to_.routed_by = route;
+    chosen = static_cast<std::uint32_t>(source_.ops[route].dims[0]);
+    return source_.ops[op].dims[0] == static_cast<std::int32_t>(chosen) && source_.operands[source_.ops[route].operand_first].dim[3] == operand_of(op, 1).dim[1];
+  }
+  /// Of b[1, experts, k, n], in columns.
+  bool takes_columns(const OperandParams& b, std::uint32_t k, std::uint32_t n) {
+    const bool lie = b.dim[2] == static_cast<std::int32_t>(k) && b.dim[3] == static_cast<std::int32_t>(n) && b.stride[2] == 1 && b.stride[3] % 8 == 0 && b.stride[1] % 8 == 0 && b.offset % 16 == 0;
+    if (!lie || !is_of(b, Dtype::bf16) || !is_in(b, wire::Space::weights) || b.stride[1] <= 0 || b.stride[1] > 0x7fffffff) return false;
+    to_.columns = source_.weights + b.offset;
+    to_.column_bytes = static_cast<std::uint32_t>(b.stride[3]) * 2;
+    to_.expert_bytes = static_cast<std::uint32_t>(b.stride[1]) * 2;
+    return true;
+  }
+  /// The row by two weights of each chosen expert, results one behind the other.
+  bool is_by_one_expert() {
+    std::uint32_t chosen = 0;
+    const OperandParams &x = input(0), &out = output();
+    if (op_.input_count != 5 || op_.dims[wire::kTwinDim] == 0 || op_.dims[wire::kEpilogueDim] != 4 || op_.report >= 0 || !is_routed(index_, 2, chosen)) return false;
+    const OperandParams &b = input(1), &twin = input(4);
+    if (x.dim[3] <= 0 || x.dim[3] % wire::kRelayRow != 0 || out.dim[3] <= 0 || out.dim[3] % wire::kRelayColumns != 0) return false;
+    to_.k = static_cast<std::uint32_t>(x.dim[3]), to_.width = static_cast<std::uint32_t>(out.dim[3]);
+    if (!takes_columns(b, to_.k, to_.width) || !is_of(twin, Dtype::bf16) || !is_in(twin, wire::Space::weights) || twin.offset % 16 != 0) return false;
+    if (!std::equal(b.dim, b.dim + 4, twin.dim) || !std::equal(b.stride, b.stride + 4, twin.stride)) return false;
+    const auto instructions = static_cast<std::uint32_t>(op_.dims[wire::kTwinDim] - 1);
+    const Term acted = read_code(code(0, instructions)), end = read_code(code(instructions, op_.code_count - instructions));
+    if ((acted.kind != Term::product && acted.kind != Term::acted) || end.kind != Term::scaled) return false;
+    to_.end = RelayEnd::twin;
+    to_.act = acted.act;
+    to_.other = twin.offset - b.offset;
+    to_.experts = wire::RelayExperts::one;
+    to_.heads = chosen;
+    to_.head_elements = to_.width;
+    to_.tile = wire::kRelayColumns;
+    const RelayPlace& place = tables_.relay_places[index_];
+    const bool rows = out.dim[2] == static_cast<std::int32_t>(chosen) && out.stride[2] == out.dim[3] && out.stride[3] == 1 && is_of(out, Dtype::bf16);
+    if (!rows || place.row == 0 || place.elements != chosen * to_.width) return false;
+    to_.words = source_.arena + place.row;
+    to_.words_pitch = place.elements;
+    if (is_norm_of_relay(writer_of(0))) return take_normed(writer_of(0));
+    return take_row(0, to_.k, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row, to_.row_pitch);
+  }
+  /// What is_by_one_expert has made, by a weight of its expert each; who adds that up multiplies by it (is_sum_of_experts).
+  bool is_addend() {
+    std::uint32_t chosen = 0;
+    if (op_.input_count != 4 || op_.code_count != 0 || op_.dims[wire::kTwinDim] != 0 || op_.report >= 0 || !is_op(writer_of(0), wire::OpCode::expert_matmul) || !is_routed(index_, 2, chosen)) return false;
+    if (source_.ops[writer_of(0)].dims[1] == 0 || writer_of(writer_of(0), 2) != to_.routed_by) return false;
+    const OperandParams &x = input(0), &made = output_of(writer_of(0)), &z = output();
+    if (x.offset != made.offset || x.space != made.space || x.dim[2] != made.dim[2] || x.dim[3] != made.dim[3] || x.stride[2] != made.stride[2] || x.stride[3] != made.stride[3]) return false;
+    to_.kind = wire::RelayKind::addend;
+    return x.dim[3] % 8 == 0 && z.dim[2] == x.dim[2] && is_of(z, Dtype::bf16);
+  }
+  /// One product, of a row of all that chosen experts have made, times their shares, and a weight of each of them.
+  bool is_sum_of_experts() {
+    const std::uint32_t addend = writer_of(0), route = writer_of(1);
+    std::uint32_t chosen = 0;
+    if (!is_op(addend, wire::OpCode::expert_matmul) || source_.ops[addend].dims[1] != 0 || op_.report >= 0 || op_.output_count != 1 || !is_routed(addend, 2, chosen)) return false;
+    if (to_.routed_by != route || writer_of(2) != route || op_.dims[0] != static_cast<std::int32_t>(chosen) || op_.grid[0] != 1 || op_.grid[1] != 1 || op_.grid[2] != 1) return false;
+    const OperandParams &u = operand_of(addend, 0), &z = output_of(addend), &x = input(0);
+    if (z.offset != x.offset || z.space != x.space || z.dim[3] != output().dim[3] || x.dim[2] != z.dim[2] || x.dim[3] != z.dim[3]) return false;
+    to_.second = static_cast<std::uint32_t>(u.dim[3]);
+    to_.k = to_.second * chosen;
+    if (to_.k % wire::kRelayRow != 0 || !takes_columns(operand_of(addend, 1), to_.second, static_cast<std::uint32_t>(z.dim[3]))) return false;
+    to_.experts = wire::RelayExperts::along_depth;
+    const RelayPlace& place = tables_.relay_places[writer_of(addend, 0)];
+    if (place.row == 0 || place.elements != to_.k) return false;
+    to_.row = source_.arena + place.row;
+    to_.row_pitch = to_.k;
+    const Term end = read_code(code(0, op_.code_count));
+    if (end.kind == Term::product) return op_.input_count == 3;
+    if (end.kind != Term::sum || op_.input_count != 4 || op_.dims[wire::kEpilogueDim] != 3) return false;
+    to_.end = RelayEnd::sum;
+    const bool found = take_row(3, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, wire::kRelayLookedUpBeside, to_.beside, to_.beside_pitch);
+    to_.beside_bytes = (to_.flags & wire::kRelayPlainBeside) != 0 ? 2 : 4;
+    return found;
   }
 
   const RelaySource& source_;
@@ -364,7 +475,10 @@ void fill_product(const RelayOp& op, const RelayPart& part, wire::RelayStep& ste
   step.column_bytes = op.column_bytes;
   step.k = op.k;
   step.n = static_cast<std::uint16_t>(has_runs(op) ? 2 * run : run);
-  if (wire::relay_is_wide(step.k, step.n)) step.flags |= wire::kRelayWide;
+  step.experts = static_cast<std::uint8_t>(op.experts);
+  step.slot = static_cast<std::uint8_t>(op.experts == wire::RelayExperts::one ? part.head : 0);
+  step.expert_bytes = op.expert_bytes;
+  if (op.experts != wire::RelayExperts::along_depth && wire::relay_is_wide(step.k, step.n)) step.flags |= wire::kRelayWide;
   step.run = static_cast<std::uint16_t>(run);
   step.second = op.second;
   step.sines = op.sines;
@@ -411,12 +525,17 @@ wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const Re
   std::uint64_t element = 0;
   if (op.kind == wire::RelayKind::pick) {
     step.n = static_cast<std::uint16_t>(part.count);
+  } else if (op.kind == wire::RelayKind::route) {
+    step.n = static_cast<std::uint16_t>(op.width);
+    step.run = static_cast<std::uint16_t>(op.k);
+    return step;
   } else if (op.kind == wire::RelayKind::attention) {
     fill_attention(op, source.ops[index], step, element);
   } else {
     fill_product(op, part, step, element);
   }
-  if (gives) step.words = op.words + element / 2 * sizeof(std::uint64_t);
+  step.float_words = source.tables->relay_places[index].floats ? 1 : 0;
+  if (gives) step.words = op.words + (step.float_words != 0 ? element : element / 2) * sizeof(std::uint64_t);
   if (stores) step.store = op.store + element * op.element_bytes;
   return step;
 }

@@ -24,7 +24,7 @@ struct RelayOp {
   wire::RelayAct act = wire::RelayAct::none;
   std::uint8_t flags = 0;
   std::uint64_t row = 0, words = 0, store = 0, columns = 0, norm = 0, beside = 0;
-  // look_up: row: the table's first. pick: words: of the index
+  // look_up: row: the table's first. pick: words: of the index. route: k: chosen experts, width: all
   std::uint64_t other = 0;          // product: bytes from a column of the first run to that of the second. attention: RelayStep::beyond
   std::uint32_t column_bytes = 0, k = 0, second = 0, sines = 0;
   std::uint32_t width = 0, tile = 0;  // product: columns of a run in all, and in a tile. attention: dims of a head, queries of a kv head
@@ -34,11 +34,15 @@ struct RelayOp {
   std::uint32_t beside_bytes = 0;   // of an element of it, as words or as it is
   std::uint32_t row_pitch = 0, words_pitch = 0, store_pitch = 0, beside_pitch = 0;  // where there are several rows, and of attention, where there is one, too: from row to row
   float scale = 0;
+  std::uint32_t heads = 1;            // product: of how many runs of `width` columns its row is made: of heads, or of chosen experts
+  wire::RelayExperts experts = wire::RelayExperts::none;
+  std::uint32_t expert_bytes = 0;
+  std::uint32_t routed_by = plan::kNone;  // the op whose experts it takes. Of a route: the product whose results it looks at
   bool operator==(const RelayOp&) const = default;
 };
 
 /// Whether it is part of a relay by what other steps do.
-inline bool has_no_steps(const RelayOp& op) { return op.kind == wire::RelayKind::look_up || op.kind == wire::RelayKind::norm; }
+inline bool has_no_steps(const RelayOp& op) { return op.kind == wire::RelayKind::look_up || op.kind == wire::RelayKind::norm || op.kind == wire::RelayKind::addend; }
 /// Whether it has two runs of columns.
 inline bool has_runs(const RelayOp& op) { return op.end == wire::RelayEnd::twin || op.end == wire::RelayEnd::turned; }
 

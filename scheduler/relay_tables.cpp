@@ -11,13 +11,13 @@ constexpr std::uint64_t kAlignment = 256;  // of words: as of tensors
 
 class RelayFinder {
  public:
-  RelayFinder(PlanTables& tables, std::uint32_t rows) : tables_(tables), plan_(tables.plan), rows_(rows) {}
+  RelayFinder(PlanTables& tables, std::uint32_t rows, bool experts) : tables_(tables), plan_(tables.plan), rows_(rows), experts_(experts) {}
 
   void find() {
     const auto known = [&](const plan::OperandDesc& operand) { return operand.tensor < plan_.tensors.size(); };
     if (tables_.record_capacity == 0 || tables_.typical_dims.empty() || plan_.ops.size() > kMostRelayedOps || !std::all_of(plan_.operands.begin(), plan_.operands.end(), known)) return;
     places_.assign(tables_.op_count(), {});
-    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]) || is_pick(plan_.ops[op]) || is_look_up(plan_.ops[op]) || is_norm(plan_.ops[op]);
+    for (std::uint32_t op = 0; op < tables_.op_count(); ++op) places_[op].fits = is_product(plan_.ops[op]) || is_attention(plan_.ops[op]) || is_pick(plan_.ops[op]) || is_look_up(plan_.ops[op]) || is_norm(plan_.ops[op]) || (experts_ && is_of_experts(plan_.ops[op]));
     if (std::count_if(places_.begin(), places_.end(), [](const RelayPlace& place) { return place.fits; }) < kLeastRelayProducts) return;
     find_writers();
     find_inputs();
@@ -25,6 +25,7 @@ class RelayFinder {
     reserve_frame();
     tables_.relay_places = std::move(places_);
     tables_.relay_rows = rows_;
+    tables_.relay_experts = experts_;
   }
 
  private:
@@ -36,6 +37,11 @@ class RelayFinder {
   /// Of rows that no other op of the run has a part in.
   static bool is_look_up(const plan::OpDesc& op) { return op.kind == wire::OpCode::gather && is_alone(op) && op.wait_count == 0 && op.input_count == 2 && op.output_count == 1; }
   static bool is_norm(const plan::OpDesc& op) { return op.kind == wire::OpCode::rmsnorm && is_alone(op) && op.input_count == 2 && op.output_count == 1; }
+  /// What a route reports is how many rows each expert has, which nobody needs to know where all that hangs on it is part of the relay.
+  static bool is_of_experts(const plan::OpDesc& op) {
+    const bool kind = op.kind == wire::OpCode::route || op.kind == wire::OpCode::expert_matmul || op.kind == wire::OpCode::combine;
+    return kind && op.guard_count == 0 && (op.kind == wire::OpCode::route || op.report == plan::kNone);
+  }
   /// Caches are written by one op of the run at most, so that what it is not writing now is there.
   bool is_attention(const plan::OpDesc& op) const {
     if (op.kind != wire::OpCode::attention || !is_alone(op) || op.input_count != 3 || (op.output_count != 1 && op.output_count != 3)) return false;
@@ -97,16 +103,31 @@ class RelayFinder {
     const plan::OpDesc& op = plan_.ops[index];
     RelayPlace& place = places_[index];
     if (!place.fits) return;
-    if (is_look_up(op) || is_norm(op)) return;
+    if (is_look_up(op) || is_norm(op) || op.kind == wire::OpCode::route) return;
+    if (op.kind == wire::OpCode::expert_matmul) return reserve_chosen(op, place);
     if (is_pick(op)) return reserve_ranks(op, place);
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
     const bool attends = op.kind == wire::OpCode::attention;
     const std::int64_t rows = typical(out.dim[attends ? 1 : 2]), elements = typical(out.dim[0]) * typical(out.dim[1]) * typical(out.dim[2]) * typical(out.dim[3]);
-    const bool row = rows == rows_ && (!attends || typical(out.dim[2]) == 1) && elements > 0 && elements % (2 * rows) == 0 && elements <= kMostRelayElements * rows && out.dtype == wire::Dtype::bf16;
+    place.floats = is_routed_by(index);
+    const bool row = rows == rows_ && (!attends || typical(out.dim[2]) == 1) && elements > 0 && elements % (2 * rows) == 0 && elements <= kMostRelayElements * rows && (out.dtype == wire::Dtype::bf16 || place.floats);
     if (!row || !is_taken(index)) return;
     place.elements = static_cast<std::uint32_t>(elements);
-    place.row = take(place.elements / 2);
+    place.row = take(place.floats ? place.elements : place.elements / 2);
     if (attends) reserve_parts(op, place);
+  }
+  /// f32, which a route alone takes.
+  bool is_routed_by(std::uint32_t op) const {
+    if (!experts_ || plan_.operands[first_output(plan_.ops[op])].dtype != wire::Dtype::f32) return false;
+    return std::any_of(plan_.ops.begin(), plan_.ops.end(), [&](const plan::OpDesc& reader) { return reader.kind == wire::OpCode::route && tables_.last_writers[reader.operand_first] == op; });
+  }
+  /// What all chosen experts make of the row.
+  void reserve_chosen(const plan::OpDesc& op, RelayPlace& place) {
+    const plan::OperandDesc& out = plan_.operands[first_output(op)];
+    const std::int64_t elements = typical(out.dim[2]) * typical(out.dim[3]);
+    if (rows_ != 1 || out.dtype != wire::Dtype::bf16 || elements <= 0 || elements % 2 != 0 || elements > kMostRelayElements || typical(out.dim[2]) > std::int64_t{wire::kMostChosenExperts}) return;
+    place.elements = static_cast<std::uint32_t>(elements);
+    place.row = take(place.elements / 2);
   }
   void reserve_parts(const plan::OpDesc& op, RelayPlace& place) {
     const std::int64_t heads = typical(op.dims[0]), kv_heads = typical(op.dims[1]), chunks = typical(op.dims[3]);
@@ -129,10 +150,12 @@ class RelayFinder {
     for (const plan::DimId id : op.grid) tiles *= static_cast<std::uint64_t>(std::max<std::int64_t>(typical(id), 0));
     return tiles;
   }
-  /// Of two runs of columns, since it may have them; a list's share of heads ends with each.
+  static bool is_row_shared(const plan::OpDesc& op) { return is_product(op) || op.kind == wire::OpCode::expert_matmul || op.kind == wire::OpCode::combine; }
+  /// Of two runs of columns, since it may have them; a list's share of heads, or of chosen experts, ends with each.
   std::uint64_t steps_where_shared(const plan::OpDesc& op) const {
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
-    return most_shared_steps(tables_, 2 * typical(out.dim[3]) * typical(out.dim[0]) * typical(out.dim[1]), wire::relay_columns(rows_)) + static_cast<std::uint64_t>(std::max<std::int64_t>(typical(out.dim[1]), 0));
+    const std::int64_t heads = typical(out.dim[1]) * (op.kind == wire::OpCode::expert_matmul ? typical(out.dim[2]) : 1);
+    return most_shared_steps(tables_, 2 * typical(out.dim[3]) * typical(out.dim[0]) * heads, wire::relay_columns(rows_)) + static_cast<std::uint64_t>(std::max<std::int64_t>(heads, 0));
   }
   /// Beside one for each tile.
   std::uint64_t steps_of_wide_tiles(const plan::OpDesc& op) const {
@@ -146,7 +169,7 @@ class RelayFinder {
       if (!places_[op].fits) continue;
       const std::uint64_t of_op = tiles_of(plan_.ops[op]);
       tiles += of_op;
-      steps += is_pick(plan_.ops[op]) ? 1 : is_product(plan_.ops[op]) ? std::max(of_op + steps_of_wide_tiles(plan_.ops[op]), steps_where_shared(plan_.ops[op])) : of_op;
+      steps += is_pick(plan_.ops[op]) ? 1 : plan_.ops[op].kind == wire::OpCode::route ? 2 * std::uint64_t{tables_.workers} : is_row_shared(plan_.ops[op]) ? std::max(of_op + steps_of_wide_tiles(plan_.ops[op]), steps_where_shared(plan_.ops[op])) : of_op;
     }
     const std::uint64_t bytes = tables_.layout.max_bytes + alignof(wire::RelayStep) + steps * sizeof(wire::RelayStep) + tables_.workers * sizeof(wire::OpParams);
     if (tiles > tables_.record_capacity || bytes > 0xffffffffull) return;
@@ -158,10 +181,11 @@ class RelayFinder {
   const plan::PlanView& plan_;
   std::vector<RelayPlace> places_;
   std::uint32_t rows_;
+  bool experts_;
 };
 
 }  // namespace
 
-void find_relays(PlanTables& tables, std::uint32_t rows) { RelayFinder(tables, rows).find(); }
+void find_relays(PlanTables& tables, std::uint32_t rows, bool experts) { RelayFinder(tables, rows, experts).find(); }
 
 }  // namespace ccks::scheduler

@@ -47,7 +47,7 @@ bool Relays::decide(const RelaySource& source, std::span<const OpInstance> ops, 
   source_ = source;
   find_range(ops, looks_up);
   find_picks();
-  cut_norms();
+  cut_hidden();
   if (!is_worth_it()) return false;
   lists_ = ops[first_].stretch * source.tables->workers;
   find_takers();
@@ -85,7 +85,7 @@ void Relays::find_range(std::span<const OpInstance> ops, bool looks_up) {
 
 bool Relays::is_worth_it() const {
   std::ptrdiff_t products = 0;
-  for (std::uint32_t op = first_; op < end_; ++op) products += is_product(op) ? 1 : 0;
+  for (std::uint32_t op = first_; op < end_; ++op) products += !is_product(op) ? 0 : by_experts(op) ? kProductsOfExperts : 1;
   return products >= kLeastRelayProducts && count_steps() <= source_.tables->relay_steps;
 }
 
@@ -133,18 +133,29 @@ void Relays::find_picks() {
   }
 }
 
-// A norm whose rows anybody outside reads or waits for is none of the relay, which ends in front of it.
-void Relays::cut_norms() {
+// What nobody stores, or not as the op would: rows that are normed, which experts a row goes to, and what is made of it by each of them.
+bool Relays::must_be_hidden(std::uint32_t op) const {
+  const wire::RelayKind kind = made_[op].kind;
+  return kind == wire::RelayKind::norm || kind == wire::RelayKind::route || kind == wire::RelayKind::addend || made_[op].experts == wire::RelayExperts::one;
+}
+
+// Where anybody outside reads or waits for that it is none of the relay, which ends in front of it.
+void Relays::cut_hidden() {
   for (std::uint32_t op = first_; op < end_; ++op) {
-    if (made_[op].kind != wire::RelayKind::norm || is_hidden(op)) continue;
+    if (!must_be_hidden(op) || is_hidden(op)) continue;
     end_ = op;
     find_picks();
+    op = first_ - 1;  // what stands in front of the end may be read behind it now
   }
 }
 
 bool Relays::is_hidden(std::uint32_t norm) const {
-  const plan::TensorKind kind = tensor_of(first_output(plan().ops[norm])).kind;
-  if (kind == plan::TensorKind::output || kind == plan::TensorKind::state || signals(norm)) return false;
+  const plan::OpDesc& hidden = plan().ops[norm];
+  for (std::uint32_t o = first_output(hidden); o < first_output(hidden) + hidden.output_count; ++o) {
+    const plan::TensorKind kind = tensor_of(o).kind;
+    if (kind == plan::TensorKind::output || kind == plan::TensorKind::state) return false;
+  }
+  if (signals(norm)) return false;
   for (std::uint32_t op = end_; op < source_.tables->op_count(); ++op) {
     for (std::uint32_t o = plan().ops[op].operand_first; o < first_output(plan().ops[op]); ++o) {
       if (source_.tables->last_writers[o] == norm) return false;
@@ -170,8 +181,12 @@ std::uint64_t Relays::count_steps() const {
     const bool pick = made_[op].kind == wire::RelayKind::pick;
     std::uint64_t shares = 0;
     if (has_no_steps(made_[op])) continue;
+    if (made_[op].kind == wire::RelayKind::route) {
+      steps += 2 * std::uint64_t{source_.tables->workers};
+      continue;
+    }
     if (may_be_shared(op)) shares = most_shared_steps(*source_.tables, units_of(op), most_units(op)) + heads_of(op);
-    steps += pick ? 1 : ranked_[op] != plan::kNone ? shares : std::max<std::uint64_t>(shares, std::uint64_t{source_.ops[op].tile_count} * steps_of_tile(op));
+    steps += pick ? 1 : ranked_[op] != plan::kNone || made_[op].experts == wire::RelayExperts::one ? shares : std::max<std::uint64_t>(shares, std::uint64_t{source_.ops[op].tile_count} * steps_of_tile(op));
   }
   return steps;
 }
@@ -306,7 +321,8 @@ bool Relays::is_ordered(std::uint32_t behind) {
     for (std::uint32_t op = first_; op < end_; ++op) {
       const bool touches = stores_[op] != 0 && share_bytes(tensor_of(first_output(plan().ops[op])), tensor_of(o));
       if (touches && !waits_for_its_own(behind, op)) return false;
-      if (writes && reads_plainly(op, tensor_of(o)) && !ends_behind(behind, op)) return false;
+      const bool ends = made_[op].kind != wire::RelayKind::norm && ends_behind(behind, op);  // a norm's rows are read by those who take them
+      if (writes && reads_plainly(op, tensor_of(o)) && !ends) return false;
     }
   }
   return true;
@@ -378,6 +394,8 @@ void Relays::deal_out() {
       ++op;
     else if (made_[op].kind == wire::RelayKind::pick)
       place_pick(op++);
+    else if (made_[op].kind == wire::RelayKind::route)
+      place_route(op++);
     else if (may_be_shared(op))
       op = deal_row(op);
     else
@@ -440,6 +458,24 @@ void Relays::place_pick(std::uint32_t op) {
   }
 }
 
+// In each list. Who has none of the product that it looks at takes its row all the same, if experts multiply that, too: it is there then once they are known.
+void Relays::place_route(std::uint32_t op) {
+  const std::uint32_t logits = made_[op].routed_by;
+  const auto takes_row = [&](std::uint32_t other) { return made_[other].routed_by == op && has_row_of(other, logits); };
+  bool ahead = false;
+  for (std::uint32_t other = op + 1; other < end_; ++other) ahead = ahead || takes_row(other);
+  const auto is_before = [&](const Step& step) { return step.op < logits; };
+  const auto is_of_logits = [&](const Step& step) { return step.op == logits; };
+  const auto begin = std::partition_point(steps_.begin(), steps_.end(), is_before), end = std::partition_point(begin, steps_.end(), is_of_logits);
+  const auto first = begin - steps_.begin(), made = end - steps_.begin();
+  std::uint32_t number = static_cast<std::uint32_t>(made - first);
+  for (std::uint32_t list = lists_; ahead && list < lists_ + workers(); ++list) {
+    const bool has = std::any_of(steps_.begin() + first, steps_.begin() + made, [&](const Step& step) { return step.list == list; });
+    if (!has) steps_.insert(steps_.begin() + made, {list, logits, {number++, 0, 0, 0}});
+  }
+  for (std::uint32_t list = lists_; list < lists_ + workers(); ++list) steps_.push_back({list, op, {list - lists_}});
+}
+
 std::span<const Relays::Arrivals> Relays::arrivals_of(std::uint32_t list) const {
   const auto begin = std::partition_point(arrivals_.begin(), arrivals_.end(), [&](const Arrivals& a) { return a.list < list; });
   const auto end = std::partition_point(begin, arrivals_.end(), [&](const Arrivals& a) { return a.list == list; });
@@ -470,7 +506,7 @@ std::uint32_t Relays::deal_row(std::uint32_t first) {
   while (is_beside(first, end)) ++end;
   share_out(first, end);
   const std::size_t before = steps_.size();
-  if (ranked_[first] == plan::kNone) {
+  if (ranked_[first] == plan::kNone && made_[first].experts != wire::RelayExperts::one) {
     for (std::uint32_t op = first; op < end; ++op) take_tiles(op);
     if (longest(std::span(steps_).subspan(before)) <= longest(shares_)) return end;
     steps_.resize(before);
@@ -579,8 +615,10 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
       step.by_pieces = 1, step.flags &= static_cast<std::uint8_t>(~wire::kRelayWide);
     else if (goes_on(front) && whole)
       step.part = 1;
-    front = &s;
-    whole = step.by_pieces == 0;
+    if (made_[s.op].kind != wire::RelayKind::route) {  // which leaves the row where it is
+      front = &s;
+      whole = step.by_pieces == 0;
+    }
     most = std::max(most, wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()));
     std::memcpy(to, &step, sizeof(step));
     to += sizeof(step);

@@ -29,7 +29,8 @@ inline std::uint32_t first_output(const plan::OpDesc& op) { return op.operand_fi
 
 /// Finds ops that may be part of relays, and room for their words behind the slot's arena and for their steps behind a frame's records. For an engine whose workers
 /// know of relays (WorkerImage::cuda_row_tags), of products of `rows` rows each (WorkerImage::cuda_relay_rows).
-void find_relays(PlanTables& tables, std::uint32_t rows = 1);
+/// experts: they know of steps by chosen experts, too (WorkerImage::cuda_relay_experts).
+void find_relays(PlanTables& tables, std::uint32_t rows = 1, bool experts = false);
 
 /// Steps of so many columns that all lists share, at most, `most` of them each.
 inline std::uint64_t most_shared_steps(const PlanTables& tables, std::int64_t columns, std::uint32_t most) { return tables.workers + static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 0)) / most; }
@@ -114,8 +115,9 @@ class Relays {
   void find_waits();
   void find_signals();
   void find_picks();
-  void cut_norms();
-  bool is_hidden(std::uint32_t norm) const;
+  void cut_hidden();
+  bool must_be_hidden(std::uint32_t op) const;
+  bool is_hidden(std::uint32_t op) const;
   bool leaves_word(std::uint32_t pick) const;
   bool may_be_shared(std::uint32_t op) const;
   bool is_beside(std::uint32_t op, std::uint32_t other) const;
@@ -137,12 +139,14 @@ class Relays {
   std::uint32_t longest(std::span<const Step> steps);
   std::uint32_t workers() const { return crew_.workers != 0 ? crew_.workers : source_.tables->workers; }
   std::uint32_t runs(std::uint32_t op) const { return has_runs(made_[op]) ? 2 : 1; }
-  std::uint32_t heads_of(std::uint32_t op) const { return made_[op].end == wire::RelayEnd::turned ? static_cast<std::uint32_t>(source_.ops[op].grid[1]) : 1; }
+  std::uint32_t heads_of(std::uint32_t op) const { return made_[op].heads; }
+  bool by_experts(std::uint32_t op) const { return made_[op].experts != wire::RelayExperts::none; }
   std::uint32_t most_units(std::uint32_t op) const { return (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : wire::relay_columns(rows()) / runs(op)) / unit_of(op); }  // of a step
   std::uint32_t steps_of_tile(std::uint32_t op) const { return is_product(op) ? (made_[op].tile + most_units(op) * unit_of(op) - 1) / (most_units(op) * unit_of(op)) : 1; }
   std::uint32_t rows() const { return source_.tables->relay_rows; }
   bool has_row_of(std::uint32_t op, std::uint32_t other) const { return is_product(op) && is_product(other) && made_[op].row == made_[other].row && made_[op].norm == made_[other].norm && made_[op].k == made_[other].k; }
   void place_pick(std::uint32_t op);
+  void place_route(std::uint32_t op);
   bool signals(std::uint32_t op) const;
   bool is_product(std::uint32_t op) const { return made_[op].kind == wire::RelayKind::product; }
   std::uint32_t row_of_pick(std::uint32_t op) const { return source_.tables->last_writers[plan().ops[op].operand_first]; }

@@ -40,6 +40,8 @@ inline constexpr std::size_t kMostOvertakingOps = 8192;
 
 /// A relay has so many products at least: with fewer, what lies between tiles is little beside what a list's record of its own takes.
 inline constexpr std::ptrdiff_t kLeastRelayProducts = 4;
+/// As many of those is one by chosen experts, whose tiles have to find their expert and rows first.
+inline constexpr std::ptrdiff_t kProductsOfExperts = 2;
 /// A longer row gets no words, which take twice its bytes in each slot: as many bytes as a tagged copy has at most.
 inline constexpr std::int64_t kMostRelayElements = kMostTaggedBytes / 4;
 /// Stages of weights, of 16 KB, that a worker of a relay asks memory for at a time, where it waits for other workers and while a product is at its stages. What is asked of memory comes back in order, words

@@ -23,6 +23,7 @@ struct WorkerImage {
   bool cuda_queues = true;              // false: made without ready queues (CCKS_WORKER_QUEUES), so not for arm gpu_queue
   bool cuda_row_tags = false;           // workers take rows of 16-bit floats by their tags, before events, and know of relays (CCKS_WORKER_ROW_TAGS)
   std::uint32_t cuda_relay_rows = 1;    // rows of each product of a relay (CCKS_WORKER_RELAY_ROWS)
+  bool cuda_relay_experts = false;      // workers know of relays, and of steps in them by experts that a route has chosen (CCKS_WORKER_RELAY_EXPERTS)
   bool cuda_tags = false;               // bodies of products of few rows find tags (wire::tagged_value) whatever their rows: they are made for one shape each
   // The cubin with the kernel `ccks_worker` where cuda_image is its op bodies alone (ccks/worker/apart_ops.cuh), else null. A handoff to other bodies of the same
   // loop, told by its address, loads nothing but these. Not for arms stream, graph and graph_pdl.

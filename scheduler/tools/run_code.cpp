@@ -82,7 +82,7 @@ Result<Program> jit_program(const Options& options, const spec::Program& given, 
     compiled->plan.ops[i].typical_body = bodies->typical_of_op[i];
     compiled->plan.ops[i].groups_body = bodies->groups_of_op[i];
   }
-  const WorkerImage worker{.cuda_image = compiled->cubin.data(), .cuda_image_bytes = compiled->cubin.size(), .cuda_queues = queues, .cuda_row_tags = codegen::take_rows(*bodies), .cuda_relay_rows = codegen::relay_rows(*bodies), .cuda_tags = codegen::find_tags(*bodies)};
+  const WorkerImage worker{.cuda_image = compiled->cubin.data(), .cuda_image_bytes = compiled->cubin.size(), .cuda_queues = queues, .cuda_row_tags = codegen::take_rows(*bodies), .cuda_relay_rows = codegen::relay_rows(*bodies), .cuda_relay_experts = codegen::take_experts(*bodies), .cuda_tags = codegen::find_tags(*bodies)};
   const plan::PlanView view = compiled->plan.view();
   return Program(std::move(compiled), view, worker);
 }

@@ -19,7 +19,9 @@ inline constexpr u16 kRelayBody = 0xffff;
 
 // pick: where the largest element is of a row that ranked products have made. For the host alone, since no step is of such a kind: look_up, the gather of
 // rows of a table; norm, whose rows products take as they were in front of it, and norm themselves.
-enum class RelayKind : u8 { product = 0, attention = 1, pick = 2, look_up = 3, norm = 4 };
+// route: which experts a row goes to, and for what share, found by each list for itself of the words of their logits; the steps behind it in the list take weights by that. addend: for the host alone, the
+// product by the chosen experts that a combine adds up, which is one product of the relay (RelayExperts::along_depth).
+enum class RelayKind : u8 { product = 0, attention = 1, pick = 2, look_up = 3, norm = 4, route = 5, addend = 6 };
 
 /// What becomes of the products of a step.
 enum class RelayEnd : u8 {
@@ -41,6 +43,10 @@ enum RelayFlags : u8 {
   kRelayWide = 128,           // a product: a stage has twice kRelayColumns, each of half of kRelayDepth elements: relay_is_wide
 };
 
+/// Of a product, whether its columns are those of chosen experts: of the one in place `slot` of the route, whose share results are multiplied by before they are left as words; or of all of
+/// them, one behind the other along k, `second` elements each.
+enum class RelayExperts : u8 { none = 0, one = 1, along_depth = 2 };
+
 inline constexpr int kRelayLookUpDim = 6;  // of a relay's op: bytes from the frame's start to the block of the gather whose row is looked up; 0: there is none
 /// Of that gather: the tag of the words that say which rows, i32, OperandParams::tags bytes from the indices. Without such words tags are 0.
 inline constexpr int kLookUpTagDim = 7;
@@ -54,6 +60,7 @@ inline constexpr u32 kMostRelayRows = 8;       // of each product of a relay: al
 /// kMostRelayColumns of products of `rows` rows: lanes finish a result each.
 CCKS_HD constexpr u32 relay_columns(u32 rows) { return rows <= 2 ? kMostRelayColumns : rows <= 4 ? kMostRelayColumns / 2 : kMostRelayColumns / 4; }
 inline constexpr i32 kMostRelayQueries = 8;
+inline constexpr u32 kMostRelayExperts = 256, kMostChosenExperts = 16;  // that a route finds one among, and that it finds
 /// Of a step that ranks: of each row, of each 32 of the columns walked at a time, over all of them, the rank of the largest element (worker/argmax_split.hpp) and which of the row it is: so
 /// many pairs of words a row, row by row. Behind them a word, released, that says no more than that its list's steps in front have stored what they store; and one for the alignment of pairs.
 inline constexpr i32 kRelayRankColumns = 32;
@@ -64,7 +71,7 @@ inline constexpr u32 kMostRelayRowsBytes = 128 * 1024;  // the same where produc
 
 /// Some columns of a product, or a tile of attention. All addresses are of the device; dtypes are bf16 where nothing else is said.
 struct alignas(128) RelayStep {
-  u64 row;      // product: words or elements of the row of a. attention: words of the queries of its kv head, group * head dim of them. pick: words of ranks, relay_rank_words of each step that ranks
+  u64 row;      // product: words or elements of the row of a. attention: words of the queries of its kv head, group * head dim of them. pick: words of ranks, relay_rank_words of each step that ranks. route: words of logits, f32, one an element
   u64 words;    // of the first result; 0: nobody takes them by words. Of pairs the second half is `second` elements on. pick: a word a row, of its index
   u64 store;    // of the first result, where it lies as it is; 0 (without kRelayMoves): nobody reads it there. pick: of the indices, i32
   u64 block;    // of the op (BlockRef): what changes from run to run, output's place, context, caches
@@ -73,8 +80,8 @@ struct alignas(128) RelayStep {
   u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (relay_part_words)
   u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32. Where it ranks: words of ranks
   u32 column_bytes, k;  // product
-  u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words of each row in all
-  u32 second;           // turned: elements from a pair's first to its second, in words and in store. Where it ranks: see there
+  u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words of each row in all. route: n: experts, run: chosen ones
+  u32 second;           // turned: elements from a pair's first to its second, in words and in store. Where it ranks: see there. RelayExperts::along_depth: see there
   float scale;          // product: eps of the norm. attention: of scores
   u8 kind, end, act, flags;  // RelayKind, RelayEnd, RelayAct, RelayFlags
   u32 sines;            // turned: bytes from a pair's cosine to its sine
@@ -83,6 +90,9 @@ struct alignas(128) RelayStep {
   // Of a product of several rows, elements from one to the next: of row, of words, of store, of what beside says. Of attention row_pitch is which of the rows it is of.
   u32 row_pitch, words_pitch, store_pitch, beside_pitch;
   u8 by_pieces;  // of a product of several rows: 1: scratch has no more of them than kRelayDepth elements at a time, and weights come in that order, of all columns; it has no more than relay_columns, no norm, and is not kRelayWide
+  u8 experts, slot;   // RelayExperts
+  u8 float_words;     // of a product: 1: words are of one result each, f32
+  u32 expert_bytes;   // where columns are experts': from one's first to the next's
 };
 static_assert(sizeof(RelayStep) == 128);
 
@@ -99,7 +109,7 @@ CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries *
 
 /// Of scratch, what a step of `warps` warps wants for itself: `rows` rows; or queries, the newest key and value, and what warps have found, padded.
 CCKS_HD constexpr u32 relay_step_bytes(const RelayStep& s, u32 warps, u32 rows = 1) {
-  if (static_cast<RelayKind>(s.kind) == RelayKind::pick) return 0;
+  if (static_cast<RelayKind>(s.kind) == RelayKind::pick || static_cast<RelayKind>(s.kind) == RelayKind::route) return 0;
   if (static_cast<RelayKind>(s.kind) == RelayKind::product) return (s.by_pieces != 0 ? 1 : (s.k + kRelayDepth - 1) / kRelayDepth) * kRelayDepth * 2 * rows;
   return (u32{s.n} + 2) * s.run * 2 + warps * s.n * (u32{s.run} + 8) * 4;
 }

@@ -31,6 +31,10 @@
 #if !defined(CCKS_WORKER_RELAY_ROWS)
 #define CCKS_WORKER_RELAY_ROWS 1
 #endif
+// 1: relays have steps by experts that a route has chosen (WorkerImage::cuda_relay_experts).
+#if !defined(CCKS_WORKER_RELAY_EXPERTS)
+#define CCKS_WORKER_RELAY_EXPERTS 0
+#endif
 // 1: bodies are an image of their own, which the loop calls by address (apart_ops.cuh).
 #if !defined(CCKS_WORKER_APART)
 #define CCKS_WORKER_APART 0

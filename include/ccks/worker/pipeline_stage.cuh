@@ -122,6 +122,7 @@ struct CudaPipelineMemory {
     wire::Task task;  // for traces: whose slot and epoch steps' records have
     u32 active, done;
     u32 multiplies;   // 1: a product is at its stages; a hint
+    u32 routed;       // 1: experts are chosen (RelayShared::chosen)
   };
 
   WorkerShared<kWarpLanes> shared;

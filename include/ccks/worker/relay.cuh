@@ -19,6 +19,7 @@
 //   multiplies  a product is at its stages: body -> post, relaxed, a hint that says how many may be under way
 //   stored      a word of each product that ranks, which says nothing but that what its list stores for others is there: product [RL11] -> pick [RL12]
 //   picked      an index that a pick has found, and with it what all lists have stored: pick [RL13] -> look_up of the next run [RL14]
+//   routed      1: a route has chosen experts, which lie in scratch: route [RL15] -> post [RL16], who asks for no weights of theirs before
 //   full, empty a stage of the ring: as [P17] to [P20], of the relay's own barriers; step_full, step_empty: the same of steps in scratch
 // Invariants    Steps of a relay are written by the host before the run's first task. What they name beside words is there before the first of them runs (its record waits for it), or
 //               is weights, which may be copied before: a relay begins as soon as the worker has nothing else to do, and meets the gate in front of its first step.
@@ -34,6 +35,7 @@
 #include "ccks/worker/relay_look_up.cuh"
 #include "ccks/worker/relay_pick.cuh"
 #include "ccks/worker/relay_product.cuh"
+#include "ccks/worker/relay_route.cuh"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -75,6 +77,9 @@ class RelayBody : RelayProducts {
   __device__ __forceinline__ bool run(const wire::RelayStep& step) {
     const auto kind = static_cast<wire::RelayKind>(step.kind);
     if (kind == wire::RelayKind::product) return product(step);
+    if constexpr (kWorkerRelayExperts) {
+      if (kind == wire::RelayKind::route) return route(memory_, frame_, tag_, step);
+    }
     if (kind == wire::RelayKind::pick) return pick(memory_, frame_, tag_, step);
     return step.run == 64 ? attend<64>(memory_, frame_, tag_, step) : attend<128>(memory_, frame_, tag_, step);
   }

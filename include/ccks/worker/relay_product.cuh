@@ -30,6 +30,7 @@ class RelayProducts : public RelayWords {
     // Before the barrier, as all waits are: behind it everybody goes by what has been found.
     if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + beside_of(s, s.n) / 2, ending.word);
     __syncwarp();
+    if (kWorkerRelayExperts && n == 0 && s.norm != 0) leave_squares(squares, step);
     CCKS_NO_UNROLL
     for (u32 first = 0; first < n; first += kRelayColumnsAtOnce) {
       const u32 columns = least(n - first, kRelayColumnsAtOnce), turn = turn_;
@@ -440,6 +441,7 @@ class RelayProducts : public RelayWords {
     }
     if (e.end == wire::RelayEnd::twin) {
       v *= rounded(act(static_cast<wire::RelayAct>(s.act), other));
+      if (kWorkerRelayExperts && s.experts != 0) v = rounded(v) * shared_.chosen[s.slot].share;
     } else if (e.end == wire::RelayEnd::turned) {
       const float u = rounded(v), w = rounded(other);
       v = u * e.cosine - w * e.sine;
@@ -469,7 +471,9 @@ class RelayProducts : public RelayWords {
   /// By whole warps.
   __device__ __forceinline__ void put(const wire::RelayStep& s, const Ending& e, u32 row, u32 element, float v, bool stores) const {
     const float next = __shfl_down_sync(kFullWarp, v, 1);
-    if (s.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + (kRows == 1 ? element : row * s.words_pitch + element) / 2, ptx::cvt_bf16x2(v, next));
+    if (kWorkerRelayExperts && s.float_words != 0) {
+      if (s.words != 0 && stores) store_word(reinterpret_cast<u64*>(s.words) + element, __float_as_uint(v));
+    } else if (s.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + (kRows == 1 ? element : row * s.words_pitch + element) / 2, ptx::cvt_bf16x2(v, next));
     if (e.store == 0 || !stores) return;
     const u64 at = kRows == 1 ? element : u64{row} * s.store_pitch + element;
     if ((s.flags & wire::kRelayFloats) != 0)

@@ -37,6 +37,10 @@ struct alignas(128) RelayShared {
     i32 rank;
     u32 index;
   } best[kWorkerRelayRows * (kCudaLanes / kWarpLanes)];  // the first of the largest elements that a warp has seen
+  struct Chosen {
+    u32 index;
+    float share;
+  } chosen[kWorkerRelayExperts ? wire::kMostChosenExperts : 1];  // of a route; once relay.routed says so
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
 
@@ -65,6 +69,7 @@ inline __device__ void begin_relay(CudaPipelineMemory& memory, RelayShared& shar
   relay.under_way[0] = static_cast<u32>(op.dims[3]);
   relay.under_way[1] = static_cast<u32>(op.dims[7]);
   relay.multiplies = 0;
+  relay.routed = 0;
   relay.most_ahead = static_cast<u32>(op.dims[4]);
   relay.pace = static_cast<u32>(op.dims[5]);
   relay.state = frame.state;
@@ -90,6 +95,7 @@ struct PieceCursor {
   bool known = false;  // what lies below is of the step
   bool by_pieces = false;  // columns follow upon one another, then what is behind them along k
   bool whole = false;  // pieces lie in memory as they do in a stage: one copy is enough
+  u32 segment = 0, expert_bytes = 0;  // RelayExperts::along_depth: elements along k of each expert; 0: columns are of one, or nobody's
   const u8* first = nullptr; // the first column
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
@@ -98,7 +104,7 @@ struct PieceCursor {
 
   /// False: the step has no weights.
   __device__ __forceinline__ bool read(const wire::RelayStep& s) {
-    known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product;
+    known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product && (!kWorkerRelayExperts || s.n != 0);
     if (!known) return false;
     const u32 parts = (s.flags & wire::kRelayWide) != 0 ? 2 : 1;
     columns = wire::kRelayColumns * parts, deep = kRelayDepth / parts;
@@ -107,6 +113,11 @@ struct PieceCursor {
     leap = (run + columns - 1) / columns * columns;
     by_pieces = kWorkerRelayRows > 1 && s.by_pieces != 0;
     first = reinterpret_cast<const u8*>(s.columns);
+    if constexpr (kWorkerRelayExperts) {
+      const auto experts = static_cast<wire::RelayExperts>(s.experts);
+      segment = experts == wire::RelayExperts::along_depth ? s.second : 0, expert_bytes = s.expert_bytes;
+      if (experts == wire::RelayExperts::one) first += u64{relay_shared().chosen[s.slot].index} * expert_bytes;
+    }
     whole = k == deep && stride == pitch() && leap == run;
     from = first + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2;
     return true;
@@ -117,6 +128,19 @@ struct PieceCursor {
   __device__ __forceinline__ bool is_wide() const { return columns != wire::kRelayColumns; }
   /// Of a wide piece: where its second half's first column lies.
   __device__ __forceinline__ const u8* other() const { return from + wire::kRelayColumns * stride + (column + wire::kRelayColumns == run ? beyond : 0); }
+  /// Of a piece of columns that are several experts' along k: visit(elements in front of it in a column of the piece, where its first column lies, its elements) for each of them.
+  template <class Visit>
+  __device__ __forceinline__ void visit_segments(Visit&& visit) const {
+    const u32 all = bytes() / 2;
+    u32 slot = depth / segment, within = depth - slot * segment;
+    CCKS_NO_UNROLL
+    for (u32 at = 0; at < all; ++slot) {
+      const u32 here = least(segment - within, all - at);
+      visit(at, first + u64{column} * stride + u64{relay_shared().chosen[slot].index} * expert_bytes + within * 2, here);
+      at += here;
+      within = 0;
+    }
+  }
   /// From a piece to the next. True: that was the step's last.
   __device__ __forceinline__ bool next() {
     if (kWorkerRelayRows > 1 && by_pieces) return next_column();
@@ -201,6 +225,10 @@ class RelayFiller {
   __device__ __forceinline__ bool step_is_there(u32 step) const {
     return ptx::mbarrier_has_ended_acquire(&shared_.step_full[step % kRelaySteps], step / kRelaySteps % 2);  // [RL8] pairs with [RL7]
   }
+  /// Whether it is known where the weights are of a step that is there.
+  __device__ __forceinline__ bool is_routed(const wire::RelayStep& step) const {
+    return !kWorkerRelayExperts || step.experts == 0 || ptx::ld_acquire_cta_shared(&relay_.routed) != 0;  // [RL16] pairs with [RL15]
+  }
   __device__ __forceinline__ bool ask_step() {
     if (fill_.asked == count_ || fill_.asked - piece_.step >= kRelaySteps - 1) return false;
     const u32 at = fill_.asked % kRelaySteps;
@@ -215,7 +243,7 @@ class RelayFiller {
   __device__ __forceinline__ u32 fill() {
     if (piece_.step == fill_.asked) return 0;
     if (!piece_.known) {
-      if (!step_is_there(piece_.step)) return 0;
+      if (!step_is_there(piece_.step) || !is_routed(shared_.steps[piece_.step % kRelaySteps])) return 0;
       if (!piece_.read(shared_.steps[piece_.step % kRelaySteps])) {
         ++piece_.step;
         return kPositions;
@@ -255,12 +283,20 @@ class RelayFiller {
     const u32 bytes = piece_.bytes();
     ptx::mbarrier_expect_release(full, piece_.columns * bytes);  // [P17] pairs with [P18]
     await_room(multiplies);
+    if (kWorkerRelayExperts && piece_.segment != 0) return copy_segments(to, full);
     copy_columns(to, piece_.from, bytes, full);
     if (piece_.is_wide()) copy_columns(to + kRelayStageBytes / 2, piece_.other(), bytes, full);
   }
   __device__ __forceinline__ void copy_columns(u32 to, const u8* from, u32 bytes, u32 full) {
     CCKS_UNROLL
     for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * piece_.pitch(), from + u64{i} * piece_.stride, bytes, full, policy_);
+  }
+
+  __device__ __forceinline__ void copy_segments(u32 to, u32 full) {
+    piece_.visit_segments([&](u32 at, const u8* from, u32 elements) {
+      CCKS_UNROLL
+      for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * piece_.pitch() + at * 2, from + u64{i} * piece_.stride, elements * 2, full, policy_);
+    });
   }
 
   /// What all stages are full of is waited for: what comes behind it the L2 is asked for, so that memory does not rest. Nothing of the next run's relay: what lies between the two would
@@ -273,7 +309,7 @@ class RelayFiller {
     }
     if (fill_.ahead - filled >= most_ahead_) return false;
     if (!ahead_.known) {
-      if (ahead_.step == fill_.asked || !step_is_there(ahead_.step)) return false;
+      if (ahead_.step == fill_.asked || !step_is_there(ahead_.step) || !is_routed(shared_.steps[ahead_.step % kRelaySteps])) return false;
       if (!ahead_.read(shared_.steps[ahead_.step % kRelaySteps])) {
         ++ahead_.step;
         return true;
@@ -284,6 +320,11 @@ class RelayFiller {
     const u8* from = ahead_.from;
     if (ahead_.whole) {
       ptx::prefetch_bulk(from, kRelayStageBytes);
+    } else if (kWorkerRelayExperts && ahead_.segment != 0) {
+      ahead_.visit_segments([&](u32, const u8* of, u32 elements) {
+        CCKS_UNROLL
+        for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::prefetch_bulk(of + u64{i} * ahead_.stride, elements * 2);
+      });
     } else {
       prefetch_columns(from);
       if (ahead_.is_wide()) prefetch_columns(ahead_.other());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <random>
 #include <set>
 #include <tuple>
@@ -41,7 +42,7 @@ void write_at(u64 address, T value) {
 
 class RelayPlay {
  public:
-  RelayPlay(RelayRig& rig, u32 seed) : rig_(rig), random_(seed), tag_(wire::value_tag(rig.epoch)), record_(rig.tables.list_count(), 0), step_(record_.size(), 0) {}
+  RelayPlay(RelayRig& rig, u32 seed) : rig_(rig), random_(seed), tag_(wire::value_tag(rig.epoch)), record_(rig.tables.list_count(), 0), step_(record_.size(), 0), chosen_(record_.size()) {}
 
   /// False: it is stuck. in_turn: the run in front has ended; otherwise nobody has said so.
   bool go(bool in_turn = true) {
@@ -79,6 +80,7 @@ class RelayPlay {
     const auto steps = rig_.steps(record);
     if (!steps.empty()) {
       looked_up_ = look_up(record);
+      list_ = list;
       relay_of_step_ = *reinterpret_cast<const wire::OpParams*>(rig_.at(record.block_offset));
       run(steps[step_[list]]);
       if (++step_[list] != steps.size()) return;
@@ -148,6 +150,7 @@ class RelayPlay {
         if (!is_there(part_at(step, part), wire::relay_part_words(step.n, step.run))) return false;
       return step.part >= parts(step) || (is_there(step.row, u64{step.n} * step.run / 2) && is_there(step.columns, step.run / 2) && is_there(step.beyond, step.run / 2));
     }
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) return is_there(step.row, step.n);
     const bool words = (step.flags & wire::kRelayPlainRow) == 0, sum = step.end == static_cast<std::uint8_t>(wire::RelayEnd::sum) && (step.flags & wire::kRelayPlainBeside) == 0;
     for (u32 row = 0; row < rows(); ++row) {
       if (words && !is_there(step.row + row * step.row_pitch / 2 * 8, step.k / 2)) return false;
@@ -156,12 +159,53 @@ class RelayPlay {
     return true;
   }
 
+  // ---- experts ---------------------------------------------------------------------------------------------------------------
+
+  struct Chosen {
+    u32 index;
+    float share;
+  };
+  float logit(const Step& step, u32 i) const { return read_at<float>(step.row + i * 8); }
+  /// The first of the largest, then of those that are left.
+  void choose(const Step& step) {
+    std::vector<Chosen>& chosen = chosen_[list_];
+    chosen.clear();
+    float all = 0;
+    while (chosen.size() < step.run) {
+      std::optional<u32> best;
+      for (u32 i = 0; i < step.n; ++i) {
+        const bool taken = std::any_of(chosen.begin(), chosen.end(), [&](const Chosen& other) { return other.index == i; });
+        if (!taken && (!best || logit(step, i) > logit(step, *best))) best = i;
+      }
+      const float part = std::exp(logit(step, *best) - (chosen.empty() ? logit(step, *best) : logit(step, chosen.front().index)));
+      chosen.push_back({*best, part});
+      all += part;
+    }
+    for (Chosen& one : chosen) one.share /= all;
+  }
+  /// Of the columns of which `column` is one, element i along k.
+  float weight(const Step& step, u32 column, u32 i) const {
+    u64 from = step.columns + u64{column} * step.column_bytes + (column < step.run ? 0 : step.beyond);
+    switch (static_cast<wire::RelayExperts>(step.experts)) {
+      case wire::RelayExperts::none:
+        break;
+      case wire::RelayExperts::one:
+        from += u64{chosen_[list_].at(step.slot).index} * step.expert_bytes;
+        break;
+      case wire::RelayExperts::along_depth:
+        from += u64{chosen_[list_].at(i / step.second).index} * step.expert_bytes;
+        i %= step.second;
+    }
+    return of_half(read_at<std::uint16_t>(from + u64{i} * 2));
+  }
+
   // ---- steps ----------------------------------------------------------------------------------------------------------------
 
   void run(const Step& step) {
     EXPECT_TRUE(done_.insert({step.op, step.tile, step.columns}).second) << "twice";
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) return attend(step);
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) return pick(step);
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) return choose(step);
     EXPECT_EQ(step.k % wire::kRelayRow, 0u);
     EXPECT_EQ(step.n % wire::kRelayColumns, 0);
     EXPECT_EQ(step.run % wire::kRelayColumns, 0);
@@ -180,9 +224,8 @@ class RelayPlay {
     const double factor = step.norm == 0 ? 1 : 1 / std::sqrt(squares / step.k + double{step.scale});
     for (u32 i = 0; i < step.k && step.norm != 0; ++i) row[i] = rounded(static_cast<float>(row[i] * factor * double{of_half(read_at<std::uint16_t>(step.norm + i * 2))}));
     for (u32 column = 0; column < step.n; ++column) {
-      const u64 from = step.columns + u64{column} * step.column_bytes + (column < step.run ? 0 : step.beyond);
       double sum = 0;
-      for (u32 i = 0; i < step.k; ++i) sum += double{row[i]} * double{of_half(read_at<std::uint16_t>(from + i * 2))};
+      for (u32 i = 0; i < step.k; ++i) sum += double{row[i]} * double{weight(step, column, i)};
       sums[column] = static_cast<float>(sum);
     }
     return sums;
@@ -214,6 +257,7 @@ class RelayPlay {
           break;
         case wire::RelayEnd::twin:
           first.push_back(own * rounded(act(step, sums[step.run + i])));
+          if (step.experts != 0) first.back() = rounded(first.back()) * chosen_[list_].at(step.slot).share;
           break;
         case wire::RelayEnd::turned: {
           const float u = rounded(own), v = rounded(sums[step.run + i]), c = read_at<float>(step.beside + (beside + i) * 4), s = read_at<float>(step.beside + (beside + i) * 4 + step.sines);
@@ -253,7 +297,8 @@ class RelayPlay {
     }
   }
   void leave(const Step& step, u32 row, const std::vector<float>& values, u32 at) {
-    for (u32 i = 0; i + 1 < values.size() && step.words != 0; i += 2) put(step.words + (row * step.words_pitch + at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);
+    for (u32 i = 0; i < values.size() && step.words != 0 && step.float_words != 0; ++i) put_float(step.words + (at + i) * 8, values[i]);
+    for (u32 i = 0; i + 1 < values.size() && step.words != 0 && step.float_words == 0; i += 2) put(step.words + (row * step.words_pitch + at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);
     const bool moves = (step.flags & wire::kRelayMoves) != 0;
     if (step.store == 0 && !moves) return;
     const u64 first = u64{row} * step.store_pitch + at, to = step.store + (moves ? place(operand(step, block(step).input_count)) : 0);
@@ -323,6 +368,8 @@ class RelayPlay {
   std::vector<u64> looked_up_;    // of the step that is run
   wire::OpParams relay_of_step_{};
   std::vector<u32> record_, step_;  // per list: where it stands
+  std::vector<std::vector<Chosen>> chosen_;  // per list
+  u32 list_ = 0;                    // of the step that is run
   std::set<u64> written_;
   std::set<std::tuple<u32, u32, u64>> done_;  // a wide tile is several steps
 };

@@ -88,7 +88,7 @@ struct RelayRig {
     symbols.clear();
     for (const plan::SymbolDesc& symbol : view.symbols) {
       const std::string name = symbol.name;
-      symbols.push_back(name == "n" ? n : name == "row" && row >= 0 ? row : pos);
+      symbols.push_back(name == "n" || name == "t" ? n : name == "row" && row >= 0 ? row : pos);
     }
     dims.assign(view.dims.size(), 0);
     ASSERT_TRUE(evaluate_plan(view, symbols, dims).ok());

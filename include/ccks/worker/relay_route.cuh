@@ -1,0 +1,81 @@
+// The step of a relay (relay.cuh) that finds which experts the run's row goes to: each list for itself, since a list's weights are asked for by that, and to be told by another would be a hop more.
+#pragma once
+
+#include "ccks/worker/argmax_split.hpp"
+#include "ccks/worker/relay_words.cuh"
+
+namespace ccks::worker {
+inline namespace CCKS_ISA {
+
+class RelayRoute : RelayWords {
+ public:
+  __device__ __forceinline__ RelayRoute(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag) : RelayWords(memory, frame, tag) {}
+
+  /// False: the worker leaves, and no expert is chosen.
+  __device__ __forceinline__ bool run(const wire::RelayStep& s) const {
+    if (warp_ == 0) choose(s);
+    mark_ready();
+    sync();
+    if (has_given_up()) return false;
+    if (threadIdx.x == 0) ptx::st_release_cta_shared(&memory_.relay.routed, 1);  // [RL15] pairs with [RL16]
+    return true;
+  }
+
+ private:
+  static constexpr u32 kEach = wire::kMostRelayExperts / kWarpLanes;  // logits a lane
+  static_assert(wire::kMostChosenExperts <= kWarpLanes);
+
+  /// By a warp. The first of the largest, then of those that are left; shares are the softmax of what they have.
+  __device__ __forceinline__ void choose(const wire::RelayStep& s) const {
+    const u32 experts = s.n, chosen = s.run;
+    float logits[kEach];
+    await_logits(reinterpret_cast<const u64*>(s.row), experts, logits);
+    u32 taken = 0, mine = 0;  // bits of this lane's logits; what this lane's place has
+    float its = 0;
+    CCKS_NO_UNROLL
+    for (u32 place = 0; place < chosen; ++place) {
+      RelayShared::Rank best{kLeastRank, kNowhere};
+      float logit = 0;
+      CCKS_UNROLL
+      for (u32 i = 0; i < kEach; ++i) {
+        const u32 index = lane_ + i * kWarpLanes;
+        const i32 rank = rank_of(logits[i]);
+        if (index >= experts || (taken >> i & 1) != 0 || (best.index != kNowhere && rank <= best.rank)) continue;
+        best = {rank, index}, logit = logits[i];
+      }
+      const RelayShared::Rank found = best_of_warp(best);
+      if (found.index == best.index) taken |= 1u << best.index / kWarpLanes;
+      logit = __shfl_sync(kFullWarp, logit, found.index % kWarpLanes);
+      if (lane_ == place) mine = found.index, its = logit;
+    }
+    const float top = __shfl_sync(kFullWarp, its, 0), part = lane_ < chosen ? ptx::ex2((its - top) * 1.44269504f) : 0.0f;
+    float all = part;
+    CCKS_UNROLL
+    for (u32 far = kWarpLanes / 2; far > 0; far /= 2) all += __shfl_xor_sync(kFullWarp, all, far);
+    if (lane_ < chosen) shared_.chosen[lane_] = {mine, part / all};
+  }
+  __device__ __forceinline__ void await_logits(const u64* words, u32 experts, float (&logits)[kEach]) const {
+    u64 w[kEach];
+    const auto is_one = [&](u32 i) { return lane_ + i * kWarpLanes < experts; };
+    CCKS_UNROLL
+    for (u32 i = 0; i < kEach; ++i) w[i] = is_one(i) ? ptx::ld_relaxed_gpu(words + lane_ + i * kWarpLanes) : wire::tagged_value(0, tag_);
+    for (u32 spins = 0;; ++spins) {
+      bool late = false;
+      CCKS_UNROLL
+      for (u32 i = 0; i < kEach; ++i) late = late || is_late(w[i]);
+      if (__any_sync(kFullWarp, late) == 0 || __any_sync(kFullWarp, is_over(spins)) != 0) break;
+      CCKS_UNROLL
+      for (u32 i = 0; i < kEach; ++i) {
+        if (is_late(w[i])) w[i] = ptx::ld_relaxed_gpu(words + lane_ + i * kWarpLanes);
+      }
+    }
+    CCKS_UNROLL
+    for (u32 i = 0; i < kEach; ++i) logits[i] = __uint_as_float(static_cast<u32>(w[i]));
+  }
+};
+
+/// Not inlined: it is one step of a relay.
+inline __device__ __noinline__ bool route(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag, const wire::RelayStep& step) { return RelayRoute(memory, frame, tag).run(step); }
+
+}  // namespace CCKS_ISA
+}  // namespace ccks::worker
