@@ -489,12 +489,13 @@ bool Relays::may_be_shared(std::uint32_t op) const { return is_product(op) && !s
 
 // Whoever has one of them may go on with the other.
 bool Relays::is_beside(std::uint32_t op, std::uint32_t other) const {
-  return other < end_ && has_row_of(other, op) && may_be_shared(other) && ranked_[op] == plan::kNone && ranked_[other] == plan::kNone;
+  return other < end_ && has_row_of(other, op) && may_be_shared(other) && !is_routed(other) && ranked_[op] == plan::kNone && ranked_[other] == plan::kNone;
 }
 
 /// Columns of a run that lists have a multiple of: of wide stages what one holds, as far as the row comes out even and there is one for each list.
 std::uint32_t Relays::unit_of(std::uint32_t op) const {
   const std::uint32_t wide = 2 * wire::kRelayColumns / runs(op);
+  if (made_[op].experts == wire::RelayExperts::in_pieces) return wire::relay_slot_depth(made_[op].second) < wire::kRelayDepth ? wide : wire::kRelayColumns;
   const bool fits = made_[op].width % wide == 0 && made_[op].width / wide * heads_of(op) >= source_.tables->workers;
   return fits && wire::relay_is_wide(made_[op].k, wide * runs(op)) ? wide : wire::kRelayColumns;
 }
@@ -503,6 +504,7 @@ std::uint32_t Relays::units_of(std::uint32_t op) const { return heads_of(op) * (
 // By tiles or by shares, whichever lets the last list be through sooner. The first op behind them.
 std::uint32_t Relays::deal_row(std::uint32_t first) {
   std::uint32_t end = first + 1;
+  if (is_routed(first)) return deal_to_first(first), end;
   while (is_beside(first, end)) ++end;
   share_out(first, end);
   const std::size_t before = steps_.size();
@@ -513,6 +515,20 @@ std::uint32_t Relays::deal_row(std::uint32_t first) {
   }
   steps_.insert(steps_.end(), shares_.begin(), shares_.end());
   return end;
+}
+
+bool Relays::is_routed(std::uint32_t op) const {
+  const auto looks_at = [&](const RelayOp& other) { return other.kind == wire::RelayKind::route && other.routed_by == op; };
+  return std::any_of(made_.begin() + first_, made_.begin() + end_, looks_at);
+}
+
+// All lists wait for it, so those have it that are sent first.
+void Relays::deal_to_first(std::uint32_t op) {
+  const std::uint32_t units = units_of(op), each = (units + workers() - 1) / workers();
+  std::uint32_t number = 0;
+  shares_.clear();
+  for (std::uint32_t list = 0, at = 0; at < units; ++list, at += each) add_share(lists_ + list, op, at, std::min(each, units - at), number);
+  steps_.insert(steps_.end(), shares_.begin(), shares_.end());
 }
 
 /// Of lists, in stages.

@@ -135,6 +135,8 @@ class Relays {
   void take_tiles(std::uint32_t op);
   std::uint32_t deal_row(std::uint32_t op);
   void share_out(std::uint32_t first, std::uint32_t end);
+  bool is_routed(std::uint32_t op) const;
+  void deal_to_first(std::uint32_t op);
   void add_share(std::uint32_t list, std::uint32_t op, std::uint32_t first, std::uint32_t count, std::uint32_t& number);
   std::uint32_t longest(std::span<const Step> steps);
   std::uint32_t workers() const { return crew_.workers != 0 ? crew_.workers : source_.tables->workers; }

@@ -67,7 +67,7 @@ class CudaPipeline : CudaStage {
 
   /// Every thread of the block calls it; returns once the worker has left.
   __device__ void run(u8* scratch, u32 bytes) {
-    const u32 scratch_bytes = bytes - ring_bytes(params_.stream_stages);
+    const u32 scratch_bytes = CudaLanes::kStreams ? bytes - ring_bytes(params_.stream_stages) : bytes;
     if (threadIdx.x == 0) clear();
     if (threadIdx.x == 0) clear_ring(reinterpret_cast<StreamRing*>(scratch + bytes - kStreamRingBytes));
     if (threadIdx.x < Memory::kOwnEvents) memory_.own[threadIdx.x] = {0, 0, 0, 0};

@@ -105,9 +105,15 @@ TEST(RelayResults, AreTheReferences) {
 
 // One row by the experts that a route chooses: each list finds them for itself, and takes weights by that.
 TEST(RelayResults, AreTheReferencesOfExperts) {
-  for (const u32 workers : {8u, 132u}) {
-    SCOPED_TRACE(workers);
-    const RelayOptions options{.text = test::llama_text("moe_layer"), .sizes = {{"t", 1}, {"experts", 16}, {"top", 3}, {"d", 512}, {"ffn", 256}}, .workers = workers, .chain = false};
+  struct Sizes {
+    u32 workers, top, ffn;
+    wire::RelayExperts down;
+  };
+  // Pieces of half a stage's depth and of all of it, and of whoever's weights come next.
+  for (const Sizes& sizes : {Sizes{8, 3, 256, wire::RelayExperts::in_pieces}, Sizes{132, 3, 256, wire::RelayExperts::in_pieces}, Sizes{8, 2, 1280, wire::RelayExperts::in_pieces}, Sizes{8, 4, 192, wire::RelayExperts::along_depth}}) {
+    const u32 workers = sizes.workers;
+    SCOPED_TRACE(testing::Message() << workers << " workers, " << sizes.top << " experts of " << sizes.ffn);
+    const RelayOptions options{.text = test::llama_text("moe_layer"), .sizes = {{"t", 1}, {"experts", 16}, {"top", sizes.top}, {"d", 512}, {"ffn", sizes.ffn}}, .workers = workers, .chain = false};
     RelayRig rig(options);
     find_relays(rig.tables, 1, true);
     rig.load();
@@ -116,6 +122,7 @@ TEST(RelayResults, AreTheReferencesOfExperts) {
     for (const wire::RelayStep& step : rig.all_steps()) {
       ops.insert(step.op);
       if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) routes.insert(step.tile);
+      if (step.op == rig.op_of("combine.y")) EXPECT_EQ(static_cast<wire::RelayExperts>(step.experts), sizes.down);
     }
     EXPECT_EQ(routes.size(), workers) << "one a list";
     EXPECT_EQ(ops, (std::set{rig.op_of("matmul.logits"), rig.op_of("route.rt"), rig.op_of("expert_matmul.u"), rig.op_of("combine.y")}));

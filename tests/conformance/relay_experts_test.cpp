@@ -1,0 +1,102 @@
+// Relays by experts (wire/relay.hpp): layers whose weights a route names, run from row to row where there is one row. What they give beside the reference interpreter. Only GPUs have
+// them; other devices, and runs of more rows, run the same programs without.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "tests/support/sanitized.hpp"
+#include "tests/support/verified_run.hpp"
+#include "tests/support/ways.hpp"
+
+namespace ccks::test {
+namespace {
+
+// Two layers, so that one's results are words for the next one's norm.
+constexpr const char* kSpec = R"yaml(
+ccks: 1
+program: relay_experts
+dtype: bf16
+dims: {t: {range: [1, 24], default: 1}, experts: @EXPERTS@, top: @TOP@, d: @D@, ffn: @FFN@, layers: 2}
+tensors:
+  x0: {shape: [t, d], kind: input}
+  y: {shape: [t, d], kind: output}
+ops:
+  - {op: map, expr: x0 * 1.0, out: x}
+  - repeat: {index: l, from: 0, to: layers, name: layers}
+    tensors:
+      norm: {shape: [d], kind: weight}
+      router: {shape: [experts, d], kind: weight}
+      w_gate: {shape: [experts, ffn, d], kind: weight}
+      w_up: {shape: [experts, ffn, d], kind: weight}
+      w_down: {shape: [experts, d, ffn], kind: weight}
+    ops:
+      - {op: rmsnorm, x: x, weight: norm, eps: 1e-6, out: h}
+      - {op: matmul, a: h, b: router.T, dtype: f32, out: logits}
+      - {op: route, logits: logits, k: top, softmax: @SOFTMAX@, renormalize: true, out: rt}
+      - {op: expert_matmul, x: h, route: rt, b: w_gate, transpose_b: true, input: tokens, epilogue: "@ACT@(acc)", out: gate}
+      - {op: expert_matmul, x: h, route: rt, b: w_up, transpose_b: true, input: tokens, epilogue: acc * gate, out: u}
+      - {op: expert_matmul, x: u, route: rt, b: w_down, transpose_b: true, input: rows, out: z}
+      - {op: combine, x: z, route: rt, epilogue: x + acc, out: x}
+  - {op: map, expr: x * 1.0, out: y}
+)yaml";
+
+struct Shape {
+  const char* name;
+  int experts, top, d, ffn;
+  const char *act, *softmax;
+};
+constexpr Shape kShapes[] = {
+    {"narrow", 16, 3, 512, 256, "silu", "all"},
+    {"pieces_of_three_quarters", 8, 8, 512, 768, "silu", "chosen"},
+    {"pieces_of_whole_depth", 8, 2, 768, 1280, "relu", "chosen"},
+    {"depths_in_turn", 20, 4, 1024, 192, "gelu_tanh", "chosen"},
+    {"rows_of_two_passes", 8, 1, 2304, 512, "silu", "chosen"},
+};
+
+std::string spec_of(const Shape& shape) {
+  std::string text = kSpec;
+  const auto put = [&](const std::string& name, const std::string& value) {
+    for (std::size_t at; (at = text.find(name)) != std::string::npos;) text.replace(at, name.size(), value);
+  };
+  put("@EXPERTS@", std::to_string(shape.experts));
+  put("@TOP@", std::to_string(shape.top));
+  put("@D@", std::to_string(shape.d));
+  put("@FFN@", std::to_string(shape.ffn));
+  put("@ACT@", shape.act);
+  put("@SOFTMAX@", shape.softmax);
+  return text;
+}
+
+using Param = std::tuple<std::string, Shape, std::string>;  // device, shape, way
+
+class RelayExperts : public testing::TestWithParam<Param> {};
+
+TEST_P(RelayExperts, MatchTheReference) {
+  const auto& [device, shape, way] = GetParam();
+  const TemporaryFolder folder;
+  run::Options options = options_of(folder, spec_of(shape), device, device == "cuda" ? "jit" : "generic");
+  set_way(options, way);
+  for (const std::int64_t tokens : {1, 5}) {
+    if (tokens != 1 && short_sweeps()) continue;
+    options.dims = {{"t", tokens}};
+    if (!expect_verified(options, "t = " + std::to_string(tokens))) return;
+  }
+}
+
+std::vector<Param> params() {
+  std::vector<Param> out = {{"host", kShapes[0], "static"}, {"cuda", kShapes[0], "lookahead"}};
+  for (const Shape& shape : kShapes) out.emplace_back("cuda", shape, "static");
+  return out;
+}
+
+std::string name_of(const testing::TestParamInfo<Param>& p) {
+  const auto& [device, shape, way] = p.param;
+  return device + "_" + shape.name + "_" + way;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RelayExperts, testing::ValuesIn(params()), name_of);
+
+}  // namespace
+}  // namespace ccks::test
