@@ -29,7 +29,7 @@ class Player {
       out.busy_us += out.ops.back().busy_us;
       out.run_us = std::max(out.run_us, out.ops.back().end_us);
     }
-    out.run_us += costs_.ends_us;
+    out.run_us += costs_.ends_us + answers_us_;
     return out;
   }
 
@@ -100,29 +100,43 @@ class Player {
   /// When the rows of a step are there: those of other steps some time behind the last that made them, those of ops in front when the relay begins.
   double rows_there(std::size_t op) const {
     const plan::OpDesc& d = *m_.ops[op].desc;
-    const auto elements = static_cast<double>(m_.operands_of(op)[0].dim[3]);
+    const auto elements = static_cast<double>(d.kind == wire::OpCode::combine ? row_of_experts(op) : m_.operands_of(op)[0].dim[3]);
     double at = 0;
     for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
       const std::size_t producer = m_.waits[w].producer;
-      const double late = is_step(producer) ? costs_.step.hop_us + (costs_.step.word_us + costs_.step.more_words_us * static_cast<double>(rows_ - 1)) * elements : costs_.step.begin_us;
+      const double late = is_step(producer) && m_.ops[producer].desc->kind == wire::OpCode::route ? 0 : is_step(producer) ? costs_.step.hop_us + (costs_.step.word_us + costs_.step.more_words_us * static_cast<double>(rows_ - 1)) * elements : costs_.step.begin_us;
       for (const End& end : ends_[producer]) at = std::max(at, end.us + late);
     }
     return at;
+  }
+
+  /// Nothing but norms is in front of it, which it takes over.
+  bool begins_run(std::size_t op) const {
+    const plan::OpDesc& d = *m_.ops[op].desc;
+    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
+      const std::size_t producer = m_.waits[w].producer;
+      if (!is_step(producer) || m_.ops[producer].desc->kind != wire::OpCode::rmsnorm || m_.ops[producer].desc->wait_count != 0) return false;
+    }
+    return true;
   }
 
   PredictedOp play_steps(std::size_t op) {
     PredictedOp out;
     const plan::OpDesc& d = *m_.ops[op].desc;
     const StepCost& cost = costs_.step;
-    if (d.kind == wire::OpCode::rmsnorm) return pass_on(op);
-    const auto tiles = static_cast<std::size_t>(m_.ops[op].tiles);
+    if (d.kind == wire::OpCode::rmsnorm || is_addend(m_, op)) return pass_on(op);
+    if (d.kind == wire::OpCode::route) return choose_experts(op, rows_there(op) + cost.route_us);
+    const bool by_experts = d.kind == wire::OpCode::expert_matmul || d.kind == wire::OpCode::combine;  // which all workers share out evenly
+    const auto tiles = by_experts ? free_.size() : static_cast<std::size_t>(m_.ops[op].tiles);
     const bool attends = d.kind == wire::OpCode::attention;
-    const double bytes = static_cast<double>(m_.values[d.bytes_read]) / static_cast<double>(tiles), there = rows_there(op);
+    const double bytes = static_cast<double>(m_.values[m_.ops[weights_of(op)].desc->bytes_read]) / static_cast<double>(tiles), there = std::max(rows_there(op), begins_run(op) ? cost.alone_us : 0.0);
+    if (begins_run(op)) answers_us_ = cost.answers_us;
     const bool parts = attends && wire::part_count(static_cast<wire::u32>(m_.operands_of(op)[1].dim[2]), static_cast<wire::u32>(m_.ops[op].grid[0])) > 1;
-    const double attention = cost.attention_us + (parts ? cost.parts_us : 0), fixed = cost.fixed_us * steps_of_tile(op, bytes);
+    const double attention = cost.attention_us + (parts ? cost.parts_us : 0), gathered = d.kind == wire::OpCode::combine ? std::ceil(bytes / cost.piece_bytes) * cost.gathered_us : 0;
+    const double fixed = cost.fixed_us * steps_of_tile(op, bytes) + gathered;
     ends_[op].resize(tiles);
     for (std::size_t i = 0; i < tiles; ++i) {
-      const std::size_t worker = choose(op, i, tiles);
+      const std::size_t worker = by_experts ? i : choose(op, i, tiles);
       const double begin = std::max(free_[worker], there);
       out.begin_us = i == 0 ? begin : std::min(out.begin_us, begin);
       free_[worker] = attends ? begin + attention + bytes / cost.bytes_per_us : streams_[worker].multiply(begin + fixed / 2, bytes) + fixed / 2;
@@ -141,15 +155,32 @@ class Player {
     return rows_ == 1 ? 1 : std::max(1.0, std::ceil(columns / wire::relay_columns(static_cast<wire::u32>(rows_)) - 0.1));  // bytes are a little more than the weights'
   }
 
-  /// A norm: what takes its rows has them as they were in front of it.
-  PredictedOp pass_on(std::size_t op) {
+  /// By each list for itself.
+  PredictedOp choose_experts(std::size_t op, double at) {
+    for (PieceStream& stream : streams_) stream.know_from(at);
+    return pass_on(op, at);
+  }
+  /// The op that reads what a step multiplies by: of a combine the one whose results it adds up.
+  std::size_t weights_of(std::size_t op) const {
     const plan::OpDesc& d = *m_.ops[op].desc;
-    End last{0, 0};
+    for (std::uint32_t w = d.wait_first; d.kind == wire::OpCode::combine && w < d.wait_first + d.wait_count; ++w)
+      if (is_addend(m_, m_.waits[w].producer)) return m_.waits[w].producer;
+    return op;
+  }
+  std::int64_t row_of_experts(std::size_t combine) const {
+    const check::Operand& made = m_.operands_of(weights_of(combine))[0];
+    return made.dim[2] * made.dim[3];
+  }
+
+  /// A norm: what takes its rows has them as they were in front of it. Others that are no step, or that each list does for itself, likewise.
+  PredictedOp pass_on(std::size_t op, double not_before = 0) {
+    const plan::OpDesc& d = *m_.ops[op].desc;
+    End last{not_before, 0};
     for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
       for (const End& end : ends_[m_.waits[w].producer])
         if (end.us > last.us) last = end;
     }
-    ends_[op].assign(m_.ops[op].tiles, last);
+    ends_[op].assign(static_cast<std::size_t>(m_.ops[op].tiles), last);
     PredictedOp out;
     out.begin_us = out.end_us = last.us;
     return out;
@@ -182,6 +213,7 @@ class Player {
   std::vector<double> bodies_;
   std::vector<bool> steps_;             // per op; empty: none is a relay's
   std::int64_t rows_ = 1;               // of the relay's products
+  double answers_us_ = 0;               // more, where a relay begins the run
   std::vector<PieceStream> streams_;    // per worker
 };
 

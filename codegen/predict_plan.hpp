@@ -31,6 +31,10 @@ struct StepCost {
   double attention_us = 0, bytes_per_us = 0;  // a step of attention, and its bytes at the rate of one worker
   double parts_us = 0;        // more where a context has several parts that are brought together
   double begin_us = 0;        // from the last op in front to where the first step begins
+  double alone_us = 0;        // that long from submit, where the run begins with it: its lists reach all workers, and each opens its own
+  double answers_us = 0;      // and from its end to the answer of such a run, of which all workers have told
+  double route_us = 0;        // to choose experts of a row whose logits are there
+  double gathered_us = 0;     // more for each piece whose columns are several experts'
 };
 
 /// Costs of one kind of GPU. `source` says where they come from; empty: nothing was measured, so nothing is predicted.

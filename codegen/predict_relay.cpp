@@ -27,7 +27,22 @@ bool is_attention(const check::Model& m, std::size_t op, std::int64_t rows) {
 }
 bool is_norm(const check::Model& m, std::size_t op, std::int64_t rows) { return m.ops[op].desc->kind == wire::OpCode::rmsnorm && has_rows(m.operands_of(op)[0], 2, rows); }
 
+/// Of a row, whose experts lists find for themselves.
+bool is_route(const check::Model& m, std::size_t op) {
+  const auto operands = m.operands_of(op);
+  const plan::OpDesc& d = *m.ops[op].desc;
+  if (d.kind != wire::OpCode::route || d.input_count != 1) return false;
+  return operands[0].dim[2] == 1 && operands[0].dim[3] <= std::int64_t{wire::kMostRelayExperts} && operands[1].dim[3] <= std::int64_t{wire::kMostChosenExperts};
+}
+bool is_by_experts(const check::Model& m, std::size_t op) {
+  const plan::OpDesc& d = *m.ops[op].desc;
+  if (d.kind == wire::OpCode::combine) return true;
+  return d.kind == wire::OpCode::expert_matmul && (is_addend(m, op) || m.ops[op].dims[wire::kTwinDim] != 0);
+}
+
 }  // namespace
+
+bool is_addend(const check::Model& m, std::size_t op) { return m.ops[op].desc->kind == wire::OpCode::expert_matmul && m.ops[op].dims[1] == 0; }
 
 std::int64_t relay_rows(const check::Model& m) {
   std::int64_t found = 0;
@@ -39,19 +54,23 @@ std::int64_t relay_rows(const check::Model& m) {
 }
 
 std::vector<bool> find_steps(const check::Model& m) {
-  constexpr std::ptrdiff_t kLeastProducts = 4;  // scheduler/tuning.hpp
+  constexpr std::ptrdiff_t kLeastProducts = 4, kProductsOfExperts = 2;  // scheduler/tuning.hpp
   const std::int64_t rows = relay_rows(m);
   const auto is_product = [&](std::size_t op) { return rows != 0 && rows_of_product(m, op) == rows; };
+  bool routes = false;
+  for (std::size_t op = 0; op < m.ops.size(); ++op) routes = routes || (rows == 1 && m.ops[op].exists() && is_route(m, op));
+  const auto is_of_experts = [&](std::size_t op) { return routes && (is_route(m, op) || is_by_experts(m, op)); };
   std::size_t first = 0, best = 0, best_end = 0;
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
     const bool may_be = m.ops[op].exists() && m.ops[op].desc->guard_count == 0;
-    if (!may_be || !(is_product(op) || is_attention(m, op, rows) || is_norm(m, op, rows)))
+    if (!may_be || !(is_product(op) || is_attention(m, op, rows) || is_norm(m, op, rows) || is_of_experts(op)))
       first = op + 1;
     else if (op + 1 - first > best_end - best)
       best = first, best_end = op + 1;
   }
   std::ptrdiff_t products = 0, all = 0;  // of the run, and of the program: rows_handed_on
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
+    if (m.ops[op].exists() && op >= best && op < best_end && is_of_experts(op) && is_by_experts(m, op) && !is_addend(m, op)) products += kProductsOfExperts;
     if (!m.ops[op].exists() || !is_product(op)) continue;
     ++all;
     products += op >= best && op < best_end ? 1 : 0;

@@ -114,7 +114,6 @@ class Describer {
     step.k = to_.k;
     step.n = static_cast<std::uint16_t>(to_.tile);
     step.run = static_cast<std::uint16_t>(to_.width);  // of attention, the only kind that is asked for these
-    if (to_.experts == wire::RelayExperts::in_pieces) step.k = to_.k / to_.second * wire::relay_slot_depth(to_.second);
     const bool product = to_.kind == wire::RelayKind::product;
     step.by_pieces = product && rows_ > 1 && to_.norm == 0 && to_.end != RelayEnd::plain ? 1 : 0;  // if need be: Relays::step_goes_by_pieces
     return wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows_) <= (product && rows_ > 1 ? wire::kMostRelayRowsBytes : wire::kMostRelayStepBytes);
@@ -441,9 +440,7 @@ class Describer {
     to_.second = static_cast<std::uint32_t>(u.dim[3]);
     to_.k = to_.second * chosen;
     if (to_.k % wire::kRelayRow != 0 || !takes_columns(operand_of(addend, 1), to_.second, static_cast<std::uint32_t>(z.dim[3]))) return false;
-    const bool lie_together = to_.column_bytes == to_.second * 2 && to_.second % wire::kRelayRow == 0 && to_.second <= wire::kRelayDepth;
-    const bool come_out_even = output().dim[3] % (wire::relay_slot_depth(to_.second) < wire::kRelayDepth ? 2 * wire::kRelayColumns : wire::kRelayColumns) == 0;
-    to_.experts = lie_together && come_out_even ? wire::RelayExperts::in_pieces : wire::RelayExperts::along_depth;
+    to_.experts = wire::RelayExperts::along_depth;
     const RelayPlace& place = tables_.relay_places[writer_of(addend, 0)];
     if (place.row == 0 || place.elements != to_.k) return false;
     to_.row = source_.arena + place.row;
@@ -481,12 +478,7 @@ void fill_product(const RelayOp& op, const RelayPart& part, wire::RelayStep& ste
   step.experts = static_cast<std::uint8_t>(op.experts);
   step.slot = static_cast<std::uint8_t>(op.experts == wire::RelayExperts::one ? part.head : 0);
   step.expert_bytes = op.expert_bytes;
-  if (op.experts == wire::RelayExperts::in_pieces) {
-    step.k = op.k / op.second * wire::relay_slot_depth(op.second);
-    if (wire::relay_slot_depth(op.second) < wire::kRelayDepth) step.flags |= wire::kRelayWide;
-  } else if (op.experts != wire::RelayExperts::along_depth && wire::relay_is_wide(step.k, step.n)) {
-    step.flags |= wire::kRelayWide;
-  }
+  if (op.experts != wire::RelayExperts::along_depth && wire::relay_is_wide(step.k, step.n)) step.flags |= wire::kRelayWide;
   step.run = static_cast<std::uint16_t>(run);
   step.second = op.second;
   step.sines = op.sines;

@@ -495,7 +495,6 @@ bool Relays::is_beside(std::uint32_t op, std::uint32_t other) const {
 /// Columns of a run that lists have a multiple of: of wide stages what one holds, as far as the row comes out even and there is one for each list.
 std::uint32_t Relays::unit_of(std::uint32_t op) const {
   const std::uint32_t wide = 2 * wire::kRelayColumns / runs(op);
-  if (made_[op].experts == wire::RelayExperts::in_pieces) return wire::relay_slot_depth(made_[op].second) < wire::kRelayDepth ? wide : wire::kRelayColumns;
   const bool fits = made_[op].width % wide == 0 && made_[op].width / wide * heads_of(op) >= source_.tables->workers;
   return fits && wire::relay_is_wide(made_[op].k, wide * runs(op)) ? wide : wire::kRelayColumns;
 }

@@ -77,7 +77,7 @@ void Iterations::add_poison(RunRequest& request) {
 
 // A single one is slept for; of several any may be the first to end, so they are asked in turn.
 Failure Iterations::wait_for_one() {
-  if (flying_.size() == 1 && !setup_.options.poll) (void)flying_.front().run.wait_for(std::chrono::milliseconds(50));
+  if (flying_.size() == 1) (void)flying_.front().run.wait_for(std::chrono::milliseconds(50));
   const auto ended = [](const Flight& flight) { return flight.run.poll() == RunState::done || flight.run.poll() == RunState::failed; };
   const auto found = std::find_if(flying_.begin(), flying_.end(), ended);
   if (found == flying_.end()) {

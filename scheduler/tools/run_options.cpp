@@ -118,7 +118,6 @@ void add_run_options(CLI::App& app, Options& options) {
                  "Each run stays on so many workers, and delays no run on others; 0: all")
       ->check(CLI::Range(0, 4096));
   app.add_flag("--no-prime", options.no_prime, "Every run is sent by the scheduler's thread, also where submit() could");
-  app.add_flag("--poll", options.poll, "Whoever waits for a run looks at it all the time, as a client with a core of its own does, and does not sleep");
   app.add_flag("--no-row-tags", options.no_row_tags, "Products of one row wait for events, also where they could take it by its tags, in the same workers");
   app.add_flag("--no-relays", options.no_relays, "Tiles of a decode step run one by one, each from a record of its own, in the same workers");
   app.add_option("--slots", options.slots, "Runs that may be in flight")

@@ -43,7 +43,6 @@ struct Options {
   std::string policy = "lookahead";
   std::string spine = "auto";
   std::uint32_t workers_per_run = 0;
-  bool poll = false;
   bool no_row_tags = false;
   bool no_relays = false;
   bool no_prime = false;

@@ -13,7 +13,7 @@
 namespace ccks::test {
 namespace {
 
-// Two layers, so that one's results are words for the next one's norm.
+// Two layers, so that one's results are words for the next one's norm. What experts make is as large as what it is added to.
 constexpr const char* kSpec = R"yaml(
 ccks: 1
 program: relay_experts
@@ -30,7 +30,7 @@ ops:
       router: {shape: [experts, d], kind: weight}
       w_gate: {shape: [experts, ffn, d], kind: weight}
       w_up: {shape: [experts, ffn, d], kind: weight}
-      w_down: {shape: [experts, d, ffn], kind: weight}
+      w_down: {shape: [experts, d, ffn], kind: weight, init: {normal: 0.5}}
     ops:
       - {op: rmsnorm, x: x, weight: norm, eps: 1e-6, out: h}
       - {op: matmul, a: h, b: router.T, dtype: f32, out: logits}
@@ -38,7 +38,7 @@ ops:
       - {op: expert_matmul, x: h, route: rt, b: w_gate, transpose_b: true, input: tokens, epilogue: "@ACT@(acc)", out: gate}
       - {op: expert_matmul, x: h, route: rt, b: w_up, transpose_b: true, input: tokens, epilogue: acc * gate, out: u}
       - {op: expert_matmul, x: u, route: rt, b: w_down, transpose_b: true, input: rows, out: z}
-      - {op: combine, x: z, route: rt, epilogue: x + acc, out: x}
+      - {op: combine, x: z, route: rt, @ADDS@out: x}
   - {op: map, expr: x * 1.0, out: y}
 )yaml";
 
@@ -46,12 +46,13 @@ struct Shape {
   const char* name;
   int experts, top, d, ffn;
   const char *act, *softmax;
+  bool adds = true;
 };
 constexpr Shape kShapes[] = {
     {"narrow", 16, 3, 512, 256, "silu", "all"},
-    {"pieces_of_three_quarters", 8, 8, 512, 768, "silu", "chosen"},
-    {"pieces_of_whole_depth", 8, 2, 768, 1280, "relu", "chosen"},
-    {"depths_in_turn", 20, 4, 1024, 192, "gelu_tanh", "chosen"},
+    {"all_chosen", 8, 8, 512, 768, "silu", "chosen", false},
+    {"wide", 8, 2, 768, 1280, "relu", "chosen"},
+    {"many_to_a_stage", 20, 4, 1024, 192, "gelu_tanh", "chosen"},
     {"rows_of_two_passes", 8, 1, 2304, 512, "silu", "chosen"},
 };
 
@@ -66,6 +67,7 @@ std::string spec_of(const Shape& shape) {
   put("@FFN@", std::to_string(shape.ffn));
   put("@ACT@", shape.act);
   put("@SOFTMAX@", shape.softmax);
+  put("@ADDS@", shape.adds ? "epilogue: x + acc, " : "");
   return text;
 }
 

@@ -44,9 +44,8 @@ enum RelayFlags : u8 {
 };
 
 /// Of a product, whether its columns are those of chosen experts: of the one in place `slot` of the route, whose share results are multiplied by before they are left as words; or of all of
-/// them, one behind the other along k, `second` elements each: along_depth in pieces of kRelayDepth whoever's they are; in_pieces a piece an expert, whose columns lie one behind the other in
-/// memory and in the stage, kRelayWide as relay_slot_depth says. There k counts that many elements for each of them, of which the first `second` are the expert's.
-enum class RelayExperts : u8 { none = 0, one = 1, along_depth = 2, in_pieces = 3 };
+/// them, one behind the other along k, `second` elements each.
+enum class RelayExperts : u8 { none = 0, one = 1, along_depth = 2 };
 
 inline constexpr int kRelayLookUpDim = 6;  // of a relay's op: bytes from the frame's start to the block of the gather whose row is looked up; 0: there is none
 /// Of that gather: the tag of the words that say which rows, i32, OperandParams::tags bytes from the indices. Without such words tags are 0.
@@ -97,8 +96,6 @@ struct alignas(128) RelayStep {
 };
 static_assert(sizeof(RelayStep) == 128);
 
-/// Elements along k that a row has in scratch for each chosen expert of `elements`: a piece, or half of one, which a stage has of twice as many columns. RelayExperts::in_pieces.
-CCKS_HD constexpr u32 relay_slot_depth(u32 elements) { return elements <= kRelayDepth / 2 ? kRelayDepth / 2 : kRelayDepth; }
 /// Whether columns of `k` elements end in a piece that would fill no more than half of a stage, and `n` of them, of all runs of a step, come out even where a stage has twice as many of half the depth.
 CCKS_HD constexpr bool relay_is_wide(u32 k, u32 n) { return n % (2 * kRelayColumns) == 0 && (k - 1) % kRelayDepth < kRelayDepth / 2; }
 /// Stages that columns of a step come in.

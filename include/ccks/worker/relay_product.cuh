@@ -38,8 +38,6 @@ class RelayProducts : public RelayWords {
       float* sums = shared_.sums[turn][warp_];
       if (by_pieces)
         walk_by_pieces(s, columns, sums);
-      else if (kWorkerRelayExperts && s.experts == static_cast<u32>(wire::RelayExperts::in_pieces))
-        (s.flags & wire::kRelayWide) != 0 ? walk<true>(k, columns, sums, s.second) : walk<false>(k, columns, sums, s.second);
       else if ((s.flags & wire::kRelayWide) != 0)
         walk<true>(k, columns, sums);
       else if (k == kRelayDepth)
@@ -171,24 +169,17 @@ class RelayProducts : public RelayWords {
       row[i] = at < s.k ? *reinterpret_cast<const uint4*>(s.row + row_at(s, wire::kRelayLookedUpRow, i / kPasses, s.row_pitch) + at * 2) : uint4{};
     }
   }
-  /// Which element of the row lies at `at` of it in scratch; what is no element's is beyond k, and zero.
-  static __device__ __forceinline__ u32 element_at(const wire::RelayStep& s, u32 at) {
-    if (!kWorkerRelayExperts || s.experts != static_cast<u32>(wire::RelayExperts::in_pieces)) return at;
-    const u32 deep = (s.flags & wire::kRelayWide) != 0 ? kRelayDepth / 2 : kRelayDepth, slot = at / deep, within = at - slot * deep;
-    return at < s.k && within < s.second ? slot * s.second + within : s.k;
-  }
   /// All words are asked for at once, and those that have not come again.
   template <u32 kPasses>
   __device__ __forceinline__ void await_row(const wire::RelayStep& s, u32 from, uint4 (&row)[kPasses * kRows]) const {
     constexpr u32 kAll = kPasses * kRows;
     const u64* words = reinterpret_cast<const u64*>(s.row);
-    const auto element = [&](u32 i) { return element_at(s, packet_at(from + i % kPasses)); };
-    const auto place = [&](u32 i) { return (i / kPasses * s.row_pitch + element(i)) / 2; };
+    const auto place = [&](u32 i) { return (i / kPasses * s.row_pitch + packet_at(from + i % kPasses)) / 2; };
     u64 w[kAll][4];
     CCKS_UNROLL
     for (u32 p = 0; p < kAll; ++p) {
       w[p][0] = w[p][1] = w[p][2] = w[p][3] = wire::tagged_value(0, tag_);
-      if (element(p) < s.k) load(words + place(p), w[p]);
+      if (packet_at(from + p % kPasses) < s.k) load(words + place(p), w[p]);
     }
     for (u32 spins = 0;; ++spins) {
       bool late = false;
@@ -256,11 +247,8 @@ class RelayProducts : public RelayWords {
   }
   /// The next stage. `half`: of a piece of the row, which the group has; it has `packets`, four or less.
   template <bool kWhole>
-  __device__ __forceinline__ void take(Weights& weights, u32 half, i32 packets = 4) { take<kWhole>(weights, half, packets, group_ * kHalfBytes); }
-  /// of_group: where the group's half, or column, begins in the stage.
-  template <bool kWhole>
-  __device__ __forceinline__ void take(Weights& weights, u32 half, i32 packets, u32 of_group) {
-    const u8* from = stages_.at(place_.stage) + of_group + slice(half) * 2 + part_ * 16;
+  __device__ __forceinline__ void take(Weights& weights, u32 half, i32 packets = 4) {
+    const u8* from = stages_.at(place_.stage) + group_ * kHalfBytes + slice(half) * 2 + part_ * 16;
     while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
     }
     CCKS_UNROLL
@@ -347,9 +335,9 @@ class RelayProducts : public RelayWords {
     if (owes) leave(of_b, to - wire::kRelayColumns);
     if (left != 0) leave(of_a, to);
   }
-  /// The same of columns of several pieces, or of one that is not full; of wide stages or of others. elements: of each piece, where experts have one each; 0: they are whole up to the last.
+  /// The same of columns of several pieces, or of one that is not full; of wide stages or of others.
   template <bool kWide>
-  __device__ __forceinline__ void walk(u32 k, u32 columns, float* to, u32 elements = 0) {
+  __device__ __forceinline__ void walk(u32 k, u32 columns, float* to) {
     constexpr u32 kDeep = kWide ? kRelayDepth / 2 : kRelayDepth, kColumns = kWide ? 2 * wire::kRelayColumns : wire::kRelayColumns;
     const u32 pieces = (k + kDeep - 1) / kDeep;
     u32 taken = 0, at = 0, left = pieces;  // the piece of a column that is next taken and multiplied; of a stage's columns
@@ -357,11 +345,7 @@ class RelayProducts : public RelayWords {
     Sums<kWide> sums;
     const auto next = [&](Weights& weights) {
       const u32 half = kWide ? taken % 2 : group_ % 2;
-      const i32 behind = kWide ? 0 : static_cast<i32>(half * 4);
-      if (kWorkerRelayExperts && elements != 0)
-        take<false>(weights, half, static_cast<i32>(elements / 256) - behind, kWide ? group_ * elements * 2 : group_ / 2 * elements * 2 + half * kHalfBytes);
-      else
-        take<false>(weights, half, static_cast<i32>((k - taken * kDeep) / 256) - behind);
+      take<false>(weights, half, static_cast<i32>((k - taken * kDeep) / 256) - (kWide ? 0 : static_cast<i32>(half * 4)));
       if (++taken == pieces) taken = 0;
     };
     const auto row_of = [&] { return look_up<kWide>(at, pieces_of(k)); };

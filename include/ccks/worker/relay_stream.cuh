@@ -95,8 +95,7 @@ struct PieceCursor {
   bool known = false;  // what lies below is of the step
   bool by_pieces = false;  // columns follow upon one another, then what is behind them along k
   bool whole = false;  // pieces lie in memory as they do in a stage: one copy is enough
-  u32 segment = 0, expert_bytes = 0;  // RelayExperts::along_depth, in_pieces: elements along k of each expert; 0: columns are of one, or nobody's
-  bool in_pieces = false;
+  u32 segment = 0, expert_bytes = 0;  // RelayExperts::along_depth: elements along k of each expert; 0: columns are of one, or nobody's
   const u8* first = nullptr; // the first column
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
@@ -116,7 +115,7 @@ struct PieceCursor {
     first = reinterpret_cast<const u8*>(s.columns);
     if constexpr (kWorkerRelayExperts) {
       const auto experts = static_cast<wire::RelayExperts>(s.experts);
-      segment = experts > wire::RelayExperts::one ? s.second : 0, expert_bytes = s.expert_bytes, in_pieces = experts == wire::RelayExperts::in_pieces;
+      segment = experts == wire::RelayExperts::along_depth ? s.second : 0, expert_bytes = s.expert_bytes;
       if (experts == wire::RelayExperts::one) first += u64{relay_shared().chosen[s.slot].index} * expert_bytes;
     }
     whole = k == deep && stride == pitch() && leap == run;
@@ -129,9 +128,6 @@ struct PieceCursor {
   __device__ __forceinline__ bool is_wide() const { return columns != wire::kRelayColumns; }
   /// Of a wide piece: where its second half's first column lies.
   __device__ __forceinline__ const u8* other() const { return from + wire::kRelayColumns * stride + (column + wire::kRelayColumns == run ? beyond : 0); }
-  /// RelayExperts::in_pieces: where the piece is, and its bytes.
-  __device__ __forceinline__ const u8* of_expert() const { return first + u64{column} * stride + u64{relay_shared().chosen[depth / deep].index} * expert_bytes; }
-  __device__ __forceinline__ u32 bytes_of_expert() const { return columns * segment * 2; }
   /// Of a piece of columns that are several experts' along k: visit(elements in front of it in a column of the piece, where its first column lies, its elements) for each of them.
   template <class Visit>
   __device__ __forceinline__ void visit_segments(Visit&& visit) const {
@@ -284,12 +280,6 @@ class RelayFiller {
       ptx::copy_bulk(to, piece_.from, kRelayStageBytes, full, policy_);
       return;
     }
-    if (kWorkerRelayExperts && piece_.in_pieces) {
-      ptx::mbarrier_expect_release(full, piece_.bytes_of_expert());  // [P17] pairs with [P18]
-      await_room(multiplies);
-      ptx::copy_bulk(to, piece_.of_expert(), piece_.bytes_of_expert(), full, policy_);
-      return;
-    }
     const u32 bytes = piece_.bytes();
     ptx::mbarrier_expect_release(full, piece_.columns * bytes);  // [P17] pairs with [P18]
     await_room(multiplies);
@@ -330,8 +320,6 @@ class RelayFiller {
     const u8* from = ahead_.from;
     if (ahead_.whole) {
       ptx::prefetch_bulk(from, kRelayStageBytes);
-    } else if (kWorkerRelayExperts && ahead_.in_pieces) {
-      ptx::prefetch_bulk(ahead_.of_expert(), ahead_.bytes_of_expert());
     } else if (kWorkerRelayExperts && ahead_.segment != 0) {
       ahead_.visit_segments([&](u32, const u8* of, u32 elements) {
         CCKS_UNROLL

@@ -116,6 +116,26 @@ ops:
   EXPECT_EQ(rows_handed_on("1", "bf16", BodyShapes::read), 0u);
 }
 
+TEST(EmitShapes, RoutesARowWhereItHasOneAndFewExperts) {
+  const auto routes_a_row = [](const std::string& t, const std::string& experts, const std::string& top) {
+    return bodies_of("ccks: 1\nprogram: p\ndtype: bf16\ndims: {t: " + t + ", e: " + experts + ", top: " + top + R"(}
+tensors:
+  x: {shape: [t, 512], kind: input}
+  w: {shape: [e, 512], kind: weight}
+  y: {shape: [t, top], dtype: f32, kind: output}
+ops:
+  - {op: matmul, a: x, b: w.T, dtype: f32, out: logits}
+  - {op: route, logits: logits, k: top, out: rt}
+  - {op: map, expr: rt.weight * 1.0, out: y}
+)", BodyShapes::fixed).routes_a_row;
+  };
+  EXPECT_TRUE(routes_a_row("1", "256", "16"));
+  EXPECT_TRUE(routes_a_row("{range: [1, 64], default: 1}", "16", "2"));
+  EXPECT_FALSE(routes_a_row("{range: [1, 64], default: 2}", "16", "2"));
+  EXPECT_FALSE(routes_a_row("1", "260", "2"));
+  EXPECT_FALSE(routes_a_row("1", "256", "17"));
+}
+
 /// Pages, scatters of keys and values: what most products hand on goes by events, so there is no relay to make workers for.
 TEST(EmitShapes, SeveralRowsAreHandedOnWhereMostProductsFollowOneAnother) {
   const auto rows_of = [](const std::string& name, std::vector<std::pair<std::string, std::int64_t>> sizes) {

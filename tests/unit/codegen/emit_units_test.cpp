@@ -175,6 +175,25 @@ TEST(EmitUnits, RowsGoByTheirTagsWhereTheProgramHasThem) {
   EXPECT_TRUE(with_tags().empty());
 }
 
+TEST(EmitUnits, TheLoopAloneKnowsOfExpertsThatARouteChooses) {
+  Bodies bodies;
+  bodies.list = {typed("TypedOp<OpCode::matmul, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>"), typed("TypedOp<OpCode::route, Code<>, Dtype::f32>")};
+  bodies.count = 2;
+  bodies.scratch_bytes = worker::kCudaGroupedScratchBytes;
+  const auto loop_has = [&](const std::string& text) { return emit_worker_units(bodies).value()[0].text.find(text) != std::string::npos; };
+  EXPECT_FALSE(take_experts(bodies));
+  EXPECT_TRUE(loop_has("#define CCKS_WORKER_ROW_TAGS 0\n") && loop_has("#define CCKS_WORKER_RELAY_EXPERTS 0\n"));
+  bodies.routes_a_row = true;
+  EXPECT_TRUE(take_experts(bodies));
+  EXPECT_TRUE(loop_has("#define CCKS_WORKER_ROW_TAGS 1\n") && loop_has("#define CCKS_WORKER_RELAY_EXPERTS 1\n"));
+  const std::vector<GeneratedFile> units = emit_worker_units(bodies).value();
+  for (const GeneratedFile& unit : units) {
+    if (unit.path != "worker.cu") EXPECT_EQ(unit.text.find("ROW_TAGS 1"), std::string::npos) << unit.path;
+  }
+  bodies.rows_handed_on = 2;
+  EXPECT_FALSE(take_experts(bodies)) << "relays have two rows";
+}
+
 TEST(EmitUnits, CodeOfASpecStandsInItsOwnUnit) {
   const auto units = units_of({typed("TypedOp<A>"), {"Custom1", "struct Custom1 { /* twice */ };\n"}});
   ASSERT_EQ(units.size(), 5u);

@@ -153,7 +153,7 @@ class RelayPlay {
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) return is_there(step.row, step.n);
     const bool words = (step.flags & wire::kRelayPlainRow) == 0, sum = step.end == static_cast<std::uint8_t>(wire::RelayEnd::sum) && (step.flags & wire::kRelayPlainBeside) == 0;
     for (u32 row = 0; row < rows(); ++row) {
-      if (words && !is_there(step.row + row * step.row_pitch / 2 * 8, row_elements(step) / 2)) return false;
+      if (words && !is_there(step.row + row * step.row_pitch / 2 * 8, step.k / 2)) return false;
       if (sum && !is_there(step.beside + row * step.beside_pitch / 2 * 8, step.n / 2)) return false;
     }
     return true;
@@ -165,15 +165,6 @@ class RelayPlay {
     u32 index;
     float share;
   };
-  static bool in_pieces(const Step& step) { return step.experts == static_cast<std::uint8_t>(wire::RelayExperts::in_pieces); }
-  static u32 slot_depth(const Step& step) { return (step.flags & wire::kRelayWide) != 0 ? wire::kRelayDepth / 2 : wire::kRelayDepth; }
-  /// Elements that lie in the row, and which of them element i along k is; none: it is nobody's.
-  static u32 row_elements(const Step& step) { return in_pieces(step) ? step.k / slot_depth(step) * step.second : step.k; }
-  static std::optional<u32> row_element(const Step& step, u32 i) {
-    if (!in_pieces(step)) return i;
-    const u32 within = i % slot_depth(step);
-    return within < step.second ? std::optional(i / slot_depth(step) * step.second + within) : std::nullopt;
-  }
   float logit(const Step& step, u32 i) const { return read_at<float>(step.row + i * 8); }
   /// The first of the largest, then of those that are left.
   void choose(const Step& step) {
@@ -204,10 +195,6 @@ class RelayPlay {
       case wire::RelayExperts::along_depth:
         from += u64{chosen_[list_].at(i / step.second).index} * step.expert_bytes;
         i %= step.second;
-        break;
-      case wire::RelayExperts::in_pieces:
-        from += u64{chosen_[list_].at(i / slot_depth(step)).index} * step.expert_bytes;
-        i %= slot_depth(step);
     }
     return of_half(read_at<std::uint16_t>(from + u64{i} * 2));
   }
@@ -231,15 +218,14 @@ class RelayPlay {
     const u32 first = of * step.row_pitch;
     const bool plain = (step.flags & wire::kRelayPlainRow) != 0;
     std::vector<float> row(step.k), sums(step.n);
-    for (u32 i = 0; i < step.k; ++i) row[i] = !row_element(step, i) ? 0.0f : plain ? of_half(read_at<std::uint16_t>(step.row + row_at(step, wire::kRelayLookedUpRow, of, step.row_pitch) + i * 2)) : element(step.row, first + *row_element(step, i));
+    for (u32 i = 0; i < step.k; ++i) row[i] = plain ? of_half(read_at<std::uint16_t>(step.row + row_at(step, wire::kRelayLookedUpRow, of, step.row_pitch) + i * 2)) : element(step.row, first + i);
     double squares = 0;
     for (const float value : row) squares += double{value} * value;
     const double factor = step.norm == 0 ? 1 : 1 / std::sqrt(squares / step.k + double{step.scale});
     for (u32 i = 0; i < step.k && step.norm != 0; ++i) row[i] = rounded(static_cast<float>(row[i] * factor * double{of_half(read_at<std::uint16_t>(step.norm + i * 2))}));
     for (u32 column = 0; column < step.n; ++column) {
       double sum = 0;
-      for (u32 i = 0; i < step.k; ++i)
-        if (row_element(step, i)) sum += double{row[i]} * double{weight(step, column, i)};
+      for (u32 i = 0; i < step.k; ++i) sum += double{row[i]} * double{weight(step, column, i)};
       sums[column] = static_cast<float>(sum);
     }
     return sums;
