@@ -57,9 +57,9 @@ std::vector<bool> find_steps(const check::Model& m) {
   constexpr std::ptrdiff_t kLeastProducts = 4, kProductsOfExperts = 2;  // scheduler/tuning.hpp
   const std::int64_t rows = relay_rows(m);
   const auto is_product = [&](std::size_t op) { return rows != 0 && rows_of_product(m, op) == rows; };
-  bool routes = false;
-  for (std::size_t op = 0; op < m.ops.size(); ++op) routes = routes || (rows == 1 && m.ops[op].exists() && is_route(m, op));
-  const auto is_of_experts = [&](std::size_t op) { return routes && (is_route(m, op) || is_by_experts(m, op)); };
+  std::size_t routes = 0;  // a relay has one at most
+  for (std::size_t op = 0; op < m.ops.size(); ++op) routes += rows == 1 && m.ops[op].exists() && is_route(m, op) ? 1 : 0;
+  const auto is_of_experts = [&](std::size_t op) { return routes == 1 && (is_route(m, op) || is_by_experts(m, op)); };
   std::size_t first = 0, best = 0, best_end = 0;
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
     const bool may_be = m.ops[op].exists() && m.ops[op].desc->guard_count == 0;

@@ -64,7 +64,10 @@ bool Relays::decide(const RelaySource& source, std::span<const OpInstance> ops, 
 
 bool Relays::joins(std::span<const OpInstance> ops, std::uint32_t first, std::uint32_t op, bool looks_up) {
   if (!looks_up && static_cast<wire::OpCode>(source_.ops[op].kind) == wire::OpCode::gather) return false;
-  return ops[op].stretch != plan::kNone && ops[op].stretch == ops[first].stretch && describe(source_, first, op, made_[op]);
+  if (ops[op].stretch == plan::kNone || ops[op].stretch != ops[first].stretch || !describe(source_, first, op, made_[op])) return false;
+  // Who fills a worker's ring goes by the experts that were chosen last, and comes to a step before that is run.
+  const auto routes = [](const RelayOp& made) { return made.kind == wire::RelayKind::route; };
+  return !routes(made_[op]) || std::none_of(made_.begin() + first, made_.begin() + op, routes);
 }
 
 // The longest, and of those the first.

@@ -135,6 +135,28 @@ TEST(RelayResults, AreTheReferencesOfExperts) {
   }
 }
 
+// A relay has one route at most, since whoever fills a ring is ahead of it.
+TEST(RelayResults, HaveOneRouteAtMost) {
+  std::string text = test::llama_text("moe_layer");
+  std::string more = text.substr(text.find("  - {op: rmsnorm"));
+  const auto of_second = [&](const std::string& what, const std::string& by) { more = test::replaced(more, what, by); };
+  for (const char* name : {"out: h}", "x: h,", "a: h,", "out: logits", "logits: logits", "out: rt", "route: rt", "out: gate}", "* gate", "out: u}", "x: u,", "out: z}", "x: z,"}) {
+    std::string other = name;
+    other.insert(other.find_last_not_of(" },") + 1, "2");
+    of_second(name, other);
+  }
+  of_second("{op: rmsnorm, x: x,", "{op: rmsnorm, x: y,");
+  of_second("x + acc, out: y", "y + acc, out: also");
+  text = test::replaced(text, "  y: {shape: [t, d], kind: output}", "  y: {shape: [t, d], kind: output}\n  also: {shape: [t, d], kind: output}") + more;
+  RelayRig rig({.text = text, .sizes = {{"t", 1}, {"experts", 16}, {"top", 3}, {"d", 512}, {"ffn", 256}}, .chain = false});
+  find_relays(rig.tables, 1, true);
+  rig.load();
+  std::set<u32> routes;
+  for (const wire::RelayStep& step : rig.all_steps())
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) routes.insert(step.op);
+  EXPECT_LE(routes.size(), 1u);
+}
+
 // Steps store neither what a route finds nor what experts make: where anybody else reads that there is no relay of it.
 TEST(RelayResults, EndInFrontOfExpertsThatOthersReadOf) {
   for (const std::string& read : {"u", "z", "rt.weight"}) {
