@@ -47,8 +47,8 @@ Status EngineCore::set_up() {
   tables_.finds_tags = lists && program_.worker().cuda_tags;
   if (lists && program_.worker().cuda_row_tags && options_.take_rows_by_tags) find_row_edges(tables_);
   const bool has_room = program_.worker().cuda_relay_rows == 1 || device_->info().worker_bytes >= kLeastRelayRowsMemory;
-  const bool relays = program_.worker().cuda_row_tags || program_.worker().cuda_relay_experts;
-  if (lists && relays && options_.relays && has_room) find_relays(tables_, program_.worker().cuda_relay_rows, program_.worker().cuda_relay_experts);
+  const bool experts = program_.worker().cuda_relay_experts && options_.speculate_bytes == 0;  // guesses are made of what a route reports, and one in a relay reports nothing
+  if (lists && (program_.worker().cuda_row_tags || experts) && options_.relays && has_room) find_relays(tables_, program_.worker().cuda_relay_rows, experts);
   Result<MemoryMap> memory = reserve_memory(*device_, tables_, options_);
   if (!memory.ok()) return memory.status();
   memory_ = std::move(*memory);
