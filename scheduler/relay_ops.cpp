@@ -189,7 +189,8 @@ class Describer {
     if (to_.k > static_cast<std::uint32_t>(wire::kMostRelayNormed)) return false;
     return is_in(norm, wire::Space::weights) && is_of(norm, Dtype::bf16) && norm.stride[3] == 1 && norm.dim[3] == static_cast<std::int32_t>(to_.k) && norm.offset % 16 == 0;
   }
-  bool is_norm_of_relay(std::uint32_t writer) const { return is_inside(writer) && static_cast<wire::OpCode>(source_.ops[writer].kind) == wire::OpCode::rmsnorm; }
+  bool is_op(std::uint32_t writer, wire::OpCode code) const { return is_inside(writer) && static_cast<wire::OpCode>(source_.ops[writer].kind) == code; }
+  bool is_norm_of_relay(std::uint32_t writer) const { return is_op(writer, wire::OpCode::rmsnorm); }
 
   /// In packets of 16 bytes.
   bool has_pitch(const OperandParams& o, int axis, std::uint32_t& pitch) const {
@@ -221,23 +222,28 @@ class Describer {
 
   bool has_end() {
     if (op_.dims[wire::kRopeDim] != 0) return is_turned();
-    if (op_.dims[wire::kTwinDim] != 0) return is_twin();
+    if (op_.dims[wire::kTwinDim] != 0) return ends_in_twin(2);
+    return is_plain_or_sum(2);
+  }
+  /// beside: which input is added, if one is; there is none behind it.
+  bool is_plain_or_sum(std::uint32_t beside) {
     const Term end = read_code(code(0, op_.code_count));
-    if (end.kind == Term::product) return inputs() == 2;
-    if (end.kind != Term::sum || inputs() != 3 || op_.dims[wire::kEpilogueDim] != 2) return false;
+    if (end.kind == Term::product) return inputs() == beside;
+    if (end.kind != Term::sum || inputs() != beside + 1 || op_.dims[wire::kEpilogueDim] != static_cast<std::int32_t>(beside)) return false;
     to_.end = RelayEnd::sum;
-    const bool found = take_row(2, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, wire::kRelayLookedUpBeside, to_.beside, to_.beside_pitch);
+    const bool found = take_row(beside, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, wire::kRelayLookedUpBeside, to_.beside, to_.beside_pitch);
     to_.beside_bytes = (to_.flags & wire::kRelayPlainBeside) != 0 ? 2 : 4;
     return found;
   }
-  bool is_twin() {
+  /// Whose b is the last input.
+  bool ends_in_twin(std::uint32_t twin) {
     const auto instructions = static_cast<std::uint32_t>(op_.dims[wire::kTwinDim] - 1);
-    const Term twin = read_code(code(0, instructions)), end = read_code(code(instructions, op_.code_count - instructions));
-    const bool known = (twin.kind == Term::product || twin.kind == Term::acted) && end.kind == Term::scaled;
-    if (!known || inputs() != 3 || op_.dims[wire::kEpilogueDim] != 2 || !is_of(output(), Dtype::bf16)) return false;
+    const Term acted = read_code(code(0, instructions)), end = read_code(code(instructions, op_.code_count - instructions));
+    const bool known = (acted.kind == Term::product || acted.kind == Term::acted) && end.kind == Term::scaled;
+    if (!known || inputs() != twin + 1 || op_.dims[wire::kEpilogueDim] != static_cast<std::int32_t>(twin) || !is_of(output(), Dtype::bf16)) return false;
     to_.end = RelayEnd::twin;
-    to_.act = twin.act;
-    to_.other = input(2).offset - input(1).offset;
+    to_.act = acted.act;
+    to_.other = input(twin).offset - input(1).offset;
     return true;
   }
   bool is_turned() {
@@ -353,7 +359,6 @@ class Describer {
 
   // ---- experts: one row, for which a route chooses some --------------------------------------------------------------------
 
-  bool is_op(std::uint32_t writer, wire::OpCode code) const { return is_inside(writer) && static_cast<wire::OpCode>(source_.ops[writer].kind) == code; }
   std::uint32_t writer_of(std::uint32_t op, std::uint32_t i) const { return tables_.last_writers[source_.ops[op].operand_first + i]; }
   const OperandParams& operand_of(std::uint32_t op, std::uint32_t i) const { return source_.operands[source_.ops[op].operand_first + i]; }
 
@@ -395,24 +400,18 @@ class Describer {
   bool is_by_one_expert() {
     std::uint32_t chosen = 0;
     const OperandParams &x = input(0), &out = output();
-    if (op_.input_count != 5 || op_.dims[wire::kTwinDim] == 0 || op_.dims[wire::kEpilogueDim] != 4 || op_.report >= 0 || !is_routed(index_, 2, chosen)) return false;
+    if (op_.dims[wire::kTwinDim] == 0 || op_.report >= 0 || !ends_in_twin(4) || !is_routed(index_, 2, chosen)) return false;
     const OperandParams &b = input(1), &twin = input(4);
     if (x.dim[3] <= 0 || x.dim[3] % wire::kRelayRow != 0 || out.dim[3] <= 0 || out.dim[3] % wire::kRelayColumns != 0) return false;
     to_.k = static_cast<std::uint32_t>(x.dim[3]), to_.width = static_cast<std::uint32_t>(out.dim[3]);
     if (!takes_columns(b, to_.k, to_.width) || !is_of(twin, Dtype::bf16) || !is_in(twin, wire::Space::weights) || twin.offset % 16 != 0) return false;
     if (!std::equal(b.dim, b.dim + 4, twin.dim) || !std::equal(b.stride, b.stride + 4, twin.stride)) return false;
-    const auto instructions = static_cast<std::uint32_t>(op_.dims[wire::kTwinDim] - 1);
-    const Term acted = read_code(code(0, instructions)), end = read_code(code(instructions, op_.code_count - instructions));
-    if ((acted.kind != Term::product && acted.kind != Term::acted) || end.kind != Term::scaled) return false;
-    to_.end = RelayEnd::twin;
-    to_.act = acted.act;
-    to_.other = twin.offset - b.offset;
     to_.experts = wire::RelayExperts::one;
     to_.heads = chosen;
     to_.head_elements = to_.width;
     to_.tile = wire::kRelayColumns;
     const RelayPlace& place = tables_.relay_places[index_];
-    const bool rows = out.dim[2] == static_cast<std::int32_t>(chosen) && out.stride[2] == out.dim[3] && out.stride[3] == 1 && is_of(out, Dtype::bf16);
+    const bool rows = out.dim[2] == static_cast<std::int32_t>(chosen) && out.stride[2] == out.dim[3] && out.stride[3] == 1;
     if (!rows || place.row == 0 || place.elements != chosen * to_.width) return false;
     to_.words = source_.arena + place.row;
     to_.words_pitch = place.elements;
@@ -445,13 +444,7 @@ class Describer {
     if (place.row == 0 || place.elements != to_.k) return false;
     to_.row = source_.arena + place.row;
     to_.row_pitch = to_.k;
-    const Term end = read_code(code(0, op_.code_count));
-    if (end.kind == Term::product) return op_.input_count == 3;
-    if (end.kind != Term::sum || op_.input_count != 4 || op_.dims[wire::kEpilogueDim] != 3) return false;
-    to_.end = RelayEnd::sum;
-    const bool found = take_row(3, static_cast<std::uint32_t>(output().dim[3]), wire::kRelayPlainBeside, wire::kRelayLookedUpBeside, to_.beside, to_.beside_pitch);
-    to_.beside_bytes = (to_.flags & wire::kRelayPlainBeside) != 0 ? 2 : 4;
-    return found;
+    return is_plain_or_sum(3);
   }
 
   const RelaySource& source_;
