@@ -152,7 +152,7 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
   BodyList all;
   const SharedMaps maps(image);
   all.bodies.scratch_bytes = image.scratch_bytes;
-  if (shapes == BodyShapes::fixed) all.bodies.rows_handed_on = rows_handed_on(image), all.bodies.routes_a_row = routes_a_row(image);
+  if (shapes == BodyShapes::fixed) all.bodies.rows_handed_on = rows_handed_on(image), all.bodies.routed_rows = routed_rows(image);
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
     all.bodies.decides |= op.guard_count > 0 || op.dynamic_report != plan::kNone;

@@ -161,13 +161,16 @@ std::uint32_t rows_handed_on(const PlanImage& image) {
   return found <= 1 || follow_one_another(image, found) ? found : 0;
 }
 
-bool routes_a_row(const PlanImage& image) {
-  return std::any_of(image.ops.begin(), image.ops.end(), [&](const plan::OpDesc& op) {
-    if (op.kind != wire::OpCode::route || op.input_count != 1) return false;
+std::uint32_t routed_rows(const PlanImage& image) {
+  for (const plan::OpDesc& op : image.ops) {
+    if (op.kind != wire::OpCode::route || op.input_count != 1) continue;
     const Shape shape(image, op);
+    if (!shape.known()) continue;
     const wire::OperandParams &logits = shape.operands[0], &weight = shape.operands[1];
-    return shape.known() && logits.dim[2] == 1 && logits.dim[3] <= static_cast<wire::i32>(wire::kMostRelayExperts) && weight.dim[3] <= static_cast<wire::i32>(wire::kMostChosenExperts);
-  });
+    const bool fits = logits.dim[2] > 0 && logits.dim[2] <= static_cast<wire::i32>(wire::kMostRelayRows) && logits.dim[3] <= static_cast<wire::i32>(wire::kMostRelayExperts) && weight.dim[3] <= static_cast<wire::i32>(wire::kMostChosenExperts);
+    if (fits) return static_cast<std::uint32_t>(logits.dim[2]);
+  }
+  return 0;
 }
 
 TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {

@@ -40,7 +40,7 @@ struct Bodies {
   std::uint32_t scratch_bytes = 0;  // of a worker
   bool decides = false;             // some op has guards, or tiles that a report counts
   std::uint32_t rows_handed_on = 0; // rows_handed_on
-  bool routes_a_row = false;        // routes_a_row
+  std::uint32_t routed_rows = 0;    // routed_rows
   std::size_t count = 0;
 };
 /// Files in the order of their names; the manifest lists the others.
@@ -56,7 +56,7 @@ bool may_stream(const Bodies& bodies);
 bool find_tags(const Bodies& bodies);
 /// Whether workers take rows by their tags (WorkerImage::cuda_row_tags): where a program, at its typical sizes, has products for that.
 bool take_rows(const Bodies& bodies);
-/// Whether relays have steps by chosen experts (WorkerImage::cuda_relay_experts): where a program, at its typical sizes, routes one row, and relays have no more.
+/// Whether relays have steps by chosen experts (WorkerImage::cuda_relay_experts): where a program, at its typical sizes, routes as many rows as relays have.
 bool take_experts(const Bodies& bodies);
 /// Of each product of a relay (WorkerImage::cuda_relay_rows).
 std::uint32_t relay_rows(const Bodies& bodies);
@@ -83,8 +83,8 @@ OpShape shape_of_op(const PlanImage& image, const plan::OpDesc& op);
 /// Rows, one of them if that may be, of products whose weights may come through a ring and that multiply what others of as many rows make, at the program's typical sizes; 0: there are none
 /// of up to wire::kMostRelayRows, or, of several rows, most stand apart from one another.
 std::uint32_t rows_handed_on(const PlanImage& image);
-/// Whether some route, at the program's typical sizes, chooses experts of one row, of as few as relays take (wire::kMostChosenExperts, kMostRelayExperts).
-bool routes_a_row(const PlanImage& image);
+/// Rows that the first route chooses experts for, at the program's typical sizes, of those that relays take (wire::kMostRelayRows, kMostChosenExperts, kMostRelayExperts); 0: there is none.
+std::uint32_t routed_rows(const PlanImage& image);
 /// Whether a body for groups of warps (ccks/worker/grouped_ops.hpp) takes the op, at some or (`always`) at all of its shapes.
 struct TakesGroups {
   bool ever = false, always = false;

@@ -51,8 +51,8 @@ bool may_stream(const Bodies& bodies) {
 }
 
 bool take_rows(const Bodies& bodies) { return bodies.rows_handed_on != 0 && may_stream(bodies); }
-bool take_experts(const Bodies& bodies) { return bodies.routes_a_row && relay_rows(bodies) == 1; }
-std::uint32_t relay_rows(const Bodies& bodies) { return std::max(bodies.rows_handed_on, 1u); }
+bool take_experts(const Bodies& bodies) { return bodies.routed_rows != 0 && relay_rows(bodies) == bodies.routed_rows; }
+std::uint32_t relay_rows(const Bodies& bodies) { return std::max(bodies.rows_handed_on != 0 ? bodies.rows_handed_on : bodies.routed_rows, 1u); }
 
 bool find_tags(const Bodies& bodies) {
   const auto is_product = [](const Bodies::Body& body) {

@@ -115,7 +115,8 @@ class Describer {
     step.n = static_cast<std::uint16_t>(to_.tile);
     step.run = static_cast<std::uint16_t>(to_.width);  // of attention, the only kind that is asked for these
     const bool product = to_.kind == wire::RelayKind::product;
-    step.by_pieces = product && rows_ > 1 && to_.norm == 0 && to_.end != RelayEnd::plain ? 1 : 0;  // if need be: Relays::step_goes_by_pieces
+    step.experts = static_cast<std::uint8_t>(to_.experts);
+    step.by_pieces = product && rows_ > 1 && to_.experts == wire::RelayExperts::none && to_.norm == 0 && to_.end != RelayEnd::plain ? 1 : 0;  // if need be: Relays::step_goes_by_pieces
     return wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows_) <= (product && rows_ > 1 ? wire::kMostRelayRowsBytes : wire::kMostRelayStepBytes);
   }
 
@@ -281,7 +282,7 @@ class Describer {
     to_.head_elements = static_cast<std::uint32_t>(out.stride[1]);
     to_.store = in_state ? 0 : source_.arena + out.offset;
     to_.words = words_of(index_, out.space, out.offset, elements).value_or(0);
-    if (place.floats && elements == place.elements) to_.words = source_.arena + place.row;
+    if (place.floats && elements * rows_ == place.elements) to_.words = source_.arena + place.row;
     to_.words_pitch = elements;
     return true;
   }
@@ -357,7 +358,7 @@ class Describer {
     return (is_inside(writer_of(0)) || lies_plainly(0)) && is_of(output(), Dtype::bf16) && is_in(output(), wire::Space::arena);
   }
 
-  // ---- experts: one row, for which a route chooses some --------------------------------------------------------------------
+  // ---- experts: of which a route chooses some for each row --------------------------------------------------------------------
 
   std::uint32_t writer_of(std::uint32_t op, std::uint32_t i) const { return tables_.last_writers[source_.ops[op].operand_first + i]; }
   const OperandParams& operand_of(std::uint32_t op, std::uint32_t i) const { return source_.operands[source_.ops[op].operand_first + i]; }
@@ -366,12 +367,12 @@ class Describer {
   bool is_route() {
     const OperandParams& logits = input(0);
     const std::uint32_t writer = writer_of(0);
-    if (!tables_.relay_experts || rows_ != 1 || op_.input_count != 1 || !is_op(writer, wire::OpCode::matmul) || (op_.dims[1] != 0 && op_.dims[2] == 0)) return false;
+    if (!tables_.relay_experts || op_.input_count != 1 || !is_op(writer, wire::OpCode::matmul) || (op_.dims[1] != 0 && op_.dims[2] == 0)) return false;
     const auto experts = static_cast<std::uint32_t>(logits.dim[3]), chosen = static_cast<std::uint32_t>(op_.dims[0]);
-    if (chosen == 0 || chosen > experts || chosen > wire::kMostChosenExperts || experts > wire::kMostRelayExperts || !is_row(logits, experts) || !is_of(logits, Dtype::f32)) return false;
+    if (chosen == 0 || chosen > experts || chosen > wire::kMostChosenExperts || experts > wire::kMostRelayExperts || !is_rows(logits, experts, 2, rows_) || !is_of(logits, Dtype::f32)) return false;
     const OperandParams& made = output_of(writer);
     const RelayPlace& place = tables_.relay_places[writer];
-    if (!place.floats || place.elements != experts || made.space != logits.space || made.offset != logits.offset || row_elements(made, 2, 1) != experts) return false;
+    if (!place.floats || place.elements != experts * rows_ || made.space != logits.space || made.offset != logits.offset || row_elements(made, 2, rows_) != experts) return false;
     to_.kind = wire::RelayKind::route;
     to_.row = source_.arena + place.row;
     to_.width = experts;
@@ -382,7 +383,7 @@ class Describer {
   /// Whether inputs i and i + 1 of `op` are what a route of the relay has found, which `to_` then names; chosen: as many experts as it chooses.
   bool is_routed(std::uint32_t op, std::uint32_t i, std::uint32_t& chosen) {
     const std::uint32_t route = writer_of(op, i);
-    if (!tables_.relay_experts || rows_ != 1 || !is_op(route, wire::OpCode::route) || writer_of(op, i + 1) != route) return false;
+    if (!tables_.relay_experts || !is_op(route, wire::OpCode::route) || writer_of(op, i + 1) != route) return false;
     to_.routed_by = route;
     chosen = static_cast<std::uint32_t>(source_.ops[route].dims[0]);
     return source_.ops[op].dims[0] == static_cast<std::int32_t>(chosen) && source_.operands[source_.ops[route].operand_first].dim[3] == operand_of(op, 1).dim[1];
@@ -396,25 +397,26 @@ class Describer {
     to_.expert_bytes = static_cast<std::uint32_t>(b.stride[1]) * 2;
     return true;
   }
-  /// The row by two weights of each chosen expert, results one behind the other.
+  /// Experts that may be active, since some row has chosen them.
+  std::uint32_t most_active(std::uint32_t chosen, std::uint32_t experts) const { return std::min(chosen * rows_, experts); }
+  /// Rows by two weights of each chosen expert, results of a row one behind the other.
   bool is_by_one_expert() {
     std::uint32_t chosen = 0;
     const OperandParams &x = input(0), &out = output();
     if (op_.dims[wire::kTwinDim] == 0 || op_.report >= 0 || !ends_in_twin(4) || !is_routed(index_, 2, chosen)) return false;
     const OperandParams &b = input(1), &twin = input(4);
-    if (x.dim[3] <= 0 || x.dim[3] % wire::kRelayRow != 0 || out.dim[3] <= 0 || out.dim[3] % wire::kRelayColumns != 0) return false;
+    if (x.dim[3] <= 0 || x.dim[3] % wire::kRelayRow != 0 || out.dim[3] <= 0 || out.dim[3] % wire::kRelayShareColumns != 0 || out.dim[3] > 0xffff) return false;
     to_.k = static_cast<std::uint32_t>(x.dim[3]), to_.width = static_cast<std::uint32_t>(out.dim[3]);
     if (!takes_columns(b, to_.k, to_.width) || !is_of(twin, Dtype::bf16) || !is_in(twin, wire::Space::weights) || twin.offset % 16 != 0) return false;
     if (!std::equal(b.dim, b.dim + 4, twin.dim) || !std::equal(b.stride, b.stride + 4, twin.stride)) return false;
-    to_.experts = wire::RelayExperts::one;
-    to_.heads = chosen;
-    to_.head_elements = to_.width;
-    to_.tile = wire::kRelayColumns;
+    to_.experts = wire::RelayExperts::share;
+    to_.active = most_active(chosen, static_cast<std::uint32_t>(b.dim[1]));
+    if (std::uint64_t{to_.active} * to_.width * tables_.workers > 0xffffffffull) return false;
     const RelayPlace& place = tables_.relay_places[index_];
-    const bool rows = out.dim[2] == static_cast<std::int32_t>(chosen) && out.stride[2] == out.dim[3] && out.stride[3] == 1;
-    if (!rows || place.row == 0 || place.elements != chosen * to_.width) return false;
+    const bool rows = out.dim[2] == static_cast<std::int32_t>(chosen * rows_) && out.stride[2] == out.dim[3] && out.stride[3] == 1;
+    if (!rows || place.row == 0 || place.elements != chosen * to_.width * rows_) return false;
     to_.words = source_.arena + place.row;
-    to_.words_pitch = place.elements;
+    to_.words_pitch = chosen * to_.width;
     if (is_norm_of_relay(writer_of(0))) return take_normed(writer_of(0));
     return take_row(0, to_.k, wire::kRelayPlainRow, wire::kRelayLookedUpRow, to_.row, to_.row_pitch);
   }
@@ -428,22 +430,22 @@ class Describer {
     to_.kind = wire::RelayKind::addend;
     return x.dim[3] % 8 == 0 && z.dim[2] == x.dim[2] && is_of(z, Dtype::bf16);
   }
-  /// One product, of a row of all that chosen experts have made, times their shares, and a weight of each of them.
+  /// One product, of rows of all that chosen experts have made, times their shares, and a weight of each of them.
   bool is_sum_of_experts() {
     const std::uint32_t addend = writer_of(0), route = writer_of(1);
     std::uint32_t chosen = 0;
     if (!is_op(addend, wire::OpCode::expert_matmul) || source_.ops[addend].dims[1] != 0 || op_.report >= 0 || op_.output_count != 1 || !is_routed(addend, 2, chosen)) return false;
-    if (to_.routed_by != route || writer_of(2) != route || op_.dims[0] != static_cast<std::int32_t>(chosen) || op_.grid[0] != 1 || op_.grid[1] != 1 || op_.grid[2] != 1) return false;
+    if (to_.routed_by != route || writer_of(2) != route || op_.dims[0] != static_cast<std::int32_t>(chosen) || op_.grid[0] != 1 || op_.grid[1] != 1) return false;
     const OperandParams &u = operand_of(addend, 0), &z = output_of(addend), &x = input(0);
     if (z.offset != x.offset || z.space != x.space || z.dim[3] != output().dim[3] || x.dim[2] != z.dim[2] || x.dim[3] != z.dim[3]) return false;
-    to_.second = static_cast<std::uint32_t>(u.dim[3]);
-    to_.k = to_.second * chosen;
-    if (to_.k % wire::kRelayRow != 0 || !takes_columns(operand_of(addend, 1), to_.second, static_cast<std::uint32_t>(z.dim[3]))) return false;
-    to_.experts = wire::RelayExperts::along_depth;
+    to_.k = static_cast<std::uint32_t>(u.dim[3]);
+    const bool slices = to_.k % wire::kRelayExpertSlice == 0 && output().dim[3] % wire::kRelayExpertColumns == 0 && op_.tile[3] % wire::kRelayExpertColumns == 0;
+    if (!slices || !takes_columns(operand_of(addend, 1), to_.k, static_cast<std::uint32_t>(z.dim[3]))) return false;
+    to_.experts = wire::RelayExperts::all;
     const RelayPlace& place = tables_.relay_places[writer_of(addend, 0)];
-    if (place.row == 0 || place.elements != to_.k) return false;
+    if (place.row == 0 || place.elements != to_.k * chosen * rows_) return false;
     to_.row = source_.arena + place.row;
-    to_.row_pitch = to_.k;
+    to_.row_pitch = to_.k * chosen;
     return is_plain_or_sum(3);
   }
 
@@ -469,13 +471,28 @@ void fill_product(const RelayOp& op, const RelayPart& part, wire::RelayStep& ste
   step.k = op.k;
   step.n = static_cast<std::uint16_t>(has_runs(op) ? 2 * run : run);
   step.experts = static_cast<std::uint8_t>(op.experts);
-  step.slot = static_cast<std::uint8_t>(op.experts == wire::RelayExperts::one ? part.head : 0);
   step.expert_bytes = op.expert_bytes;
-  if (op.experts != wire::RelayExperts::along_depth && wire::relay_is_wide(step.k, step.n)) step.flags |= wire::kRelayWide;
+  if (op.experts == wire::RelayExperts::none && wire::relay_is_wide(step.k, step.n)) step.flags |= wire::kRelayWide;
   step.run = static_cast<std::uint16_t>(run);
   step.second = op.second;
   step.sines = op.sines;
   step.row_pitch = op.row_pitch, step.words_pitch = op.words_pitch, step.store_pitch = op.store_pitch, step.beside_pitch = op.beside_pitch;
+}
+
+/// Of list part.first of part.count, the part.head-th expert of its share.
+void fill_share(const RelayOp& op, const RelayPart& part, wire::RelayStep& step) {
+  step.columns = op.columns;
+  step.beyond = op.other;
+  step.norm = op.norm;
+  step.column_bytes = op.column_bytes;
+  step.expert_bytes = op.expert_bytes;
+  step.k = op.k;
+  step.experts = static_cast<std::uint8_t>(op.experts);
+  step.slot = static_cast<std::uint8_t>(part.head);
+  step.n = static_cast<std::uint16_t>(op.width);
+  step.run = static_cast<std::uint16_t>(part.first);
+  step.kv_head = static_cast<std::uint16_t>(part.count);
+  step.row_pitch = op.row_pitch, step.words_pitch = op.words_pitch;
 }
 
 // Tiles are numbered part by part, in each row by row and there by kv head. Words of a kv head's parts lie one behind the other.
@@ -524,6 +541,8 @@ wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const Re
     return step;
   } else if (op.kind == wire::RelayKind::attention) {
     fill_attention(op, source.ops[index], step, element);
+  } else if (op.experts == wire::RelayExperts::share) {
+    fill_share(op, part, step);
   } else {
     fill_product(op, part, step, element);
   }

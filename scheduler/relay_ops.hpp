@@ -34,9 +34,9 @@ struct RelayOp {
   std::uint32_t beside_bytes = 0;   // of an element of it, as words or as it is
   std::uint32_t row_pitch = 0, words_pitch = 0, store_pitch = 0, beside_pitch = 0;  // where there are several rows, and of attention, where there is one, too: from row to row
   float scale = 0;
-  std::uint32_t heads = 1;            // product: of how many runs of `width` columns its row is made: of heads, or of chosen experts
+  std::uint32_t heads = 1;            // product: of how many runs of `width` columns its row is made
   wire::RelayExperts experts = wire::RelayExperts::none;
-  std::uint32_t expert_bytes = 0;
+  std::uint32_t expert_bytes = 0, active = 0;  // RelayExperts::share: active: as many may be
   std::uint32_t routed_by = plan::kNone;  // the op whose experts it takes. Of a route: the product whose results it looks at
   bool operator==(const RelayOp&) const = default;
 };
@@ -52,7 +52,7 @@ inline constexpr std::uint32_t kMostPlainColumns = 0xffff / wire::kRelayColumns 
 /// describe says what op `index` would be in a relay that begins with op `first`. False: it cannot be part of it.
 bool describe(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to);
 
-/// What a step is of: of a product so many columns of each run, from `first` of head `head` on; of a pick so many pairs of words; attention: a tile. number: of the tile, or among the op's steps.
+/// What a step is of: of a product so many columns of each run, from `first` of head `head` on, or of a share of experts the head-th of list `first` of `count`; of a pick so many pairs of words; attention: a tile. number: of the tile, or among the op's steps.
 struct RelayPart {
   std::uint32_t number, head = 0, first = 0, count = 0;
 };

@@ -121,11 +121,11 @@ class RelayFinder {
     if (!experts_ || plan_.operands[first_output(plan_.ops[op])].dtype != wire::Dtype::f32) return false;
     return std::any_of(plan_.ops.begin(), plan_.ops.end(), [&](const plan::OpDesc& reader) { return reader.kind == wire::OpCode::route && tables_.last_writers[reader.operand_first] == op; });
   }
-  /// What all chosen experts make of the row.
+  /// What all chosen experts make of the rows.
   void reserve_chosen(const plan::OpDesc& op, RelayPlace& place) {
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
     const std::int64_t elements = typical(out.dim[2]) * typical(out.dim[3]);
-    if (rows_ != 1 || out.dtype != wire::Dtype::bf16 || elements <= 0 || elements % 2 != 0 || elements > kMostRelayElements || typical(out.dim[2]) > std::int64_t{wire::kMostChosenExperts}) return;
+    if (out.dtype != wire::Dtype::bf16 || elements <= 0 || elements % 2 != 0 || elements > kMostRelayElements * rows_ || typical(out.dim[2]) > std::int64_t{wire::kMostChosenExperts} * rows_) return;
     place.elements = static_cast<std::uint32_t>(elements);
     place.row = take(place.elements / 2);
   }
@@ -154,12 +154,15 @@ class RelayFinder {
   /// Of two runs of columns, since it may have them; a list's share of heads, or of chosen experts, ends with each.
   std::uint64_t steps_where_shared(const plan::OpDesc& op) const {
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
-    const std::int64_t heads = typical(out.dim[1]) * (op.kind == wire::OpCode::expert_matmul ? typical(out.dim[2]) : 1);
+    if (op.kind == wire::OpCode::expert_matmul) return most_share_steps(static_cast<std::uint64_t>(std::max<std::int64_t>(typical(out.dim[2]), 0)), tables_.workers);
+    if (op.kind == wire::OpCode::combine) return most_shared_steps(tables_, typical(out.dim[3]), wire::kMostRelayExpertColumns);
+    const std::int64_t heads = typical(out.dim[1]);
     return most_shared_steps(tables_, 2 * typical(out.dim[3]) * typical(out.dim[0]) * heads, wire::relay_columns(rows_)) + static_cast<std::uint64_t>(std::max<std::int64_t>(heads, 0));
   }
   /// Beside one for each tile.
   std::uint64_t steps_of_wide_tiles(const plan::OpDesc& op) const {
     const plan::OperandDesc& out = plan_.operands[first_output(op)];
+    if (op.kind == wire::OpCode::combine) return static_cast<std::uint64_t>(std::max<std::int64_t>(typical(out.dim[3]), 0)) / wire::kMostRelayExpertColumns;
     return static_cast<std::uint64_t>(std::max<std::int64_t>(2 * typical(out.dim[3]) * typical(out.dim[0]) * typical(out.dim[1]), 0)) / wire::relay_columns(rows_);
   }
   /// Steps behind the records, and behind them an op for each list.

@@ -139,7 +139,7 @@ void Relays::find_picks() {
 // What nobody stores, or not as the op would: rows that are normed, which experts a row goes to, and what is made of it by each of them.
 bool Relays::must_be_hidden(std::uint32_t op) const {
   const wire::RelayKind kind = made_[op].kind;
-  return kind == wire::RelayKind::norm || kind == wire::RelayKind::route || kind == wire::RelayKind::addend || made_[op].experts == wire::RelayExperts::one;
+  return kind == wire::RelayKind::norm || kind == wire::RelayKind::route || kind == wire::RelayKind::addend || is_share(op);
 }
 
 // Where anybody outside reads or waits for that it is none of the relay, which ends in front of it.
@@ -188,8 +188,12 @@ std::uint64_t Relays::count_steps() const {
       steps += 2 * std::uint64_t{source_.tables->workers};
       continue;
     }
+    if (is_share(op)) {
+      steps += most_share_steps(made_[op].active, source_.tables->workers);
+      continue;
+    }
     if (may_be_shared(op)) shares = most_shared_steps(*source_.tables, units_of(op), most_units(op)) + heads_of(op);
-    steps += pick ? 1 : ranked_[op] != plan::kNone || made_[op].experts == wire::RelayExperts::one ? shares : std::max<std::uint64_t>(shares, std::uint64_t{source_.ops[op].tile_count} * steps_of_tile(op));
+    steps += pick ? 1 : ranked_[op] != plan::kNone ? shares : std::max<std::uint64_t>(shares, std::uint64_t{source_.ops[op].tile_count} * steps_of_tile(op));
   }
   return steps;
 }
@@ -399,6 +403,8 @@ void Relays::deal_out() {
       place_pick(op++);
     else if (made_[op].kind == wire::RelayKind::route)
       place_route(op++);
+    else if (is_share(op))
+      deal_experts(op++);
     else if (may_be_shared(op))
       op = deal_row(op);
     else
@@ -428,8 +434,12 @@ bool Relays::is_crowded(std::uint32_t op) {
 // As the lists have them, but for crowded attention, in as many steps as each takes.
 void Relays::take_tiles(std::uint32_t op) {
   const std::uint32_t most = is_product(op) ? most_units(op) * unit_of(op) : 0;
-  const bool spreads = made_[op].kind == wire::RelayKind::attention && is_crowded(op);
+  const bool spreads = made_[op].kind == wire::RelayKind::attention && is_crowded(op), of_rows = is_product(op) && source_.ops[op].grid[2] != 1;
   for (Tile tile : added(op)) {
+    if (of_rows && wire::tile_coord(source_.ops[op].grid, tile.tile).c[2] != 0) {  // whoever has the columns has all rows
+      if (signals(op)) arrivals_.push_back({list_of_columns(op, tile.tile), op, tile.tile, 1});
+      continue;
+    }
     if (spreads) tile.list = lists_ + (source_.ops[op].tile_count > workers() ? tile.tile % workers() : tile.tile * workers() / source_.ops[op].tile_count);
     RelayPart part = part_of_tile(made_[op], source_.ops[op], tile.tile);
     for (const std::uint32_t end = part.first + part.count; is_product(op) && end - part.first > most; part.first += most) {
@@ -440,6 +450,17 @@ void Relays::take_tiles(std::uint32_t op) {
     steps_.push_back({tile.list, op, part});
     if (signals(op)) arrivals_.push_back({tile.list, op, tile.tile, 1});
   }
+}
+
+// Of the tile of the first rows.
+std::uint32_t Relays::list_of_columns(std::uint32_t op, std::uint32_t tile) const {
+  const wire::TileCoord coord = wire::tile_coord(source_.ops[op].grid, tile);
+  const auto is_it = [&](const Tile& other) {
+    const wire::TileCoord at = wire::tile_coord(source_.ops[op].grid, other.tile);
+    return at.c[2] == 0 && at.c[3] == coord.c[3];
+  };
+  const auto all = added(op);
+  return std::find_if(all.begin(), all.end(), is_it)->list;
 }
 
 // Where what comes behind it most likely is: by a worker that stands apart, or where its first tile was to be. Who has steps of the next run's beginning would be late for them. It ends behind
@@ -492,11 +513,12 @@ bool Relays::may_be_shared(std::uint32_t op) const { return is_product(op) && !s
 
 // Whoever has one of them may go on with the other.
 bool Relays::is_beside(std::uint32_t op, std::uint32_t other) const {
-  return other < end_ && has_row_of(other, op) && may_be_shared(other) && !is_routed(other) && ranked_[op] == plan::kNone && ranked_[other] == plan::kNone;
+  return other < end_ && has_row_of(other, op) && may_be_shared(other) && !by_experts(op) && !by_experts(other) && !is_routed(other) && ranked_[op] == plan::kNone && ranked_[other] == plan::kNone;
 }
 
 /// Columns of a run that lists have a multiple of: of wide stages what one holds, as far as the row comes out even and there is one for each list.
 std::uint32_t Relays::unit_of(std::uint32_t op) const {
+  if (by_experts(op)) return wire::kRelayExpertColumns;
   const std::uint32_t wide = 2 * wire::kRelayColumns / runs(op);
   const bool fits = made_[op].width % wide == 0 && made_[op].width / wide * heads_of(op) >= source_.tables->workers;
   return fits && wire::relay_is_wide(made_[op].k, wide * runs(op)) ? wide : wire::kRelayColumns;
@@ -510,7 +532,7 @@ std::uint32_t Relays::deal_row(std::uint32_t first) {
   while (is_beside(first, end)) ++end;
   share_out(first, end);
   const std::size_t before = steps_.size();
-  if (ranked_[first] == plan::kNone && made_[first].experts != wire::RelayExperts::one) {
+  if (ranked_[first] == plan::kNone && !by_experts(first)) {
     for (std::uint32_t op = first; op < end; ++op) take_tiles(op);
     if (longest(std::span(steps_).subspan(before)) <= longest(shares_)) return end;
     steps_.resize(before);
@@ -531,6 +553,15 @@ void Relays::deal_to_first(std::uint32_t op) {
   shares_.clear();
   for (std::uint32_t list = 0, at = 0; at < units; ++list, at += each) add_share(lists_ + list, op, at, std::min(each, units - at), number);
   steps_.insert(steps_.end(), shares_.begin(), shares_.end());
+}
+
+// Who has which columns follows from what the route finds.
+void Relays::deal_experts(std::uint32_t op) {
+  const std::uint32_t slots = wire::relay_share_slots(made_[op].active, made_[op].width, workers());
+  std::uint32_t number = 0;
+  for (std::uint32_t list = 0; list < workers(); ++list) {
+    for (std::uint32_t slot = 0; slot < slots; ++slot) steps_.push_back({lists_ + list, op, {number++, slot, list, workers()}});
+  }
 }
 
 /// Of lists, in stages.
@@ -610,7 +641,7 @@ std::uint64_t Relays::word_of(std::uint64_t store) const {
 
 // Stages are worth more than rows that are whole, but for a row that several steps of a list multiply, which each would fetch.
 bool Relays::step_goes_by_pieces(const wire::RelayStep& step, bool stays) const {
-  if (rows() == 1 || step.kind != static_cast<std::uint8_t>(wire::RelayKind::product) || step.norm != 0 || step.k <= wire::kRelayDepth || step.n > wire::relay_columns(rows())) return false;
+  if (rows() == 1 || step.experts != 0 || step.kind != static_cast<std::uint8_t>(wire::RelayKind::product) || step.norm != 0 || step.k <= wire::kRelayDepth || step.n > wire::relay_columns(rows())) return false;
   return wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()) > (stays ? kMostKeptRowsBytes : kMostWholeRowsBytes);
 }
 

@@ -35,6 +35,9 @@ void find_relays(PlanTables& tables, std::uint32_t rows = 1, bool experts = fals
 /// Steps of so many columns that all lists share, at most, `most` of them each.
 inline std::uint64_t most_shared_steps(const PlanTables& tables, std::int64_t columns, std::uint32_t most) { return tables.workers + static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 0)) / most; }
 
+/// Of shares of `active` experts, at most.
+inline std::uint64_t most_share_steps(std::uint64_t active, std::uint64_t workers) { return active + 2 * workers; }
+
 /// Belongs to one client at a time; allocates in reserve() only. Use: decide(), add() for each tile in the order of the lists, sort(); then what the lists' records say,
 /// lay_out() and write().
 class Relays {
@@ -137,13 +140,16 @@ class Relays {
   void share_out(std::uint32_t first, std::uint32_t end);
   bool is_routed(std::uint32_t op) const;
   void deal_to_first(std::uint32_t op);
+  bool is_share(std::uint32_t op) const { return made_[op].experts == wire::RelayExperts::share; }
+  void deal_experts(std::uint32_t op);
+  std::uint32_t list_of_columns(std::uint32_t op, std::uint32_t tile) const;
   void add_share(std::uint32_t list, std::uint32_t op, std::uint32_t first, std::uint32_t count, std::uint32_t& number);
   std::uint32_t longest(std::span<const Step> steps);
   std::uint32_t workers() const { return crew_.workers != 0 ? crew_.workers : source_.tables->workers; }
   std::uint32_t runs(std::uint32_t op) const { return has_runs(made_[op]) ? 2 : 1; }
   std::uint32_t heads_of(std::uint32_t op) const { return made_[op].heads; }
   bool by_experts(std::uint32_t op) const { return made_[op].experts != wire::RelayExperts::none; }
-  std::uint32_t most_units(std::uint32_t op) const { return (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : wire::relay_columns(rows()) / runs(op)) / unit_of(op); }  // of a step
+  std::uint32_t most_units(std::uint32_t op) const { return by_experts(op) ? wire::kMostRelayExpertColumns / wire::kRelayExpertColumns : (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : wire::relay_columns(rows()) / runs(op)) / unit_of(op); }  // of a step
   std::uint32_t steps_of_tile(std::uint32_t op) const { return is_product(op) ? (made_[op].tile + most_units(op) * unit_of(op) - 1) / (most_units(op) * unit_of(op)) : 1; }
   std::uint32_t rows() const { return source_.tables->relay_rows; }
   bool has_row_of(std::uint32_t op, std::uint32_t other) const { return is_product(op) && is_product(other) && made_[op].row == made_[other].row && made_[op].norm == made_[other].norm && made_[op].k == made_[other].k; }

@@ -1,4 +1,4 @@
-// Relays by experts (wire/relay.hpp): layers whose weights a route names, run from row to row where there is one row. What they give beside the reference interpreter. Only GPUs have
+// Relays by experts (wire/relay.hpp): layers whose weights a route names, run from row to row where there are few rows. What they give beside the reference interpreter. Only GPUs have
 // them; other devices, and runs of more rows, run the same programs without.
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ constexpr const char* kSpec = R"yaml(
 ccks: 1
 program: relay_experts
 dtype: bf16
-dims: {t: {range: [1, 24], default: 1}, experts: @EXPERTS@, top: @TOP@, d: @D@, ffn: @FFN@}
+dims: {t: {range: [1, 24], default: @ROWS@}, experts: @EXPERTS@, top: @TOP@, d: @D@, ffn: @FFN@}
 tensors:
   x0: {shape: [t, d], kind: input}
   norm: {shape: [d], kind: weight, init: ones}
@@ -44,6 +44,7 @@ struct Shape {
   int experts, top, d, ffn;
   const char *act, *softmax;
   bool adds = true;
+  int rows = 1;  // that workers are made for
 };
 constexpr Shape kShapes[] = {
     {"narrow", 16, 3, 512, 256, "silu", "all"},
@@ -51,6 +52,10 @@ constexpr Shape kShapes[] = {
     {"wide", 8, 2, 768, 1280, "relu", "chosen"},
     {"many_to_a_stage", 20, 4, 1024, 192, "gelu_tanh", "chosen"},
     {"rows_of_two_passes", 8, 1, 2304, 512, "silu", "chosen"},
+    {"two_rows", 16, 3, 512, 256, "silu", "all", true, 2},
+    {"three_rows_of_two_passes", 8, 2, 2304, 1280, "silu", "chosen", true, 3},
+    {"five_rows_all_chosen", 8, 8, 512, 768, "silu", "chosen", false, 5},
+    {"eight_rows", 40, 4, 2048, 192, "gelu_tanh", "chosen", true, 8},
 };
 
 std::string spec_of(const Shape& shape) {
@@ -60,6 +65,7 @@ std::string spec_of(const Shape& shape) {
   };
   put("@EXPERTS@", std::to_string(shape.experts));
   put("@TOP@", std::to_string(shape.top));
+  put("@ROWS@", std::to_string(shape.rows));
   put("@D@", std::to_string(shape.d));
   put("@FFN@", std::to_string(shape.ffn));
   put("@ACT@", shape.act);
@@ -77,8 +83,8 @@ TEST_P(RelayExperts, MatchTheReference) {
   const TemporaryFolder folder;
   run::Options options = options_of(folder, spec_of(shape), device, device == "cuda" ? "jit" : "generic");
   set_way(options, way);
-  for (const std::int64_t tokens : {1, 5}) {
-    if (tokens != 1 && short_sweeps()) continue;
+  for (const std::int64_t tokens : {shape.rows, shape.rows + 4}) {
+    if (tokens != shape.rows && short_sweeps()) continue;
     options.dims = {{"t", tokens}};
     if (!expect_verified(options, "t = " + std::to_string(tokens))) return;
   }

@@ -43,9 +43,9 @@ enum RelayFlags : u8 {
   kRelayWide = 128,           // a product: a stage has twice kRelayColumns, each of half of kRelayDepth elements: relay_is_wide
 };
 
-/// Of a product, whether its columns are those of chosen experts: of the one in place `slot` of the route, whose share results are multiplied by before they are left as words; or of all of
-/// them, one behind the other along k, `second` elements each.
-enum class RelayExperts : u8 { none = 0, one = 1, along_depth = 2 };
+/// Of a product, whether its columns are those of experts that a route has chosen, for any of its rows: of those that are a list's share of them (relay_share), by the rows that chose each, whose results are
+/// multiplied by its share of the row before they are left as words; or of all of them, whose sums are one row's result.
+enum class RelayExperts : u8 { none = 0, share = 1, all = 2 };
 
 inline constexpr int kRelayLookUpDim = 6;  // of a relay's op: bytes from the frame's start to the block of the gather whose row is looked up; 0: there is none
 /// Of that gather: the tag of the words that say which rows, i32, OperandParams::tags bytes from the indices. Without such words tags are 0.
@@ -60,7 +60,12 @@ inline constexpr u32 kMostRelayRows = 8;       // of each product of a relay: al
 /// kMostRelayColumns of products of `rows` rows: lanes finish a result each.
 CCKS_HD constexpr u32 relay_columns(u32 rows) { return rows <= 2 ? kMostRelayColumns : rows <= 4 ? kMostRelayColumns / 2 : kMostRelayColumns / 4; }
 inline constexpr i32 kMostRelayQueries = 8;
-inline constexpr u32 kMostRelayExperts = 256, kMostChosenExperts = 16;  // that a route finds one among, and that it finds
+inline constexpr u32 kMostRelayExperts = 256, kMostChosenExperts = 16;  // that a route finds some among, and that it finds for a row
+inline constexpr i32 kRelayShareColumns = 2;     // of each of the two runs: what a stage of a share of experts has
+inline constexpr i32 kRelayExpertColumns = 8;    // of a stage of RelayExperts::all, of one expert's depth, or so much of it:
+inline constexpr u32 kRelayExpertDepth = 1024;
+inline constexpr i32 kMostRelayExpertColumns = 2 * kRelayExpertColumns;  // of such a step: one set of the units' rows
+inline constexpr u32 kRelayExpertSlice = 32;     // elements along k that a warp multiplies at a time: an expert's depth has a multiple of so many
 /// Of a step that ranks: of each row, of each 32 of the columns walked at a time, over all of them, the rank of the largest element (worker/argmax_split.hpp) and which of the row it is: so
 /// many pairs of words a row, row by row. Behind them a word, released, that says no more than that its list's steps in front have stored what they store; and one for the alignment of pairs.
 inline constexpr i32 kRelayRankColumns = 32;
@@ -80,17 +85,17 @@ struct alignas(128) RelayStep {
   u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (relay_part_words)
   u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32. Where it ranks: words of ranks
   u32 column_bytes, k;  // product
-  u16 n, run;           // product: columns, of both runs, and of the first. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words of each row in all. route: n: experts, run: chosen ones
-  u32 second;           // turned: elements from a pair's first to its second, in words and in store. Where it ranks: see there. RelayExperts::along_depth: see there
+  u16 n, run;           // product: columns, of both runs, and of the first. RelayExperts::share: columns of a run that each expert has, and which of the lists. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words of each row in all. route: n: experts, run: chosen ones
+  u32 second;           // turned: elements from a pair's first to its second, in words and in store. Where it ranks: see there
   float scale;          // product: eps of the norm. attention: of scores
   u8 kind, end, act, flags;  // RelayKind, RelayEnd, RelayAct, RelayFlags
   u32 sines;            // turned: bytes from a pair's cosine to its sine
   u32 op, tile;         // of the frame
-  u16 part, kv_head;    // attention. product: part 1: the step in front has multiplied the same row, which is still there
+  u16 part, kv_head;    // attention. product: part 1: the step in front has multiplied the same row, which is still there. RelayExperts::share: kv_head: of how many lists
   // Of a product of several rows, elements from one to the next: of row, of words, of store, of what beside says. Of attention row_pitch is which of the rows it is of.
   u32 row_pitch, words_pitch, store_pitch, beside_pitch;
   u8 by_pieces;  // of a product of several rows: 1: scratch has no more of them than kRelayDepth elements at a time, and weights come in that order, of all columns; it has no more than relay_columns, no norm, and is not kRelayWide
-  u8 experts, slot;   // RelayExperts
+  u8 experts, slot;   // RelayExperts; of a share which of its experts, in the order of relay_share
   u8 float_words;     // of a product: 1: words are of one result each, f32
   u32 expert_bytes;   // where columns are experts': from one's first to the next's
 };
@@ -104,12 +109,33 @@ CCKS_HD constexpr u32 relay_stages(u32 k, u32 n) {
   return n / (kRelayColumns * parts) * ((k + kRelayDepth / parts - 1) / (kRelayDepth / parts));
 }
 
+/// Columns of a list's share of what `active` experts have, `columns` of a run each, one behind the other: those of one of them.
+struct RelayShare {
+  u32 active;          // which of the active experts
+  u32 first, columns;  // of a run; 0: the share has no such expert
+};
+/// The `slot`-th expert of the share of list `list` of `lists`. Shares of all lists are everything once. For active * columns * lists of less than 2^32.
+CCKS_HD constexpr RelayShare relay_share(u32 active, u32 columns, u32 list, u32 lists, u32 slot) {
+  const u32 each = columns / kRelayShareColumns, all = active * each, begin = all * list / lists, end = all * (list + 1) / lists;
+  if (begin == end) return {0, 0, 0};
+  const u32 expert = begin / each + slot, from = expert * each < begin ? begin : expert * each, behind = (expert + 1) * each, to = behind < end ? behind : end;
+  return {expert, (from - expert * each) * kRelayShareColumns, from < to ? (to - from) * kRelayShareColumns : 0};
+}
+/// Experts of a share, at most.
+CCKS_HD constexpr u32 relay_share_slots(u32 active, u32 columns, u32 lists) {
+  const u32 each = columns / kRelayShareColumns, most = (active * each + lists - 1) / lists;
+  return most == 0 ? 0 : (most + each - 2) / each + 1;
+}
+/// Rows that a warp has ahead of a step of RelayExperts::all, of one expert each: eight at a time, which may be more than an expert's rows want.
+CCKS_HD constexpr u32 relay_expert_rows(u32 rows) { return rows == 1 ? 8 : 16; }
+
 /// Words (tagged_value of an f32) of what one part of a context leaves for part 0: per query its values, then its top and its sum.
 CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries * (dims + 2); }
 
 /// Of scratch, what a step of `warps` warps wants for itself: `rows` rows; or queries, the newest key and value, and what warps have found, padded.
 CCKS_HD constexpr u32 relay_step_bytes(const RelayStep& s, u32 warps, u32 rows = 1) {
   if (static_cast<RelayKind>(s.kind) == RelayKind::pick || static_cast<RelayKind>(s.kind) == RelayKind::route) return 0;
+  if (static_cast<RelayExperts>(s.experts) == RelayExperts::all) return relay_expert_rows(rows) * kRelayExpertDepth * 2;
   if (static_cast<RelayKind>(s.kind) == RelayKind::product) return (s.by_pieces != 0 ? 1 : (s.k + kRelayDepth - 1) / kRelayDepth) * kRelayDepth * 2 * rows;
   return (u32{s.n} + 2) * s.run * 2 + warps * s.n * (u32{s.run} + 8) * 4;
 }

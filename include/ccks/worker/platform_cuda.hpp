@@ -180,7 +180,6 @@ inline constexpr bool kWorkerTags = false;
 inline constexpr bool kWorkerRowTags = CCKS_WORKER_ROW_TAGS != 0;
 inline constexpr u32 kWorkerRelayRows = CCKS_WORKER_RELAY_ROWS;
 inline constexpr bool kWorkerRelayExperts = CCKS_WORKER_RELAY_EXPERTS != 0;
-static_assert(!kWorkerRelayExperts || kWorkerRelayRows == 1);
 
 }  // namespace CCKS_ISA
 }  // namespace ccks::worker

@@ -32,9 +32,9 @@
 #pragma once
 
 #include "ccks/worker/relay_attention.cuh"
+#include "ccks/worker/relay_experts.cuh"
 #include "ccks/worker/relay_look_up.cuh"
 #include "ccks/worker/relay_pick.cuh"
-#include "ccks/worker/relay_product.cuh"
 #include "ccks/worker/relay_route.cuh"
 
 namespace ccks::worker {
@@ -55,9 +55,9 @@ inline __device__ __noinline__ void trace_step(CudaPipelineMemory& memory, const
   __syncwarp();
 }
 
-class RelayBody : RelayProducts {
+class RelayBody : RelayExpertProducts {
  public:
-  __device__ __forceinline__ RelayBody(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag) : RelayProducts(memory, frame, tag) {}
+  __device__ __forceinline__ RelayBody(CudaPipelineMemory& memory, const wire::RunFrame& frame, u32 tag) : RelayExpertProducts(memory, frame, tag) {}
 
   /// All steps, or those up to where the worker is to leave.
   __device__ __forceinline__ void run(u32 count) {
@@ -76,6 +76,10 @@ class RelayBody : RelayProducts {
  private:
   __device__ __forceinline__ bool run(const wire::RelayStep& step) {
     const auto kind = static_cast<wire::RelayKind>(step.kind);
+    if constexpr (kWorkerRelayExperts) {
+      if (step.experts == static_cast<u8>(wire::RelayExperts::share)) return product_of_share(step);
+      if (step.experts == static_cast<u8>(wire::RelayExperts::all)) return sum_of_experts(step);
+    }
     if (kind == wire::RelayKind::product) return product(step);
     if constexpr (kWorkerRelayExperts) {
       if (kind == wire::RelayKind::route) return route(memory_, frame_, tag_, step);
@@ -85,7 +89,7 @@ class RelayBody : RelayProducts {
   }
 };
 
-/// The body of the relay at `place` of the pipeline, the `body`-th, by all body warps. False: the worker leaves before its end. A fault, op_fault: there is no room for a stage.
+/// The body of the relay at `place` of the pipeline, the `body`-th, by all body warps. False: the worker leaves before its end. A fault, op_fault: there is no room for as many stages as a step takes at once.
 /// `early`: what the relay waits for need not be there; once it is, bodies meet the gate, and meanwhile weights are on their way. Not inlined: it has the block's registers to itself.
 inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_bytes, bool early) {
   CudaPipelineMemory& memory = pipeline_memory();
@@ -98,7 +102,7 @@ inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_b
     relay_shared().begun_ns = relay_shared().ready_ns = ptx::globaltimer();
   }
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
-  if (memory.relay.stages == 0) {
+  if (memory.relay.stages < kLeastRelayStages) {
     if (early) meet_gate(body);
     memory.body_faults[place] = memory.ends[body % 2] = static_cast<u32>(wire::FaultCode::op_fault);  // the same from all lanes
     return true;

@@ -39,11 +39,11 @@ class RelayProducts : public RelayWords {
       if (by_pieces)
         walk_by_pieces(s, columns, sums);
       else if ((s.flags & wire::kRelayWide) != 0)
-        walk<true>(k, columns, sums);
+        walk<true>(k, columns, [&](u32 at) { return look_up<true>(at, pieces_of(k)); }, sums);
       else if (k == kRelayDepth)
-        walk_whole(columns, sums);
+        walk_whole(columns, look_up<false>(0, 1), sums);
       else
-        walk<false>(k, columns, sums);
+        walk<false>(k, columns, [&](u32 at) { return look_up<false>(at, pieces_of(k)); }, sums);
       if (first == 0 && s.norm != 0 && !again) leave_squares(squares, step);
       if (first + columns == n) tell_filler(0);
       sync();
@@ -56,7 +56,6 @@ class RelayProducts : public RelayWords {
     return true;
   }
 
- private:
   static constexpr u32 kPass = kCudaLanes * 8;  // elements of a row that lanes hold eight each of: a piece's
   static constexpr u32 kRows = kWorkerRelayRows;
   static constexpr u32 kMostPasses = kRows == 1 ? 4 : most(8 / kRows, 1u);  // at a time, of all rows
@@ -222,9 +221,9 @@ class RelayProducts : public RelayWords {
     uint4 packets[4];
   };
   /// Of the rows a piece, or for a wide stage half of it, as columns of the units' second matrix, eight of which are a set: four of each row, or two. A group has one of each set, or zero.
-  template <bool kWide>
+  template <bool kWide, u32 kOf = kRows>
   struct Rows {
-    static constexpr u32 kColumns = kWide ? 2 : 4, kOfSet = 8 / kColumns, kSets = (kRows + kOfSet - 1) / kOfSet;
+    static constexpr u32 kColumns = kWide ? 2 : 4, kOfSet = 8 / kColumns, kSets = (kOf + kOfSet - 1) / kOfSet;
     uint4 packets[kSets][2] = {};
   };
 
@@ -258,9 +257,9 @@ class RelayProducts : public RelayWords {
     place_.step(stages_.count);
   }
   /// Two to a set where there is one, so that no product waits for the one in front.
-  template <bool kWide>
+  template <bool kWide, u32 kOf = kRows>
   struct Sums {
-    static constexpr u32 kSets = Rows<kWide>::kSets, kChains = kSets == 1 ? 2 : 1;
+    static constexpr u32 kSets = Rows<kWide, kOf>::kSets, kChains = kSets == 1 ? 2 : 1;
     float acc[kSets][kChains][4] = {};
 
     __device__ __forceinline__ float of(u32 set) const {
@@ -272,18 +271,18 @@ class RelayProducts : public RelayWords {
   /// A packet of weights is the units' first matrix as it comes: words 0 and 2 count as row g, 1 and 3 as row g + 8. The second has four columns for each row of the product: of its half h words 0
   /// and 2 are column 2h, 1 and 3 column 2h + 1. So with h = g % 2 what counts of the set's first row is [g][2h] and [g + 8][2h + 1], which lane h of a group has; of its second those of
   /// lane 2 + h. Of a wide stage it is two columns, and lane r of a group has what counts of row r.
-  template <bool kWide>
-  static __device__ __forceinline__ void multiply(Sums<kWide>& sums, const Weights& weights, const Rows<kWide>& rows) {
+  template <bool kWide, u32 kOf>
+  static __device__ __forceinline__ void multiply(Sums<kWide, kOf>& sums, const Weights& weights, const Rows<kWide, kOf>& rows) {
     CCKS_UNROLL
     for (u32 i = 0; i < 4; ++i) {
       const uint4& w = weights.packets[i];
       CCKS_UNROLL
-      for (u32 set = 0; set < Rows<kWide>::kSets; ++set) {
+      for (u32 set = 0; set < Rows<kWide, kOf>::kSets; ++set) {
         const uint4& x = rows.packets[set][i / 2];
         if (i % 2 == 0)
           ptx::mma_16x16x8_bf16(sums.acc[set][0], {w.x, w.y, w.z, w.w}, {x.x, x.y});
         else
-          ptx::mma_16x16x8_bf16(sums.acc[set][Sums<kWide>::kChains - 1], {w.x, w.y, w.z, w.w}, {x.z, x.w});
+          ptx::mma_16x16x8_bf16(sums.acc[set][Sums<kWide, kOf>::kChains - 1], {w.x, w.y, w.z, w.w}, {x.z, x.w});
       }
     }
   }
@@ -296,23 +295,24 @@ class RelayProducts : public RelayWords {
     }
   }
   /// Of four. `adds`: to what is there.
-  __device__ __forceinline__ void leave(const Sums<false>& sums, float* to, bool adds = false) const {
+  template <u32 kOf>
+  __device__ __forceinline__ void leave(const Sums<false, kOf>& sums, float* to, bool adds = false) const {
     CCKS_UNROLL
-    for (u32 set = 0; set < Sums<false>::kSets; ++set) {
+    for (u32 set = 0; set < Sums<false, kOf>::kSets; ++set) {
       const float half = sums.of(set), other = __shfl_down_sync(kFullWarp, half, 5);  // from the next part of the next group
       const u32 row = set * 2 + part_ / 2;
-      float& sum = to[row * kRelaySumsPitch + group_ / 2];
-      if (group_ % 2 == 0 && part_ % 2 == 0 && row < kRows) sum = adds ? sum + (half + other) : half + other;
+      float& sum = to[row * relay_sums_pitch(kOf) + group_ / 2];
+      if (group_ % 2 == 0 && part_ % 2 == 0 && row < kOf) sum = adds ? sum + (half + other) : half + other;
     }
   }
 
   /// Products of the warp's slices by `columns` columns, four a stage: to `to`. A piece is multiplied while the next is on its way into registers, and its sums are looked at behind the
   /// next one's product.
-  __device__ __forceinline__ void walk_whole(u32 columns, float* to) {
-    const Rows<false> row = look_up<false>(0, 1);
+  template <u32 kOf>
+  __device__ __forceinline__ void walk_whole(u32 columns, const Rows<false, kOf>& row, float* to) {
     u32 left = columns / wire::kRelayColumns;
     Weights a, b;
-    Sums<false> of_a, of_b;
+    Sums<false, kOf> of_a, of_b;
     bool owes = false;  // of_b, four columns back
     take<true>(a, group_ % 2);
     CCKS_NO_UNROLL
@@ -335,21 +335,20 @@ class RelayProducts : public RelayWords {
     if (owes) leave(of_b, to - wire::kRelayColumns);
     if (left != 0) leave(of_a, to);
   }
-  /// The same of columns of several pieces, or of one that is not full; of wide stages or of others.
-  template <bool kWide>
-  __device__ __forceinline__ void walk(u32 k, u32 columns, float* to) {
+  /// The same of columns of several pieces, or of one that is not full; of wide stages or of others. row_at(piece, or half of one).
+  template <bool kWide, u32 kOf = kRows, class RowAt>
+  __device__ __forceinline__ void walk(u32 k, u32 columns, const RowAt& row_at, float* to) {
     constexpr u32 kDeep = kWide ? kRelayDepth / 2 : kRelayDepth, kColumns = kWide ? 2 * wire::kRelayColumns : wire::kRelayColumns;
     const u32 pieces = (k + kDeep - 1) / kDeep;
     u32 taken = 0, at = 0, left = pieces;  // the piece of a column that is next taken and multiplied; of a stage's columns
     Weights a, b;
-    Sums<kWide> sums;
+    Sums<kWide, kOf> sums;
     const auto next = [&](Weights& weights) {
       const u32 half = kWide ? taken % 2 : group_ % 2;
       take<false>(weights, half, static_cast<i32>((k - taken * kDeep) / 256) - (kWide ? 0 : static_cast<i32>(half * 4)));
       if (++taken == pieces) taken = 0;
     };
-    const auto row_of = [&] { return look_up<kWide>(at, pieces_of(k)); };
-    const auto end = [&](const Weights& weights, const Rows<kWide>& row) {
+    const auto end = [&](const Weights& weights, const Rows<kWide, kOf>& row) {
       multiply(sums, weights, row);
       if (++at == pieces) at = 0;
       if (--left != 0) return;
@@ -361,11 +360,11 @@ class RelayProducts : public RelayWords {
     next(a);
     CCKS_NO_UNROLL
     for (u32 all = columns / kColumns * pieces;; all -= 2) {
-      Rows<kWide> row = row_of();
+      Rows<kWide, kOf> row = row_at(at);
       if (all == 1) return end(a, row);
       next(b);
       end(a, row);
-      row = row_of();
+      row = row_at(at);
       if (all == 2) return end(b, row);
       next(a);
       end(b, row);
@@ -441,7 +440,6 @@ class RelayProducts : public RelayWords {
     }
     if (e.end == wire::RelayEnd::twin) {
       v *= rounded(act(static_cast<wire::RelayAct>(s.act), other));
-      if (kWorkerRelayExperts && s.experts != 0) v = rounded(v) * shared_.chosen[s.slot].share;
     } else if (e.end == wire::RelayEnd::turned) {
       const float u = rounded(v), w = rounded(other);
       v = u * e.cosine - w * e.sine;
@@ -472,7 +470,7 @@ class RelayProducts : public RelayWords {
   __device__ __forceinline__ void put(const wire::RelayStep& s, const Ending& e, u32 row, u32 element, float v, bool stores) const {
     const float next = __shfl_down_sync(kFullWarp, v, 1);
     if (kWorkerRelayExperts && s.float_words != 0) {
-      if (s.words != 0 && stores) store_word(reinterpret_cast<u64*>(s.words) + element, __float_as_uint(v));
+      if (s.words != 0 && stores) store_word(reinterpret_cast<u64*>(s.words) + (kRows == 1 ? element : row * s.words_pitch + element), __float_as_uint(v));
     } else if (s.words != 0 && stores && element % 2 == 0) store_word(reinterpret_cast<u64*>(s.words) + (kRows == 1 ? element : row * s.words_pitch + element) / 2, ptx::cvt_bf16x2(v, next));
     if (e.store == 0 || !stores) return;
     const u64 at = kRows == 1 ? element : u64{row} * s.store_pitch + element;

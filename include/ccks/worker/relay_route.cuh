@@ -1,4 +1,4 @@
-// The step of a relay (relay.cuh) that finds which experts the run's row goes to: each list for itself, since a list's weights are asked for by that, and to be told by another would be a hop more.
+// The step of a relay (relay.cuh) that finds which experts the run's rows go to: each list for itself, since a list's weights are asked for by that, and to be told by another would be a hop more.
 #pragma once
 
 #include "ccks/worker/argmax_split.hpp"
@@ -13,7 +13,11 @@ class RelayRoute : RelayWords {
 
   /// False: the worker leaves, and no expert is chosen.
   __device__ __forceinline__ bool run(const wire::RelayStep& s) const {
-    if (warp_ == 0) choose(s);
+    if (warp_ < kWorkerRelayRows) choose(s, warp_);
+    if constexpr (kWorkerRelayRows > 1) {
+      sync();
+      if (warp_ == 0) list_active(s.n);
+    }
     mark_ready();
     sync();
     if (has_given_up()) return false;
@@ -23,13 +27,13 @@ class RelayRoute : RelayWords {
 
  private:
   static constexpr u32 kEach = wire::kMostRelayExperts / kWarpLanes;  // logits a lane
-  static_assert(wire::kMostChosenExperts <= kWarpLanes);
+  static_assert(wire::kMostChosenExperts <= kWarpLanes && wire::kMostRelayExperts == kWarpLanes * sizeof(u64));
 
-  /// By a warp. The first of the largest, then of those that are left; shares are the softmax of what they have.
-  __device__ __forceinline__ void choose(const wire::RelayStep& s) const {
+  /// By a warp, for one row. The first of the largest, then of those that are left; shares are the softmax of what they have.
+  __device__ __forceinline__ void choose(const wire::RelayStep& s, u32 row) const {
     const u32 experts = s.n, chosen = s.run;
     float logits[kEach];
-    await_logits(reinterpret_cast<const u64*>(s.row), experts, logits);
+    await_logits(reinterpret_cast<const u64*>(s.row) + row * experts, experts, logits);
     u32 taken = 0, mine = 0;  // bits of this lane's logits; what this lane's place has
     float its = 0;
     CCKS_NO_UNROLL
@@ -52,8 +56,35 @@ class RelayRoute : RelayWords {
     float all = part;
     CCKS_UNROLL
     for (u32 far = kWarpLanes / 2; far > 0; far /= 2) all += __shfl_xor_sync(kFullWarp, all, far);
-    if (lane_ < chosen) shared_.chosen[lane_] = {mine, part / all};
+    if (lane_ < chosen) shared_.share[row][lane_] = part / all;
+    if constexpr (kWorkerRelayRows == 1) {  // nobody else chooses any: they stay in its order
+      if (lane_ < chosen) shared_.active[lane_] = {static_cast<u16>(mine), 1, {static_cast<u8>(lane_)}};
+      if (lane_ == 0) shared_.active_count = chosen;
+    } else {
+      u8* places = shared_.places[row];
+      reinterpret_cast<u64*>(places)[lane_] = ~0ull;
+      __syncwarp();
+      if (lane_ < chosen) places[mine] = static_cast<u8>(lane_);
+    }
   }
+  /// By a warp, of what all rows have chosen.
+  __device__ __forceinline__ void list_active(u32 experts) const {
+    u32 count = 0;
+    CCKS_NO_UNROLL
+    for (u32 first = 0; first < experts; first += kWarpLanes) {
+      RelayShared::Active mine{static_cast<u16>(first + lane_), 0, {}};
+      CCKS_UNROLL
+      for (u32 row = 0; row < kWorkerRelayRows; ++row) {
+        mine.place[row] = shared_.places[row][first + lane_];
+        if (mine.place[row] != kNoPlace) mine.rows |= static_cast<u8>(1u << row);
+      }
+      const u32 found = __ballot_sync(kFullWarp, mine.rows != 0);
+      if (mine.rows != 0) shared_.active[count + __popc(found & ((1u << lane_) - 1))] = mine;
+      count += __popc(found);
+    }
+    if (lane_ == 0) shared_.active_count = count;
+  }
+  static constexpr u8 kNoPlace = 0xff;
   __device__ __forceinline__ void await_logits(const u64* words, u32 experts, float (&logits)[kEach]) const {
     u64 w[kEach];
     const auto is_one = [&](u32 i) { return lane_ + i * kWarpLanes < experts; };

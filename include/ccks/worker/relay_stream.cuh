@@ -14,9 +14,12 @@ inline namespace CCKS_ISA {
 
 inline constexpr u32 kRelayDepth = wire::kRelayDepth;
 inline constexpr u32 kRelayStageBytes = wire::kRelayColumns * kRelayDepth * 2;
-inline constexpr u32 kMostRelayStages = 16;
+inline constexpr u32 kMostRelayStages = 16, kLeastRelayStages = kWorkerRelayExperts ? 2 : 1;
 inline constexpr u32 kRelayColumnsAtOnce = wire::relay_columns(kWorkerRelayRows);
-inline constexpr u32 kRelaySumsPitch = kWorkerRelayRows == 1 ? 0 : kRelayColumnsAtOnce + 8;  // floats from a row's sums to the next row's: four rows of eight columns lie in all banks
+/// Floats from a row's sums to the next row's, of `rows` of them: four rows of eight columns lie in all banks.
+CCKS_HD constexpr u32 relay_sums_pitch(u32 rows) { return kWorkerRelayRows == 1 ? 0 : wire::relay_columns(rows) + 8; }
+inline constexpr u32 kRelaySumsPitch = relay_sums_pitch(kWorkerRelayRows);
+inline constexpr u32 kRelaySums = kWorkerRelayRows == 1 ? kRelayColumnsAtOnce : most(kWorkerRelayRows * kRelaySumsPitch, kWorkerRelayExperts ? 4 * relay_sums_pitch(4) : 0);  // experts may have fewer rows
 inline constexpr u32 kRelaySteps = 4;  // in shared memory: the one that is run, and those whose weights are asked for
 
 /// In front of scratch while a relay runs.
@@ -29,7 +32,7 @@ struct alignas(128) RelayShared {
   wire::RelayStep steps[kRelaySteps];
   u64 full[kMostRelayStages], empty[kMostRelayStages];  // side by side: RelayFiller::kEmpty
   u64 step_full[kRelaySteps], step_empty[kRelaySteps];
-  float sums[2][kCudaLanes / kWarpLanes][kWorkerRelayRows == 1 ? kRelayColumnsAtOnce : kWorkerRelayRows * kRelaySumsPitch];
+  float sums[2][kCudaLanes / kWarpLanes][kRelaySums];
   float squares[2][kWorkerRelayRows][kCudaLanes / kWarpLanes];
   u64 looked_up[kWorkerRelayRows];
   u64 begun_ns, ready_ns;  // of the step, where traces are taken; by one thread
@@ -37,10 +40,17 @@ struct alignas(128) RelayShared {
     i32 rank;
     u32 index;
   } best[kWorkerRelayRows * (kCudaLanes / kWarpLanes)];  // the first of the largest elements that a warp has seen
-  struct Chosen {
-    u32 index;
-    float share;
-  } chosen[kWorkerRelayExperts ? wire::kMostChosenExperts : 1];  // of a route; once relay.routed says so
+  /// Of a route, once relay.routed says so: each row's shares, by place; experts that any row has chosen, in the order in which steps go through them.
+  struct Active {
+    u16 expert;
+    u8 rows;  // bit by bit
+    u8 place[kWorkerRelayRows];  // of each of them in what the row has chosen
+  };
+  static constexpr u32 kChosen = kWorkerRelayExperts ? wire::kMostChosenExperts : 1;
+  float share[kWorkerRelayRows][kChosen];
+  Active active[kWorkerRelayRows * kChosen];
+  u32 active_count;
+  alignas(8) u8 places[kWorkerRelayExperts && kWorkerRelayRows > 1 ? kWorkerRelayRows : 1][kWorkerRelayExperts && kWorkerRelayRows > 1 ? wire::kMostRelayExperts : 1];  // of each row and expert, while a route runs
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
 
@@ -95,7 +105,8 @@ struct PieceCursor {
   bool known = false;  // what lies below is of the step
   bool by_pieces = false;  // columns follow upon one another, then what is behind them along k
   bool whole = false;  // pieces lie in memory as they do in a stage: one copy is enough
-  u32 segment = 0, expert_bytes = 0;  // RelayExperts::along_depth: elements along k of each expert; 0: columns are of one, or nobody's
+  wire::RelayExperts experts = wire::RelayExperts::none;
+  u32 within = 0, all = 0, expert_bytes = 0;  // RelayExperts::all: `depth` goes through all experts; of the one that it has come to, and of all
   const u8* first = nullptr; // the first column
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
@@ -106,6 +117,10 @@ struct PieceCursor {
   __device__ __forceinline__ bool read(const wire::RelayStep& s) {
     known = static_cast<wire::RelayKind>(s.kind) == wire::RelayKind::product && (!kWorkerRelayExperts || s.n != 0);
     if (!known) return false;
+    if constexpr (kWorkerRelayExperts) {
+      experts = static_cast<wire::RelayExperts>(s.experts);
+      if (experts != wire::RelayExperts::none) return read_experts(s);
+    }
     const u32 parts = (s.flags & wire::kRelayWide) != 0 ? 2 : 1;
     columns = wire::kRelayColumns * parts, deep = kRelayDepth / parts;
     beyond = s.beyond, stride = s.column_bytes, k = s.k, n = s.n, run = s.run;
@@ -113,36 +128,42 @@ struct PieceCursor {
     leap = (run + columns - 1) / columns * columns;
     by_pieces = kWorkerRelayRows > 1 && s.by_pieces != 0;
     first = reinterpret_cast<const u8*>(s.columns);
-    if constexpr (kWorkerRelayExperts) {
-      const auto experts = static_cast<wire::RelayExperts>(s.experts);
-      segment = experts == wire::RelayExperts::along_depth ? s.second : 0, expert_bytes = s.expert_bytes;
-      if (experts == wire::RelayExperts::one) first += u64{relay_shared().chosen[s.slot].index} * expert_bytes;
-    }
     whole = k == deep && stride == pitch() && leap == run;
     from = first + u64{column} * stride + (column < run ? 0 : beyond) + depth * 2;
     return true;
   }
   /// Bytes from a column of a stage to the next, and of a column.
   __device__ __forceinline__ u32 pitch() const { return deep * 2; }
-  __device__ __forceinline__ u32 bytes() const { return least(deep, k - depth) * 2; }
+  __device__ __forceinline__ u32 bytes() const { return least(deep, k - (kWorkerRelayExperts && experts == wire::RelayExperts::all ? within : depth)) * 2; }
   __device__ __forceinline__ bool is_wide() const { return columns != wire::kRelayColumns; }
+  __device__ __forceinline__ bool is_of_experts() const { return kWorkerRelayExperts && experts != wire::RelayExperts::none; }
   /// Of a wide piece: where its second half's first column lies.
   __device__ __forceinline__ const u8* other() const { return from + wire::kRelayColumns * stride + (column + wire::kRelayColumns == run ? beyond : 0); }
-  /// Of a piece of columns that are several experts' along k: visit(elements in front of it in a column of the piece, where its first column lies, its elements) for each of them.
+  /// Of a piece of experts' columns: visit(bytes in front of it in the stage, where it lies, its bytes) for each part that lies in memory as in a stage.
   template <class Visit>
-  __device__ __forceinline__ void visit_segments(Visit&& visit) const {
-    const u32 all = bytes() / 2;
-    u32 slot = depth / segment, within = depth - slot * segment;
-    CCKS_NO_UNROLL
-    for (u32 at = 0; at < all; ++slot) {
-      const u32 here = least(segment - within, all - at);
-      visit(at, first + u64{column} * stride + u64{relay_shared().chosen[slot].index} * expert_bytes + within * 2, here);
-      at += here;
-      within = 0;
+  __device__ __forceinline__ void visit_parts(Visit&& visit) const {
+    const u32 each = bytes();
+    if (experts == wire::RelayExperts::all) {
+      if (each == stride) return visit(0u, from, wire::kRelayExpertColumns * each);
+      CCKS_UNROLL
+      for (u32 i = 0; i < wire::kRelayExpertColumns; ++i) visit(i * each, from + u64{i} * stride, each);
+      return;
+    }
+    constexpr u32 kOfRun = wire::kRelayShareColumns;
+    CCKS_UNROLL
+    for (u32 run = 0; run < 2; ++run) {
+      const u8* of_run = from + run * beyond;
+      if (each == stride && each == pitch()) {
+        visit(run * kOfRun * each, of_run, kOfRun * each);
+      } else {
+        CCKS_UNROLL
+        for (u32 i = 0; i < kOfRun; ++i) visit((run * kOfRun + i) * pitch(), of_run + u64{i} * stride, each);
+      }
     }
   }
   /// From a piece to the next. True: that was the step's last.
   __device__ __forceinline__ bool next() {
+    if (kWorkerRelayExperts && experts == wire::RelayExperts::all) return next_of_experts();
     if (kWorkerRelayRows > 1 && by_pieces) return next_column();
     depth += deep;
     from += depth < k ? pitch() : turn;
@@ -158,6 +179,44 @@ struct PieceCursor {
   }
 
  private:
+  // Experts are chosen.
+  __device__ __forceinline__ bool read_experts(const wire::RelayStep& s) {
+    const RelayShared& shared = relay_shared();
+    by_pieces = whole = false;
+    stride = s.column_bytes, k = s.k, leap = 0, beyond = s.beyond, expert_bytes = s.expert_bytes;
+    first = reinterpret_cast<const u8*>(s.columns);
+    if (experts == wire::RelayExperts::all) {
+      columns = wire::kRelayExpertColumns, deep = wire::kRelayExpertDepth, n = s.n, all = shared.active_count * k;
+      within = depth % k;
+      from = first + u64{shared.active[depth / k].expert} * expert_bytes + u64{column} * stride + within * 2;
+      return true;
+    }
+    const wire::RelayShare share = wire::relay_share(shared.active_count, s.n, s.run, s.kv_head, s.slot);
+    known = share.columns != 0;
+    if (!known) return false;
+    columns = wire::kRelayColumns, deep = kRelayDepth, n = 2 * share.columns;
+    turn = wire::kRelayShareColumns * stride - (k - 1) / deep * pitch();
+    first += u64{shared.active[share.active].expert} * expert_bytes + u64{share.first} * stride;
+    from = first + u64{column / 2} * stride + depth * 2;
+    return true;
+  }
+  __device__ __forceinline__ bool next_of_experts() {
+    column += columns;
+    from += columns * stride;
+    if (column < n) return false;
+    const u32 elements = bytes() / 2;
+    column = 0;
+    depth += elements, within += elements;
+    if (depth == all) {
+      depth = 0;
+      known = false;
+      ++step;
+      return true;
+    }
+    if (within == k) within = 0;
+    from = first + u64{relay_shared().active[depth / k].expert} * expert_bytes + within * 2;
+    return false;
+  }
   __device__ __forceinline__ bool next_column() {
     column += columns;
     from += columns * stride + (column == leap ? beyond : 0);
@@ -283,20 +342,13 @@ class RelayFiller {
     const u32 bytes = piece_.bytes();
     ptx::mbarrier_expect_release(full, piece_.columns * bytes);  // [P17] pairs with [P18]
     await_room(multiplies);
-    if (kWorkerRelayExperts && piece_.segment != 0) return copy_segments(to, full);
+    if (piece_.is_of_experts()) return piece_.visit_parts([&](u32 at, const u8* from, u32 all) { ptx::copy_bulk(to + at, from, all, full, policy_); });
     copy_columns(to, piece_.from, bytes, full);
     if (piece_.is_wide()) copy_columns(to + kRelayStageBytes / 2, piece_.other(), bytes, full);
   }
   __device__ __forceinline__ void copy_columns(u32 to, const u8* from, u32 bytes, u32 full) {
     CCKS_UNROLL
     for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * piece_.pitch(), from + u64{i} * piece_.stride, bytes, full, policy_);
-  }
-
-  __device__ __forceinline__ void copy_segments(u32 to, u32 full) {
-    piece_.visit_segments([&](u32 at, const u8* from, u32 elements) {
-      CCKS_UNROLL
-      for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::copy_bulk(to + i * piece_.pitch() + at * 2, from + u64{i} * piece_.stride, elements * 2, full, policy_);
-    });
   }
 
   /// What all stages are full of is waited for: what comes behind it the L2 is asked for, so that memory does not rest. Nothing of the next run's relay: what lies between the two would
@@ -320,11 +372,8 @@ class RelayFiller {
     const u8* from = ahead_.from;
     if (ahead_.whole) {
       ptx::prefetch_bulk(from, kRelayStageBytes);
-    } else if (kWorkerRelayExperts && ahead_.segment != 0) {
-      ahead_.visit_segments([&](u32, const u8* of, u32 elements) {
-        CCKS_UNROLL
-        for (u32 i = 0; i < wire::kRelayColumns; ++i) ptx::prefetch_bulk(of + u64{i} * ahead_.stride, elements * 2);
-      });
+    } else if (ahead_.is_of_experts()) {
+      ahead_.visit_parts([](u32, const u8* of, u32 all) { ptx::prefetch_bulk(of, all); });
     } else {
       prefetch_columns(from);
       if (ahead_.is_wide()) prefetch_columns(ahead_.other());

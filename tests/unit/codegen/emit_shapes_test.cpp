@@ -116,8 +116,8 @@ ops:
   EXPECT_EQ(rows_handed_on("1", "bf16", BodyShapes::read), 0u);
 }
 
-TEST(EmitShapes, RoutesARowWhereItHasOneAndFewExperts) {
-  const auto routes_a_row = [](const std::string& t, const std::string& experts, const std::string& top) {
+TEST(EmitShapes, RoutesAsManyRowsAsRelaysHaveAmongFewExperts) {
+  const auto routed_rows = [](const std::string& t, const std::string& experts, const std::string& top) {
     return bodies_of("ccks: 1\nprogram: p\ndtype: bf16\ndims: {t: " + t + ", e: " + experts + ", top: " + top + R"(}
 tensors:
   x: {shape: [t, 512], kind: input}
@@ -127,13 +127,13 @@ ops:
   - {op: matmul, a: x, b: w.T, dtype: f32, out: logits}
   - {op: route, logits: logits, k: top, out: rt}
   - {op: map, expr: rt.weight * 1.0, out: y}
-)", BodyShapes::fixed).routes_a_row;
+)", BodyShapes::fixed).routed_rows;
   };
-  EXPECT_TRUE(routes_a_row("1", "256", "16"));
-  EXPECT_TRUE(routes_a_row("{range: [1, 64], default: 1}", "16", "2"));
-  EXPECT_FALSE(routes_a_row("{range: [1, 64], default: 2}", "16", "2"));
-  EXPECT_FALSE(routes_a_row("1", "260", "2"));
-  EXPECT_FALSE(routes_a_row("1", "256", "17"));
+  EXPECT_EQ(routed_rows("1", "256", "16"), 1u);
+  EXPECT_EQ(routed_rows("{range: [1, 64], default: 8}", "16", "2"), 8u);
+  EXPECT_EQ(routed_rows("{range: [1, 64], default: 9}", "16", "2"), 0u);
+  EXPECT_EQ(routed_rows("1", "260", "2"), 0u);
+  EXPECT_EQ(routed_rows("1", "256", "17"), 0u);
 }
 
 /// Pages, scatters of keys and values: what most products hand on goes by events, so there is no relay to make workers for.

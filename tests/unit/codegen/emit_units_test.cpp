@@ -183,8 +183,9 @@ TEST(EmitUnits, TheLoopAloneKnowsOfExpertsThatARouteChooses) {
   const auto loop_has = [&](const std::string& text) { return emit_worker_units(bodies).value()[0].text.find(text) != std::string::npos; };
   EXPECT_FALSE(take_experts(bodies));
   EXPECT_TRUE(loop_has("#define CCKS_WORKER_ROW_TAGS 0\n") && loop_has("#define CCKS_WORKER_RELAY_EXPERTS 0\n"));
-  bodies.routes_a_row = true;
+  bodies.routed_rows = 8;
   EXPECT_TRUE(take_experts(bodies));
+  EXPECT_TRUE(loop_has("#define CCKS_WORKER_RELAY_ROWS 8\n"));
   EXPECT_TRUE(loop_has("#define CCKS_WORKER_ROW_TAGS 1\n") && loop_has("#define CCKS_WORKER_RELAY_EXPERTS 1\n"));
   const std::vector<GeneratedFile> units = emit_worker_units(bodies).value();
   for (const GeneratedFile& unit : units) {

@@ -42,7 +42,7 @@ void write_at(u64 address, T value) {
 
 class RelayPlay {
  public:
-  RelayPlay(RelayRig& rig, u32 seed) : rig_(rig), random_(seed), tag_(wire::value_tag(rig.epoch)), record_(rig.tables.list_count(), 0), step_(record_.size(), 0), chosen_(record_.size()) {}
+  RelayPlay(RelayRig& rig, u32 seed) : rig_(rig), random_(seed), tag_(wire::value_tag(rig.epoch)), record_(rig.tables.list_count(), 0), step_(record_.size(), 0), routed_(record_.size()) {}
 
   /// False: it is stuck. in_turn: the run in front has ended; otherwise nobody has said so.
   bool go(bool in_turn = true) {
@@ -150,10 +150,11 @@ class RelayPlay {
         if (!is_there(part_at(step, part), wire::relay_part_words(step.n, step.run))) return false;
       return step.part >= parts(step) || (is_there(step.row, u64{step.n} * step.run / 2) && is_there(step.columns, step.run / 2) && is_there(step.beyond, step.run / 2));
     }
-    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) return is_there(step.row, step.n);
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) return is_there(step.row, u64{step.n} * rows());
     const bool words = (step.flags & wire::kRelayPlainRow) == 0, sum = step.end == static_cast<std::uint8_t>(wire::RelayEnd::sum) && (step.flags & wire::kRelayPlainBeside) == 0;
     for (u32 row = 0; row < rows(); ++row) {
-      if (words && !is_there(step.row + row * step.row_pitch / 2 * 8, step.k / 2)) return false;
+      const u32 elements = is_of(step, wire::RelayExperts::all) ? step.row_pitch : step.k;
+      if (words && !is_there(step.row + row * step.row_pitch / 2 * 8, elements / 2)) return false;
       if (sum && !is_there(step.beside + row * step.beside_pitch / 2 * 8, step.n / 2)) return false;
     }
     return true;
@@ -165,38 +166,78 @@ class RelayPlay {
     u32 index;
     float share;
   };
-  float logit(const Step& step, u32 i) const { return read_at<float>(step.row + i * 8); }
+  struct Routed {
+    std::vector<std::vector<Chosen>> rows;
+    std::vector<u32> active;  // experts
+    std::optional<u32> place(u32 row, u32 expert) const {
+      const auto found = std::find_if(rows[row].begin(), rows[row].end(), [&](const Chosen& one) { return one.index == expert; });
+      return found == rows[row].end() ? std::nullopt : std::optional(static_cast<u32>(found - rows[row].begin()));
+    }
+  };
+  static bool is_of(const Step& step, wire::RelayExperts experts) { return step.experts == static_cast<std::uint8_t>(experts); }
+  void route(const Step& step) {
+    Routed& routed = routed_[list_];
+    routed = {};
+    for (u32 row = 0; row < rows(); ++row) routed.rows.push_back(choose(step, row));
+    for (const std::vector<Chosen>& row : routed.rows)
+      for (const Chosen& one : row)
+        if (std::find(routed.active.begin(), routed.active.end(), one.index) == routed.active.end()) routed.active.push_back(one.index);
+    if (rows() > 1) std::sort(routed.active.begin(), routed.active.end());
+  }
   /// The first of the largest, then of those that are left.
-  void choose(const Step& step) {
-    std::vector<Chosen>& chosen = chosen_[list_];
-    chosen.clear();
+  std::vector<Chosen> choose(const Step& step, u32 row) const {
+    const auto logit = [&](u32 i) { return read_at<float>(step.row + (row * step.n + i) * 8); };
+    std::vector<Chosen> chosen;
     float all = 0;
     while (chosen.size() < step.run) {
       std::optional<u32> best;
       for (u32 i = 0; i < step.n; ++i) {
         const bool taken = std::any_of(chosen.begin(), chosen.end(), [&](const Chosen& other) { return other.index == i; });
-        if (!taken && (!best || logit(step, i) > logit(step, *best))) best = i;
+        if (!taken && (!best || logit(i) > logit(*best))) best = i;
       }
-      const float part = std::exp(logit(step, *best) - (chosen.empty() ? logit(step, *best) : logit(step, chosen.front().index)));
+      const float part = std::exp(logit(*best) - (chosen.empty() ? logit(*best) : logit(chosen.front().index)));
       chosen.push_back({*best, part});
       all += part;
     }
     for (Chosen& one : chosen) one.share /= all;
+    return chosen;
   }
-  /// Of the columns of which `column` is one, element i along k.
-  float weight(const Step& step, u32 column, u32 i) const {
-    u64 from = step.columns + u64{column} * step.column_bytes + (column < step.run ? 0 : step.beyond);
-    switch (static_cast<wire::RelayExperts>(step.experts)) {
-      case wire::RelayExperts::none:
-        break;
-      case wire::RelayExperts::one:
-        from += u64{chosen_[list_].at(step.slot).index} * step.expert_bytes;
-        break;
-      case wire::RelayExperts::along_depth:
-        from += u64{chosen_[list_].at(i / step.second).index} * step.expert_bytes;
-        i %= step.second;
+  void run_share(const Step& step) {
+    const Routed& routed = routed_[list_];
+    EXPECT_LT(step.slot, wire::relay_share_slots(static_cast<u32>(std::min<std::size_t>(routed.rows.size() * routed.rows[0].size(), 256)), step.n, step.kv_head));
+    const wire::RelayShare share = wire::relay_share(static_cast<u32>(routed.active.size()), step.n, step.run, step.kv_head, step.slot);
+    if (share.columns == 0) return;
+    const u32 expert = routed.active.at(share.active);
+    Step of = step;  // a twin of one expert's columns
+    of.experts = 0;
+    of.columns += u64{expert} * step.expert_bytes + u64{share.first} * step.column_bytes;
+    of.n = static_cast<std::uint16_t>(2 * share.columns), of.run = static_cast<std::uint16_t>(share.columns);
+    of.beyond -= u64{of.run} * step.column_bytes;
+    for (u32 row = 0; row < rows(); ++row) {
+      const auto place = routed.place(row, expert);
+      if (!place) continue;
+      const std::vector<float> sums = multiply(of, row);
+      std::vector<float> results;
+      for (u32 i = 0; i < of.run; ++i) results.push_back(rounded(sums[i] * rounded(act(step, sums[of.run + i]))) * routed.rows[row][*place].share);
+      leave(of, row, results, *place * step.n + share.first);
     }
-    return of_half(read_at<std::uint16_t>(from + u64{i} * 2));
+  }
+  void run_all(const Step& step) {
+    const Routed& routed = routed_[list_];
+    for (u32 row = 0; row < rows(); ++row) {
+      std::vector<float> sums;
+      for (u32 column = 0; column < step.n; ++column) {
+        double sum = 0;
+        for (u32 place = 0; place < routed.rows[row].size(); ++place)
+          for (u32 i = 0; i < step.k; ++i)
+            sum += double{element(step.row, row * step.row_pitch + place * step.k + i)} * double{of_half(read_at<std::uint16_t>(step.columns + u64{routed.rows[row][place].index} * step.expert_bytes + u64{column} * step.column_bytes + u64{i} * 2))};
+        sums.push_back(static_cast<float>(sum));
+      }
+      finish(step, row, sums);
+    }
+  }
+  float weight(const Step& step, u32 column, u32 i) const {
+    return of_half(read_at<std::uint16_t>(step.columns + u64{column} * step.column_bytes + (column < step.run ? 0 : step.beyond) + u64{i} * 2));
   }
 
   // ---- steps ----------------------------------------------------------------------------------------------------------------
@@ -205,11 +246,17 @@ class RelayPlay {
     EXPECT_TRUE(done_.insert({step.op, step.tile, step.columns}).second) << "twice";
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) return attend(step);
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) return pick(step);
-    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) return choose(step);
+    if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) return route(step);
+    if (is_of(step, wire::RelayExperts::share)) return run_share(step);
+    EXPECT_LE(wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()), static_cast<u32>(relay_of_step_.dims[2]));
+    if (is_of(step, wire::RelayExperts::all)) {
+      EXPECT_EQ(step.k % wire::kRelayExpertSlice, 0u);
+      EXPECT_TRUE(step.n == wire::kRelayExpertColumns || step.n == wire::kMostRelayExpertColumns);
+      return run_all(step);
+    }
     EXPECT_EQ(step.k % wire::kRelayRow, 0u);
     EXPECT_EQ(step.n % wire::kRelayColumns, 0);
     EXPECT_EQ(step.run % wire::kRelayColumns, 0);
-    EXPECT_LE(wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()), static_cast<u32>(relay_of_step_.dims[2]));
     if (static_cast<wire::RelayEnd>(step.end) != wire::RelayEnd::plain) EXPECT_LE(step.n, wire::relay_columns(rows()));
     for (u32 row = 0; row < rows(); ++row) finish(step, row, multiply(step, row));
   }
@@ -257,7 +304,6 @@ class RelayPlay {
           break;
         case wire::RelayEnd::twin:
           first.push_back(own * rounded(act(step, sums[step.run + i])));
-          if (step.experts != 0) first.back() = rounded(first.back()) * chosen_[list_].at(step.slot).share;
           break;
         case wire::RelayEnd::turned: {
           const float u = rounded(own), v = rounded(sums[step.run + i]), c = read_at<float>(step.beside + (beside + i) * 4), s = read_at<float>(step.beside + (beside + i) * 4 + step.sines);
@@ -297,7 +343,7 @@ class RelayPlay {
     }
   }
   void leave(const Step& step, u32 row, const std::vector<float>& values, u32 at) {
-    for (u32 i = 0; i < values.size() && step.words != 0 && step.float_words != 0; ++i) put_float(step.words + (at + i) * 8, values[i]);
+    for (u32 i = 0; i < values.size() && step.words != 0 && step.float_words != 0; ++i) put_float(step.words + (row * step.words_pitch + at + i) * 8, values[i]);
     for (u32 i = 0; i + 1 < values.size() && step.words != 0 && step.float_words == 0; i += 2) put(step.words + (row * step.words_pitch + at + i) / 2 * 8, half(values[i]) | half(values[i + 1]) << 16);
     const bool moves = (step.flags & wire::kRelayMoves) != 0;
     if (step.store == 0 && !moves) return;
@@ -368,7 +414,7 @@ class RelayPlay {
   std::vector<u64> looked_up_;    // of the step that is run
   wire::OpParams relay_of_step_{};
   std::vector<u32> record_, step_;  // per list: where it stands
-  std::vector<std::vector<Chosen>> chosen_;  // per list
+  std::vector<Routed> routed_;  // per list
   u32 list_ = 0;                    // of the step that is run
   std::set<u64> written_;
   std::set<std::tuple<u32, u32, u64>> done_;  // a wide tile is several steps

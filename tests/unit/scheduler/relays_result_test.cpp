@@ -103,22 +103,23 @@ TEST(RelayResults, AreTheReferences) {
   }
 }
 
-// One row by the experts that a route chooses: each list finds them for itself, and takes weights by that.
+// Rows by the experts that a route chooses: each list finds them for itself, and takes weights by that.
 TEST(RelayResults, AreTheReferencesOfExperts) {
   struct Sizes {
     u32 workers, top, ffn;
     bool adds;  // x, beside which little is left of what experts make
+    u32 rows = 1;
   };
-  for (const Sizes& sizes : {Sizes{8, 3, 256, false}, Sizes{132, 3, 256, true}, Sizes{8, 2, 1280, false}, Sizes{8, 4, 192, false}}) {
+  for (const Sizes& sizes : {Sizes{8, 3, 256, false}, Sizes{132, 3, 256, true}, Sizes{8, 2, 1280, false}, Sizes{8, 4, 192, false}, Sizes{8, 3, 256, false, 2}, Sizes{132, 3, 256, true, 8}, Sizes{3, 4, 192, false, 5}}) {
     const u32 workers = sizes.workers;
     if (ccks::test::short_sweeps() && (workers != 8 || sizes.ffn != 256)) continue;
-    SCOPED_TRACE(testing::Message() << workers << " workers, " << sizes.top << " experts of " << sizes.ffn);
+    SCOPED_TRACE(testing::Message() << sizes.rows << " rows, " << workers << " workers, " << sizes.top << " experts of " << sizes.ffn);
     std::string text = test::llama_text("moe_layer");
     if (!sizes.adds) text = test::replaced(text, ", epilogue: x + acc, out: y", ", out: y");
-    const RelayOptions options{.text = text, .sizes = {{"t", 1}, {"experts", 16}, {"top", sizes.top}, {"d", 512}, {"ffn", sizes.ffn}}, .workers = workers, .chain = false};
+    const RelayOptions options{.text = text, .sizes = {{"t", sizes.rows}, {"experts", 16}, {"top", sizes.top}, {"d", 512}, {"ffn", sizes.ffn}}, .workers = workers, .chain = false};
     RelayRig rig(options);
-    find_relays(rig.tables, 1, true);
-    rig.load();
+    find_relays(rig.tables, sizes.rows, true);
+    rig.load(sizes.rows);
     ASSERT_TRUE(rig.instance.relays());
     std::set<u32> routes, ops;
     for (const wire::RelayStep& step : rig.all_steps()) {
