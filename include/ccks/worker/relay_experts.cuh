@@ -44,10 +44,8 @@ class RelayExpertProducts : public RelayProducts {
     Ending ending(*this, s);
     const u32 turn = turn_;
     turn_ ^= 1;
-    tell_filler(1);
     float acc[2][4] = {};
     add_up(s, acc);
-    mark_ready();
     if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + beside_of(s, s.n) / 2, ending.word);
     __syncwarp();
     float* to = shared_.sums[turn][warp_];
@@ -138,38 +136,24 @@ class RelayExpertProducts : public RelayProducts {
   static constexpr u32 kSliceSlots = wire::kRelayExpertDepth / kSlice / kWarps;  // slices of a warp, of a piece
   static_assert(kSliceSlots * kSlice / 4 == kWarpLanes && kRowSlots >= kAhead + kRows - 1);
 
-  /// In what order rows of experts are multiplied: a piece of an expert's depth, each of its rows.
-  struct RowCursor {
-    u32 active, depth, rows;  // those that are left
-
-    __device__ __forceinline__ explicit RowCursor(const RelayShared& shared) : active(0), depth(0), rows(shared.active[0].rows) {}
-    __device__ __forceinline__ bool is_over(const RelayShared& shared) const { return active == shared.active_count; }
-    __device__ __forceinline__ void step(const RelayShared& shared, u32 k) {
-      rows &= rows - 1;
-      if (rows != 0) return;
-      depth += wire::kRelayExpertDepth;
-      if (depth >= k) depth = 0, ++active;
-      if (!is_over(shared)) rows = shared.active[active].rows;
-    }
-  };
-  /// Words of rows on their way: of each this lane's part, four elements.
+  /// Words of rows on their way: of each this lane's part, four elements. Rows of experts are multiplied in the order of RelayShared::pairs, of all a piece, then of all what is behind it.
   struct Coming {
     u64 words[kAhead][2];
     const u64* from[kAhead];
+    u32 pair = 0, depth = 0;  // what is asked for next
   };
 
-  __device__ __forceinline__ void ask(const wire::RelayStep& s, RowCursor& next, Coming& coming) const {
+  __device__ __forceinline__ void ask(const wire::RelayStep& s, u32 pairs, Coming& coming) const {
+    const u32 element = (lane_ / 8 * kWarps + warp_) * kSlice + lane_ % 8 * 4, k = s.k;
+    const u64* words = reinterpret_cast<const u64*>(s.row) + element / 2;
     CCKS_UNROLL
     for (u32 i = 0; i < kAhead; ++i) {
       coming.words[i][0] = coming.words[i][1] = wire::tagged_value(0, tag_);
-      coming.from[i] = nullptr;
-      if (next.is_over(shared_)) continue;
-      const u32 row = static_cast<u32>(__ffs(static_cast<i32>(next.rows))) - 1, element = (lane_ / 8 * kWarps + warp_) * kSlice + lane_ % 8 * 4;
-      if (next.depth + element < s.k) {
-        coming.from[i] = reinterpret_cast<const u64*>(s.row) + (row * s.row_pitch + shared_.active[next.active].place[row] * s.k + next.depth + element) / 2;
+      if (coming.depth + element < k) {
+        coming.from[i] = words + (shared_.pairs[coming.pair] * k + coming.depth) / 2;
         load_two(coming.from[i], coming.words[i][0], coming.words[i][1]);
       }
-      next.step(shared_, s.k);
+      if (++coming.pair == pairs) coming.pair = 0, coming.depth += wire::kRelayExpertDepth;
     }
   }
   /// Into slots of scratch from `slot` on. A row's slices lie the other way round in every second slot, so that two groups read different banks.
@@ -196,38 +180,46 @@ class RelayExpertProducts : public RelayProducts {
   }
 
   __device__ __forceinline__ void add_up(const wire::RelayStep& s, float (&acc)[2][4]) {
-    RowCursor next(shared_);
+    const u32 active = shared_.active_count, pairs = kRows * (s.row_pitch / s.k);
     Coming coming;
-    ask(s, next, coming);
+    ask(s, pairs, coming);
     const bool two = s.n > wire::kRelayExpertColumns;
     u32 there = 0, used = 0;  // rows that have been put into scratch, and multiplied
     CCKS_NO_UNROLL
-    for (u32 active = 0; active < shared_.active_count; ++active) {
-      const u32 rows = shared_.active[active].rows, count = static_cast<u32>(__popc(rows));
+    for (u32 depth = 0; depth < s.k; depth += wire::kRelayExpertDepth) {
+      const u32 elements = least(s.k - depth, wire::kRelayExpertDepth);
       CCKS_NO_UNROLL
-      for (u32 depth = 0; depth < s.k; depth += wire::kRelayExpertDepth) {
+      for (u32 i = 0; i < active; ++i) {
+        const u32 rows = shared_.active[i].rows, count = static_cast<u32>(__popc(rows));
         if (there < used + count) {
           put(coming, there);
+          if (there == 0) {
+            mark_ready();
+            tell_filler(1);
+          }
           there += kAhead;
-          ask(s, next, coming);
+          ask(s, pairs, coming);
           __syncwarp();
         }
-        const u32 elements = least(s.k - depth, wire::kRelayExpertDepth);
-        uint4 one[kSliceSlots], other[kSliceSlots] = {};
-        take_slices(one, elements);
-        if (two) take_slices(other, elements);
-        const bool is_of = (rows >> group_ & 1) != 0;
-        const u32 slot = used + static_cast<u32>(__popc(rows & ((1u << group_) - 1)));
-        CCKS_UNROLL
-        for (u32 i = 0; i < kSliceSlots; ++i) {
-          if ((i * kWarps + warp_) * kSlice >= elements) continue;
-          const uint4 x = is_of ? *reinterpret_cast<const uint4*>(slice_slot(slot, i) + part_ * 16) : uint4{};
-          ptx::mma_16x16x8_bf16(acc[0], {one[i].x, other[i].x, one[i].y, other[i].y}, {x.x, x.y});
-          ptx::mma_16x16x8_bf16(acc[1], {one[i].z, other[i].z, one[i].w, other[i].w}, {x.z, x.w});
-        }
+        multiply_expert(acc, rows, used, elements, two);
         used += count;
         __syncwarp();
       }
+    }
+  }
+  /// The rows `rows`, which lie in slots from `first` on.
+  __device__ __forceinline__ void multiply_expert(float (&acc)[2][4], u32 rows, u32 first, u32 elements, bool two) {
+    uint4 one[kSliceSlots], other[kSliceSlots] = {};
+    take_slices(one, elements);
+    if (two) take_slices(other, elements);
+    const bool is_of = (rows >> group_ & 1) != 0;
+    const u32 slot = first + static_cast<u32>(__popc(rows & ((1u << group_) - 1)));
+    CCKS_UNROLL
+    for (u32 i = 0; i < kSliceSlots; ++i) {
+      if ((i * kWarps + warp_) * kSlice >= elements) continue;
+      const uint4 x = is_of ? *reinterpret_cast<const uint4*>(slice_slot(slot, i) + part_ * 16) : uint4{};
+      ptx::mma_16x16x8_bf16(acc[0], {one[i].x, other[i].x, one[i].y, other[i].y}, {x.x, x.y});
+      ptx::mma_16x16x8_bf16(acc[1], {one[i].z, other[i].z, one[i].w, other[i].w}, {x.z, x.w});
     }
   }
   /// The warp's slices of the next stage, of eight columns of `elements` each.

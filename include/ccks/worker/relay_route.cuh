@@ -16,7 +16,7 @@ class RelayRoute : RelayWords {
     if (warp_ < kWorkerRelayRows) choose(s, warp_);
     if constexpr (kWorkerRelayRows > 1) {
       sync();
-      if (warp_ == 0) list_active(s.n);
+      if (warp_ == 0) list_active(s.n, s.run);
     }
     mark_ready();
     sync();
@@ -58,6 +58,7 @@ class RelayRoute : RelayWords {
     for (u32 far = kWarpLanes / 2; far > 0; far /= 2) all += __shfl_xor_sync(kFullWarp, all, far);
     if (lane_ < chosen) shared_.share[row][lane_] = part / all;
     if constexpr (kWorkerRelayRows == 1) {  // nobody else chooses any: they stay in its order
+      if (lane_ < chosen) shared_.pairs[lane_] = static_cast<u8>(lane_);
       if (lane_ < chosen) shared_.active[lane_] = {static_cast<u16>(mine), 1, {static_cast<u8>(lane_)}};
       if (lane_ == 0) shared_.active_count = chosen;
     } else {
@@ -68,18 +69,29 @@ class RelayRoute : RelayWords {
     }
   }
   /// By a warp, of what all rows have chosen.
-  __device__ __forceinline__ void list_active(u32 experts) const {
-    u32 count = 0;
+  __device__ __forceinline__ void list_active(u32 experts, u32 chosen) const {
+    const u32 in_front = (1u << lane_) - 1;
+    u32 count = 0, pairs = 0;
     CCKS_NO_UNROLL
     for (u32 first = 0; first < experts; first += kWarpLanes) {
       RelayShared::Active mine{static_cast<u16>(first + lane_), 0, {}};
+      u32 at = pairs;  // where this lane's begin
       CCKS_UNROLL
       for (u32 row = 0; row < kWorkerRelayRows; ++row) {
         mine.place[row] = shared_.places[row][first + lane_];
-        if (mine.place[row] != kNoPlace) mine.rows |= static_cast<u8>(1u << row);
+        const bool has = mine.place[row] != kNoPlace;
+        if (has) mine.rows |= static_cast<u8>(1u << row);
+        const u32 all = __ballot_sync(kFullWarp, has);
+        at += __popc(all & in_front);
+        pairs += __popc(all);
+      }
+      CCKS_NO_UNROLL
+      for (u32 rows = mine.rows; rows != 0; rows &= rows - 1) {
+        const u32 row = static_cast<u32>(__ffs(static_cast<i32>(rows))) - 1;
+        shared_.pairs[at++] = static_cast<u8>(row * chosen + mine.place[row]);
       }
       const u32 found = __ballot_sync(kFullWarp, mine.rows != 0);
-      if (mine.rows != 0) shared_.active[count + __popc(found & ((1u << lane_) - 1))] = mine;
+      if (mine.rows != 0) shared_.active[count + __popc(found & in_front)] = mine;
       count += __popc(found);
     }
     if (lane_ == 0) shared_.active_count = count;

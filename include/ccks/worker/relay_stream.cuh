@@ -50,6 +50,7 @@ struct alignas(128) RelayShared {
   float share[kWorkerRelayRows][kChosen];
   Active active[kWorkerRelayRows * kChosen];
   u32 active_count;
+  u8 pairs[kWorkerRelayRows * kChosen];  // of a row and an expert that it has chosen, in the order of experts, and of an expert's rows: row * chosen ones + place
   alignas(8) u8 places[kWorkerRelayExperts && kWorkerRelayRows > 1 ? kWorkerRelayRows : 1][kWorkerRelayExperts && kWorkerRelayRows > 1 ? wire::kMostRelayExperts : 1];  // of each row and expert, while a route runs
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
@@ -106,7 +107,7 @@ struct PieceCursor {
   bool by_pieces = false;  // columns follow upon one another, then what is behind them along k
   bool whole = false;  // pieces lie in memory as they do in a stage: one copy is enough
   wire::RelayExperts experts = wire::RelayExperts::none;
-  u32 within = 0, all = 0, expert_bytes = 0;  // RelayExperts::all: `depth` goes through all experts; of the one that it has come to, and of all
+  u32 within = 0, active = 0, experts_there = 0, expert_bytes = 0;  // RelayExperts::all: elements in front of the piece, and whose it is: of all experts a piece, then of all what is behind it. `depth` is how many pieces, of columns that a step has, are in front
   const u8* first = nullptr; // the first column
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
@@ -186,9 +187,12 @@ struct PieceCursor {
     stride = s.column_bytes, k = s.k, leap = 0, beyond = s.beyond, expert_bytes = s.expert_bytes;
     first = reinterpret_cast<const u8*>(s.columns);
     if (experts == wire::RelayExperts::all) {
-      columns = wire::kRelayExpertColumns, deep = wire::kRelayExpertDepth, n = s.n, all = shared.active_count * k;
-      within = depth % k;
-      from = first + u64{shared.active[depth / k].expert} * expert_bytes + u64{column} * stride + within * 2;
+      columns = wire::kRelayExpertColumns, deep = wire::kRelayExpertDepth, n = s.n, experts_there = shared.active_count;
+      within = 0, active = depth;
+      CCKS_NO_UNROLL
+      for (; active >= experts_there; active -= experts_there) within += deep;
+      find_expert();
+      from += u64{column} * stride;
       return true;
     }
     const wire::RelayShare share = wire::relay_share(shared.active_count, s.n, s.run, s.kv_head, s.slot);
@@ -204,19 +208,19 @@ struct PieceCursor {
     column += columns;
     from += columns * stride;
     if (column < n) return false;
-    const u32 elements = bytes() / 2;
     column = 0;
-    depth += elements, within += elements;
-    if (depth == all) {
+    ++depth;
+    if (++active == experts_there) active = 0, within += deep;
+    if (within >= k) {
       depth = 0;
       known = false;
       ++step;
       return true;
     }
-    if (within == k) within = 0;
-    from = first + u64{relay_shared().active[depth / k].expert} * expert_bytes + within * 2;
+    find_expert();
     return false;
   }
+  __device__ __forceinline__ void find_expert() { from = first + u64{relay_shared().active[active].expert} * expert_bytes + within * 2; }
   __device__ __forceinline__ bool next_column() {
     column += columns;
     from += columns * stride + (column == leap ? beyond : 0);
