@@ -35,19 +35,21 @@ class RelayRoute : RelayWords {
     float logits[kEach];
     await_logits(reinterpret_cast<const u64*>(s.row) + row * experts, experts, logits);
     u32 taken = 0, mine = 0;  // bits of this lane's logits; what this lane's place has
-    float its = 0;
+    float its = 0, logit = 0;
+    RelayShared::Rank best, found{kLeastRank, kNowhere};
     CCKS_NO_UNROLL
     for (u32 place = 0; place < chosen; ++place) {
-      RelayShared::Rank best{kLeastRank, kNowhere};
-      float logit = 0;
-      CCKS_UNROLL
-      for (u32 i = 0; i < kEach; ++i) {
-        const u32 index = lane_ + i * kWarpLanes;
-        const i32 rank = rank_of(logits[i]);
-        if (index >= experts || (taken >> i & 1) != 0 || (best.index != kNowhere && rank <= best.rank)) continue;
-        best = {rank, index}, logit = logits[i];
+      if (place == 0 || found.index == best.index) {  // the lane's best is new
+        best = {kLeastRank, kNowhere};
+        CCKS_UNROLL
+        for (u32 i = 0; i < kEach; ++i) {
+          const u32 index = lane_ + i * kWarpLanes;
+          const i32 rank = rank_of(logits[i]);
+          if (index >= experts || (taken >> i & 1) != 0 || (best.index != kNowhere && rank <= best.rank)) continue;
+          best = {rank, index}, logit = logits[i];
+        }
       }
-      const RelayShared::Rank found = best_of_warp(best);
+      found = best_of_warp(best);
       if (found.index == best.index) taken |= 1u << best.index / kWarpLanes;
       logit = __shfl_sync(kFullWarp, logit, found.index % kWarpLanes);
       if (lane_ == place) mine = found.index, its = logit;

@@ -107,7 +107,7 @@ struct PieceCursor {
   bool by_pieces = false;  // columns follow upon one another, then what is behind them along k
   bool whole = false;  // pieces lie in memory as they do in a stage: one copy is enough
   wire::RelayExperts experts = wire::RelayExperts::none;
-  u32 within = 0, active = 0, experts_there = 0, expert_bytes = 0;  // RelayExperts::all: elements in front of the piece, and whose it is: of all experts a piece, then of all what is behind it. `depth` is how many pieces, of columns that a step has, are in front
+  u32 within = 0, active = 0, experts_there = 0, expert_bytes = 0;  // RelayExperts::all: elements in front of the piece, and whose it is: of all experts a piece, then of all what is behind it. A piece is of all columns that the step has, a stage or two; `depth` is how many are in front
   const u8* first = nullptr; // the first column
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
   u64 beyond = 0;
@@ -135,21 +135,27 @@ struct PieceCursor {
   }
   /// Bytes from a column of a stage to the next, and of a column.
   __device__ __forceinline__ u32 pitch() const { return deep * 2; }
-  __device__ __forceinline__ u32 bytes() const { return least(deep, k - (kWorkerRelayExperts && experts == wire::RelayExperts::all ? within : depth)) * 2; }
+  __device__ __forceinline__ u32 bytes() const { return least(deep, k - (is_of_all() ? within : depth)) * 2; }
   __device__ __forceinline__ bool is_wide() const { return columns != wire::kRelayColumns; }
   __device__ __forceinline__ bool is_of_experts() const { return kWorkerRelayExperts && experts != wire::RelayExperts::none; }
   /// Of a wide piece: where its second half's first column lies.
   __device__ __forceinline__ const u8* other() const { return from + wire::kRelayColumns * stride + (column + wire::kRelayColumns == run ? beyond : 0); }
-  /// Of a piece of experts' columns: visit(bytes in front of it in the stage, where it lies, its bytes) for each part that lies in memory as in a stage.
+  /// Of RelayExperts::all: stages of a piece.
+  __device__ __forceinline__ u32 stages() const { return n / wire::kRelayExpertColumns; }
+  __device__ __forceinline__ bool is_of_all() const { return kWorkerRelayExperts && experts == wire::RelayExperts::all; }
+  /// Of `columns` columns from `first` on: visit(bytes in front of it in the stage, where it lies, its bytes) for each part that lies in memory as in a stage.
+  template <class Visit>
+  __device__ __forceinline__ void visit_columns(u32 begin, u32 count, Visit&& visit) const {
+    const u32 each = bytes();
+    const u8* of = from + u64{begin} * stride;
+    if (each == stride) return visit(0u, of, count * each);
+    CCKS_NO_UNROLL
+    for (u32 i = 0; i < count; ++i) visit(i * each, of + u64{i} * stride, each);
+  }
+  /// The same of a piece of a share of experts.
   template <class Visit>
   __device__ __forceinline__ void visit_parts(Visit&& visit) const {
     const u32 each = bytes();
-    if (experts == wire::RelayExperts::all) {
-      if (each == stride) return visit(0u, from, wire::kRelayExpertColumns * each);
-      CCKS_UNROLL
-      for (u32 i = 0; i < wire::kRelayExpertColumns; ++i) visit(i * each, from + u64{i} * stride, each);
-      return;
-    }
     constexpr u32 kOfRun = wire::kRelayShareColumns;
     CCKS_UNROLL
     for (u32 run = 0; run < 2; ++run) {
@@ -164,7 +170,7 @@ struct PieceCursor {
   }
   /// From a piece to the next. True: that was the step's last.
   __device__ __forceinline__ bool next() {
-    if (kWorkerRelayExperts && experts == wire::RelayExperts::all) return next_of_experts();
+    if (is_of_all()) return next_of_experts();
     if (kWorkerRelayRows > 1 && by_pieces) return next_column();
     depth += deep;
     from += depth < k ? pitch() : turn;
@@ -192,7 +198,6 @@ struct PieceCursor {
       CCKS_NO_UNROLL
       for (; active >= experts_there; active -= experts_there) within += deep;
       find_expert();
-      from += u64{column} * stride;
       return true;
     }
     const wire::RelayShare share = wire::relay_share(shared.active_count, s.n, s.run, s.kv_head, s.slot);
@@ -205,10 +210,6 @@ struct PieceCursor {
     return true;
   }
   __device__ __forceinline__ bool next_of_experts() {
-    column += columns;
-    from += columns * stride;
-    if (column < n) return false;
-    column = 0;
     ++depth;
     if (++active == experts_there) active = 0, within += deep;
     if (within >= k) {
@@ -312,11 +313,35 @@ class RelayFiller {
         return kPositions;
       }
     }
+    if (piece_.is_of_all()) return fill_all();
     u32 pieces = 0;
     for (bool last = false; !last; ++pieces) {
       const u32 full = full_of(fill_.next.stage), multiplies = ptx::ld_relaxed_cta_shared(hint_at_);  // relaxed: a hint
       if (!ptx::mbarrier_has_ended_acquire(full + kEmpty, fill_.next.round % 2 ^ 1)) return pieces + (ask_ahead() ? 1 : 0);  // [P20] pairs with [P19]
       copy(full, multiplies);
+      fill_.next.step(stages_);
+      last = piece_.next();
+    }
+    return pieces;
+  }
+  /// The same of RelayExperts::all. Stages of a piece are seen to together: to find out what is next takes as long as a stage takes to land.
+  __device__ __forceinline__ u32 fill_all() {
+    const u32 both = piece_.stages();
+    u32 pieces = 0;
+    for (bool last = false; !last; pieces += both) {
+      StreamPlace behind = fill_.next;
+      if (both > 1) behind.step(stages_);
+      const u32 full[2] = {full_of(fill_.next.stage), full_of(behind.stage)}, multiplies = ptx::ld_relaxed_cta_shared(hint_at_);  // relaxed: a hint
+      if (!ptx::mbarrier_has_ended_acquire(full[0] + kEmpty, fill_.next.round % 2 ^ 1) || !ptx::mbarrier_has_ended_acquire(full[1] + kEmpty, behind.round % 2 ^ 1)) return pieces + (ask_ahead() ? 1 : 0);  // [P20] pairs with [P19]
+      const u32 bytes = wire::kRelayExpertColumns * piece_.bytes(), to[2] = {stage_at_ + fill_.next.stage * kRelayStageBytes, stage_at_ + behind.stage * kRelayStageBytes};
+      CCKS_UNROLL
+      for (u32 i = 0; i < 2; ++i) {
+        if (i == both) break;
+        ptx::mbarrier_expect_release(full[i], bytes);  // [P17] pairs with [P18]
+        await_room(multiplies);
+        piece_.visit_columns(i * wire::kRelayExpertColumns, wire::kRelayExpertColumns, [&](u32 at, const u8* from, u32 all) { ptx::copy_bulk(to[i] + at, from, all, full[i], policy_); });
+      }
+      fill_.next = behind;
       fill_.next.step(stages_);
       last = piece_.next();
     }
@@ -374,7 +399,10 @@ class RelayFiller {
     if (ptx::clock32() - asked_ahead_at_ < pace_) return false;
     asked_ahead_at_ = ptx::clock32();
     const u8* from = ahead_.from;
-    if (ahead_.whole) {
+    if (ahead_.is_of_all()) {
+      ahead_.visit_columns(0, ahead_.n, [](u32, const u8* of, u32 all) { ptx::prefetch_bulk(of, all); });
+      fill_.ahead += ahead_.stages() - 1;
+    } else if (ahead_.whole) {
       ptx::prefetch_bulk(from, kRelayStageBytes);
     } else if (ahead_.is_of_experts()) {
       ahead_.visit_parts([](u32, const u8* of, u32 all) { ptx::prefetch_bulk(of, all); });
