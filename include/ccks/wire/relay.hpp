@@ -126,8 +126,9 @@ CCKS_HD constexpr u32 relay_share_slots(u32 active, u32 columns, u32 lists) {
   const u32 each = columns / kRelayShareColumns, most = (active * each + lists - 1) / lists;
   return most == 0 ? 0 : (most + each - 2) / each + 1;
 }
-/// Rows that a warp has ahead of a step of RelayExperts::all, of one expert each: eight at a time, which may be more than an expert's rows want.
-CCKS_HD constexpr u32 relay_expert_rows(u32 rows) { return rows == 1 ? 8 : 16; }
+/// Rows of one expert each that a warp takes at a time in a step of RelayExperts::all, and for which it has room: there may be more than the rows of an expert take.
+inline constexpr u32 kRelayExpertRowsAhead = 4;
+CCKS_HD constexpr u32 relay_expert_rows(u32 rows) { return rows == 1 ? 4 : rows <= 5 ? 8 : 16; }
 
 /// Words (tagged_value of an f32) of what one part of a context leaves for part 0: per query its values, then its top and its sum.
 CCKS_HD constexpr u32 relay_part_words(u32 queries, u32 dims) { return queries * (dims + 2); }

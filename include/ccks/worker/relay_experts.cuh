@@ -4,8 +4,8 @@
 // and two of up. Rows are those that the step in front has staged, whole. What one row makes of its expert it leaves as words times its share.
 //
 // Down and the sum of all experts, RelayExperts::all. A list has some columns of every expert, eight to a stage, and their sums stay in registers from the first expert to the last. The units take eight or sixteen columns by
-// eight rows at a time; of rows that have not chosen an expert they take zero. A warp has of every expert's depth the 32 elements in its turn, takes their words eight rows ahead, and
-// keeps them in scratch as elements, sixteen rows long: nobody else reads them.
+// eight rows at a time; of rows that have not chosen an expert they take zero. A warp has of every expert's depth the 32 elements in its turn, takes their words four rows ahead, and
+// keeps them in scratch as elements, some rows long: nobody else reads them.
 #pragma once
 
 #include "ccks/worker/relay_product.cuh"
@@ -44,15 +44,15 @@ class RelayExpertProducts : public RelayProducts {
     Ending ending(*this, s);
     const u32 turn = turn_;
     turn_ ^= 1;
-    float acc[2][4] = {};
-    add_up(s, acc);
+    Sums16 sums;
+    add_up(s, sums);
     if (ending.waits) ending.word = await_word(reinterpret_cast<const u64*>(s.beside) + beside_of(s, s.n) / 2, ending.word);
     __syncwarp();
     float* to = shared_.sums[turn][warp_];
     CCKS_UNROLL
     for (u32 i = 0; i < 4; ++i) {
       const u32 row = part_ * 2 + i % 2, column = group_ + i / 2 * wire::kRelayExpertColumns;
-      if (row < kRows && column < s.n) to[row * kRelaySumsPitch + column] = acc[0][i] + acc[1][i];
+      if (row < kRows && column < s.n) to[row * kRelaySumsPitch + column] = sums.of(i);
     }
     tell_filler(0);
     sync();
@@ -132,8 +132,21 @@ class RelayExpertProducts : public RelayProducts {
 
   // ---- all experts ----------------------------------------------------------------------------------------------------------
 
-  static constexpr u32 kSlice = wire::kRelayExpertSlice, kAhead = 8, kRowSlots = wire::relay_expert_rows(kRows);
+  static constexpr u32 kSlice = wire::kRelayExpertSlice, kAhead = wire::kRelayExpertRowsAhead, kRowSlots = wire::relay_expert_rows(kRows);
   static constexpr u32 kSliceSlots = wire::kRelayExpertDepth / kSlice / kWarps;  // slices of a warp, of a piece
+  /// Of sixteen columns by eight rows, one to a slice, so that few products wait for the one in front.
+  struct Sums16 {
+    float acc[kSliceSlots][4] = {};
+    __device__ __forceinline__ float of(u32 i) const {
+      float all = 0;
+      CCKS_UNROLL
+      for (u32 slice = 0; slice < kSliceSlots; ++slice) all += acc[slice][i];
+      return all;
+    }
+  };
+  struct Weights16 {
+    uint4 one[kSliceSlots], other[kSliceSlots];  // of column g, and of the one eight behind
+  };
   static_assert(kSliceSlots * kSlice / 4 == kWarpLanes && kRowSlots >= kAhead + kRows - 1);
 
   /// Words of rows on their way: of each this lane's part, four elements. Rows of experts are multiplied in the order of RelayShared::pairs, of all a piece, then of all what is behind it.
@@ -179,19 +192,21 @@ class RelayExpertProducts : public RelayProducts {
     return row_ + (at * kWarps + warp_) * (kSliceSlots * kSlice * 2) + (slice ^ (at & 1)) * (kSlice * 2);
   }
 
-  __device__ __forceinline__ void add_up(const wire::RelayStep& s, float (&acc)[2][4]) {
+  __device__ __forceinline__ void add_up(const wire::RelayStep& s, Sums16& sums) {
     const u32 active = shared_.active_count, pairs = kRows * (s.row_pitch / s.k);
     Coming coming;
     ask(s, pairs, coming);
     const bool two = s.n > wire::kRelayExpertColumns;
     u32 there = 0, used = 0;  // rows that have been put into scratch, and multiplied
+    Weights16 weights;
+    take_expert(weights, least(s.k, wire::kRelayExpertDepth), two);
     CCKS_NO_UNROLL
     for (u32 depth = 0; depth < s.k; depth += wire::kRelayExpertDepth) {
       const u32 elements = least(s.k - depth, wire::kRelayExpertDepth);
       CCKS_NO_UNROLL
       for (u32 i = 0; i < active; ++i) {
         const u32 rows = shared_.active[i].rows, count = static_cast<u32>(__popc(rows));
-        if (there < used + count) {
+        while (there < used + count) {
           put(coming, there);
           if (there == 0) {
             mark_ready();
@@ -201,38 +216,52 @@ class RelayExpertProducts : public RelayProducts {
           ask(s, pairs, coming);
           __syncwarp();
         }
-        multiply_expert(acc, rows, used, elements, two);
+        multiply_expert(sums, weights, rows, used, elements);
         used += count;
-        __syncwarp();
+        // The next ones, while these products are on their way.
+        if (i + 1 < active)
+          take_expert(weights, elements, two);
+        else if (depth + wire::kRelayExpertDepth < s.k)
+          take_expert(weights, least(s.k - depth - wire::kRelayExpertDepth, wire::kRelayExpertDepth), two);
       }
     }
   }
   /// The rows `rows`, which lie in slots from `first` on.
-  __device__ __forceinline__ void multiply_expert(float (&acc)[2][4], u32 rows, u32 first, u32 elements, bool two) {
-    uint4 one[kSliceSlots], other[kSliceSlots] = {};
-    take_slices(one, elements);
-    if (two) take_slices(other, elements);
+  __device__ __forceinline__ void multiply_expert(Sums16& sums, const Weights16& weights, u32 rows, u32 first, u32 elements) const {
     const bool is_of = (rows >> group_ & 1) != 0;
     const u32 slot = first + static_cast<u32>(__popc(rows & ((1u << group_) - 1)));
+    uint4 x[kSliceSlots];
+    CCKS_UNROLL
+    for (u32 i = 0; i < kSliceSlots; ++i) x[i] = is_of && has_slice(i, elements) ? *reinterpret_cast<const uint4*>(slice_slot(slot, i) + part_ * 16) : uint4{};
     CCKS_UNROLL
     for (u32 i = 0; i < kSliceSlots; ++i) {
-      if ((i * kWarps + warp_) * kSlice >= elements) continue;
-      const uint4 x = is_of ? *reinterpret_cast<const uint4*>(slice_slot(slot, i) + part_ * 16) : uint4{};
-      ptx::mma_16x16x8_bf16(acc[0], {one[i].x, other[i].x, one[i].y, other[i].y}, {x.x, x.y});
-      ptx::mma_16x16x8_bf16(acc[1], {one[i].z, other[i].z, one[i].w, other[i].w}, {x.z, x.w});
+      if (!has_slice(i, elements)) continue;
+      const uint4 &one = weights.one[i], &other = weights.other[i];
+      ptx::mma_16x16x8_bf16(sums.acc[i], {one.x, other.x, one.y, other.y}, {x[i].x, x[i].y});
+      ptx::mma_16x16x8_bf16(sums.acc[i], {one.z, other.z, one.w, other.w}, {x[i].z, x[i].w});
     }
   }
-  /// The warp's slices of the next stage, of eight columns of `elements` each.
+  /// The warp's slices of the next stage or two, of eight columns of `elements` each.
+  __device__ __forceinline__ void take_expert(Weights16& weights, u32 elements, bool two) {
+    take_slices(weights.one, elements);
+    if (two) {
+      take_slices(weights.other, elements);
+    } else {
+      CCKS_UNROLL
+      for (u32 i = 0; i < kSliceSlots; ++i) weights.other[i] = uint4{};
+    }
+  }
   __device__ __forceinline__ void take_slices(uint4 (&slices)[kSliceSlots], u32 elements) {
     const u8* from = stages_.at(place_.stage) + group_ * (elements * 2) + warp_ * (kSlice * 2) + part_ * 16;
     while (!ptx::mbarrier_ended_acquire(&shared_.full[place_.stage], place_.round % 2)) {  // [P18] pairs with [P17]
     }
     CCKS_UNROLL
-    for (u32 i = 0; i < kSliceSlots; ++i) slices[i] = (i * kWarps + warp_) * kSlice < elements ? *reinterpret_cast<const uint4*>(from + i * (kWarps * kSlice * 2)) : uint4{};
+    for (u32 i = 0; i < kSliceSlots; ++i) slices[i] = has_slice(i, elements) ? *reinterpret_cast<const uint4*>(from + i * (kWarps * kSlice * 2)) : uint4{};
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive_release(&shared_.empty[place_.stage]);  // [P19] pairs with [P20]
     place_.step(stages_.count);
   }
+  __device__ __forceinline__ bool has_slice(u32 i, u32 elements) const { return (i * kWarps + warp_) * kSlice < elements; }
 };
 
 }  // namespace CCKS_ISA

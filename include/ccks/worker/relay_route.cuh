@@ -35,7 +35,7 @@ class RelayRoute : RelayWords {
     float logits[kEach];
     await_logits(reinterpret_cast<const u64*>(s.row) + row * experts, experts, logits);
     u32 taken = 0, mine = 0;  // bits of this lane's logits; what this lane's place has
-    float its = 0, logit = 0;
+    float its = 0, own = 0;  // of the lane's place, and of its best
     RelayShared::Rank best, found{kLeastRank, kNowhere};
     CCKS_NO_UNROLL
     for (u32 place = 0; place < chosen; ++place) {
@@ -46,12 +46,12 @@ class RelayRoute : RelayWords {
           const u32 index = lane_ + i * kWarpLanes;
           const i32 rank = rank_of(logits[i]);
           if (index >= experts || (taken >> i & 1) != 0 || (best.index != kNowhere && rank <= best.rank)) continue;
-          best = {rank, index}, logit = logits[i];
+          best = {rank, index}, own = logits[i];
         }
       }
       found = best_of_warp(best);
       if (found.index == best.index) taken |= 1u << best.index / kWarpLanes;
-      logit = __shfl_sync(kFullWarp, logit, found.index % kWarpLanes);
+      const float logit = __shfl_sync(kFullWarp, own, found.index % kWarpLanes);
       if (lane_ == place) mine = found.index, its = logit;
     }
     const float top = __shfl_sync(kFullWarp, its, 0), part = lane_ < chosen ? ptx::ex2((its - top) * 1.44269504f) : 0.0f;
