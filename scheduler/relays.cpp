@@ -193,7 +193,7 @@ std::uint64_t Relays::count_steps() const {
       continue;
     }
     if (may_be_shared(op)) shares = most_shared_steps(*source_.tables, units_of(op), most_units(op)) + heads_of(op);
-    steps += pick ? 1 : ranked_[op] != plan::kNone ? shares : std::max<std::uint64_t>(shares, std::uint64_t{source_.ops[op].tile_count} * steps_of_tile(op));
+    steps += pick ? 1 : ranked_[op] != plan::kNone ? shares : std::max<std::uint64_t>(shares, std::uint64_t{tiles_of_columns(op)} * steps_of_tile(op));
   }
   return steps;
 }

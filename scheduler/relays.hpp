@@ -150,6 +150,7 @@ class Relays {
   std::uint32_t heads_of(std::uint32_t op) const { return made_[op].heads; }
   bool by_experts(std::uint32_t op) const { return made_[op].experts != wire::RelayExperts::none; }
   std::uint32_t most_units(std::uint32_t op) const { return by_experts(op) ? wire::kMostRelayExpertColumns / wire::kRelayExpertColumns : (made_[op].end == wire::RelayEnd::plain ? kMostPlainColumns : wire::relay_columns(rows()) / runs(op)) / unit_of(op); }  // of a step
+  std::uint32_t tiles_of_columns(std::uint32_t op) const { return source_.ops[op].tile_count / static_cast<std::uint32_t>(is_product(op) ? source_.ops[op].grid[2] : 1); }  // a step is of all rows
   std::uint32_t steps_of_tile(std::uint32_t op) const { return is_product(op) ? (made_[op].tile + most_units(op) * unit_of(op) - 1) / (most_units(op) * unit_of(op)) : 1; }
   std::uint32_t rows() const { return source_.tables->relay_rows; }
   bool has_row_of(std::uint32_t op, std::uint32_t other) const { return is_product(op) && is_product(other) && made_[op].row == made_[other].row && made_[op].norm == made_[other].norm && made_[op].k == made_[other].k; }

@@ -136,6 +136,24 @@ TEST(RelayResults, AreTheReferencesOfExperts) {
   }
 }
 
+// Tiles of the sum that others wait for are of some rows each: whoever has their columns signals for all of them.
+TEST(RelayResults, ExpertsSignalForTilesOfAllRows) {
+  std::string text = test::replaced(test::llama_text("moe_layer"), ", epilogue: x + acc, out: y", ", epilogue: x + acc, out: s");
+  text = test::replaced(text, "[1, 2048]", "[1, 24]");  // so few that each has tiles of its own
+  text += "  - {op: map, expr: s * 1.0, out: y}\n";
+  RelayRig rig({.text = text, .sizes = {{"t", 8}, {"experts", 16}, {"top", 2}, {"d", 512}, {"ffn", 64}}, .workers = 132, .chain = false});
+  find_relays(rig.tables, 8, true);
+  rig.load(8);
+  ASSERT_TRUE(rig.instance.relays());
+  const plan::OpDesc& sum = rig.view.ops[rig.op_of("combine.s")];
+  ASSERT_GT(rig.dims[sum.grid[2]], 1) << "tiles of some rows";
+  ASSERT_TRUE(RelayPlay(rig, 1).go());
+  for (u32 s = sum.signal_first; s < sum.signal_first + sum.signal_count; ++s) {
+    const wire::SignalParams& signal = rig.instance.signals()[s];
+    for (u32 e = 0; e < signal.event_count && rig.instance.sends(s); ++e) EXPECT_EQ(rig.events[signal.event_first + e], signal.total);
+  }
+}
+
 // A relay has one route at most, since whoever fills a ring is ahead of it.
 TEST(RelayResults, HaveOneRouteAtMost) {
   std::string text = test::llama_text("moe_layer");
