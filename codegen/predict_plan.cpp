@@ -129,11 +129,11 @@ class Player {
     const bool by_experts = d.kind == wire::OpCode::expert_matmul || d.kind == wire::OpCode::combine;  // which all workers share out evenly
     const auto tiles = by_experts ? free_.size() : static_cast<std::size_t>(m_.ops[op].tiles);
     const bool attends = d.kind == wire::OpCode::attention;
-    const double bytes = static_cast<double>(m_.values[m_.ops[weights_of(op)].desc->bytes_read]) / static_cast<double>(tiles), there = std::max(rows_there(op), begins_run(op) ? cost.alone_us : 0.0);
+    const double bytes = static_cast<double>(m_.values[m_.ops[weights_of(op)].desc->bytes_read]) * (by_experts ? active_share(weights_of(op)) : 1.0) / static_cast<double>(tiles), there = std::max(rows_there(op), begins_run(op) ? cost.alone_us : 0.0);
     if (begins_run(op)) answers_us_ = cost.answers_us;
     const bool parts = attends && wire::part_count(static_cast<wire::u32>(m_.operands_of(op)[1].dim[2]), static_cast<wire::u32>(m_.ops[op].grid[0])) > 1;
-    const double attention = cost.attention_us + (parts ? cost.parts_us : 0), gathered = d.kind == wire::OpCode::combine ? std::ceil(bytes / cost.piece_bytes) * cost.gathered_us : 0;
-    const double fixed = cost.fixed_us * steps_of_tile(op, bytes) + gathered;
+    const double attention = cost.attention_us + (parts ? cost.parts_us : 0);
+    const double fixed = cost.fixed_us * steps_of_tile(op, bytes);
     ends_[op].resize(tiles);
     for (std::size_t i = 0; i < tiles; ++i) {
       const std::size_t worker = by_experts ? i : choose(op, i, tiles);
@@ -151,8 +151,15 @@ class Player {
 
   /// A step of several rows has fewer columns.
   double steps_of_tile(std::size_t op, double bytes) const {
+    if (m_.ops[op].desc->kind == wire::OpCode::combine) return 1;
     const auto depth = static_cast<double>(m_.operands_of(op)[0].dim[3]), columns = bytes / (2 * depth);
-    return rows_ == 1 ? 1 : std::max(1.0, std::ceil(columns / wire::relay_columns(static_cast<wire::u32>(rows_)) - 0.1));  // bytes are a little more than the weights'
+    return rows_ == 1 ? 1 : std::max(1.0, std::ceil(columns / wire::relay_columns(rows_walked(op)) - 0.1));  // bytes are a little more than the weights'
+  }
+
+  /// Of a step: those that chose its expert, where there is one.
+  wire::u32 rows_walked(std::size_t op) const {
+    if (m_.ops[op].desc->kind != wire::OpCode::expert_matmul) return static_cast<wire::u32>(rows_);
+    return static_cast<wire::u32>(std::ceil(1 / active_share(op)));
   }
 
   /// By each list for itself.
@@ -169,7 +176,12 @@ class Player {
   }
   std::int64_t row_of_experts(std::size_t combine) const {
     const check::Operand& made = m_.operands_of(weights_of(combine))[0];
-    return made.dim[2] * made.dim[3];
+    return made.dim[2] * made.dim[3] / rows_;
+  }
+  /// Of as many experts as all rows could choose, those that are active where each row chooses any of them as likely as others.
+  double active_share(std::size_t op) const {
+    const auto experts = static_cast<double>(m_.operands_of(op)[1].dim[1]), chosen = static_cast<double>(m_.ops[op].dims[0]), rows = static_cast<double>(rows_);
+    return experts * (1 - std::pow(1 - chosen / experts, rows)) / (chosen * rows);
   }
 
   /// A norm: what takes its rows has them as they were in front of it. Others that are no step, or that each list does for itself, likewise.

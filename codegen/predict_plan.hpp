@@ -33,8 +33,7 @@ struct StepCost {
   double begin_us = 0;        // from the last op in front to where the first step begins
   double alone_us = 0;        // that long from submit, where the run begins with it: its lists reach all workers, and each opens its own
   double answers_us = 0;      // and from its end to the answer of such a run, of which all workers have told
-  double route_us = 0;        // to choose experts of a row whose logits are there
-  double gathered_us = 0;     // more for each piece whose columns are several experts'
+  double route_us = 0;        // to choose experts of rows whose logits are there, and to find whose columns are whose
 };
 
 /// Costs of one kind of GPU. `source` says where they come from; empty: nothing was measured, so nothing is predicted.

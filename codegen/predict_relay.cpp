@@ -27,12 +27,12 @@ bool is_attention(const check::Model& m, std::size_t op, std::int64_t rows) {
 }
 bool is_norm(const check::Model& m, std::size_t op, std::int64_t rows) { return m.ops[op].desc->kind == wire::OpCode::rmsnorm && has_rows(m.operands_of(op)[0], 2, rows); }
 
-/// Of a row, whose experts lists find for themselves.
-bool is_route(const check::Model& m, std::size_t op) {
+/// Of rows whose experts lists find for themselves.
+bool is_route(const check::Model& m, std::size_t op, std::int64_t rows) {
   const auto operands = m.operands_of(op);
   const plan::OpDesc& d = *m.ops[op].desc;
   if (d.kind != wire::OpCode::route || d.input_count != 1) return false;
-  return operands[0].dim[2] == 1 && operands[0].dim[3] <= std::int64_t{wire::kMostRelayExperts} && operands[1].dim[3] <= std::int64_t{wire::kMostChosenExperts};
+  return operands[0].dim[2] == rows && operands[0].dim[3] <= std::int64_t{wire::kMostRelayExperts} && operands[1].dim[3] <= std::int64_t{wire::kMostChosenExperts};
 }
 bool is_by_experts(const check::Model& m, std::size_t op) {
   const plan::OpDesc& d = *m.ops[op].desc;
@@ -58,8 +58,8 @@ std::vector<bool> find_steps(const check::Model& m) {
   const std::int64_t rows = relay_rows(m);
   const auto is_product = [&](std::size_t op) { return rows != 0 && rows_of_product(m, op) == rows; };
   std::size_t routes = 0;  // a relay has one at most
-  for (std::size_t op = 0; op < m.ops.size(); ++op) routes += rows == 1 && m.ops[op].exists() && is_route(m, op) ? 1 : 0;
-  const auto is_of_experts = [&](std::size_t op) { return routes == 1 && (is_route(m, op) || is_by_experts(m, op)); };
+  for (std::size_t op = 0; op < m.ops.size(); ++op) routes += rows != 0 && m.ops[op].exists() && is_route(m, op, rows) ? 1 : 0;
+  const auto is_of_experts = [&](std::size_t op) { return routes == 1 && (is_route(m, op, rows) || is_by_experts(m, op)); };
   std::size_t first = 0, best = 0, best_end = 0;
   for (std::size_t op = 0; op < m.ops.size(); ++op) {
     const bool may_be = m.ops[op].exists() && m.ops[op].desc->guard_count == 0;

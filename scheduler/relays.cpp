@@ -672,6 +672,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     std::memcpy(to, &step, sizeof(step));
     to += sizeof(step);
   }
+  const bool any_by_experts = std::any_of(made_.begin() + first_, made_.begin() + end_, [](const RelayOp& op) { return op.experts != wire::RelayExperts::none; });
   for (std::uint32_t list = 0; list < block_.size(); ++list) {
     if (steps_of(list).empty()) continue;
     wire::OpParams op{};
@@ -684,7 +685,7 @@ void Relays::write(const RelaySource& source, std::byte* frame) const {
     op.dims[1] = static_cast<std::int32_t>(steps_at_ + list_first_[list] * sizeof(wire::RelayStep));
     op.dims[2] = static_cast<std::int32_t>((most + 15) / 16 * 16);
     op.dims[3] = static_cast<std::int32_t>(kRelayUnderWayWaiting);
-    op.dims[4] = static_cast<std::int32_t>(kRelayAhead);
+    op.dims[4] = static_cast<std::int32_t>(rows() > 1 && any_by_experts ? 0 : kRelayAhead);
     op.dims[5] = static_cast<std::int32_t>(kRelayPace);
     op.dims[7] = static_cast<std::int32_t>(kRelayUnderWayMultiplying);
     if (looks_up()) op.dims[wire::kRelayLookUpDim] = static_cast<std::int32_t>(source.tables->blocks[first_].offset);
