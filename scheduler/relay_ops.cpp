@@ -411,7 +411,7 @@ class Describer {
     if (!std::equal(b.dim, b.dim + 4, twin.dim) || !std::equal(b.stride, b.stride + 4, twin.stride)) return false;
     to_.experts = wire::RelayExperts::share;
     to_.active = most_active(chosen, static_cast<std::uint32_t>(b.dim[1]));
-    if (std::uint64_t{to_.active} * to_.width * tables_.workers > 0xffffffffull) return false;
+    if (std::uint64_t{to_.active} * to_.width * wire::kMostShareCost > 0xffffffffull) return false;
     const RelayPlace& place = tables_.relay_places[index_];
     const bool rows = out.dim[2] == static_cast<std::int32_t>(chosen * rows_) && out.stride[2] == out.dim[3] && out.stride[3] == 1;
     if (!rows || place.row == 0 || place.elements != chosen * to_.width * rows_) return false;
@@ -479,7 +479,7 @@ void fill_product(const RelayOp& op, const RelayPart& part, wire::RelayStep& ste
   step.row_pitch = op.row_pitch, step.words_pitch = op.words_pitch, step.store_pitch = op.store_pitch, step.beside_pitch = op.beside_pitch;
 }
 
-/// Of list part.first of part.count, the part.head-th expert of its share.
+/// The part.head-th expert of a list's share.
 void fill_share(const RelayOp& op, const RelayPart& part, wire::RelayStep& step) {
   step.columns = op.columns;
   step.beyond = op.other;
@@ -490,8 +490,6 @@ void fill_share(const RelayOp& op, const RelayPart& part, wire::RelayStep& step)
   step.experts = static_cast<std::uint8_t>(op.experts);
   step.slot = static_cast<std::uint8_t>(part.head);
   step.n = static_cast<std::uint16_t>(op.width);
-  step.run = static_cast<std::uint16_t>(part.first);
-  step.kv_head = static_cast<std::uint16_t>(part.count);
   step.row_pitch = op.row_pitch, step.words_pitch = op.words_pitch;
 }
 
@@ -538,6 +536,9 @@ wire::RelayStep step_of(const RelaySource& source, std::uint32_t index, const Re
   } else if (op.kind == wire::RelayKind::route) {
     step.n = static_cast<std::uint16_t>(op.width);
     step.run = static_cast<std::uint16_t>(op.k);
+    step.part = static_cast<std::uint16_t>(part.number);
+    step.kv_head = static_cast<std::uint16_t>(part.count);
+    step.second = part.first;
     return step;
   } else if (op.kind == wire::RelayKind::attention) {
     fill_attention(op, source.ops[index], step, element);

@@ -52,7 +52,7 @@ inline constexpr std::uint32_t kMostPlainColumns = 0xffff / wire::kRelayColumns 
 /// describe says what op `index` would be in a relay that begins with op `first`. False: it cannot be part of it.
 bool describe(const RelaySource& source, std::uint32_t first, std::uint32_t index, RelayOp& to);
 
-/// What a step is of: of a product so many columns of each run, from `first` of head `head` on, or of a share of experts the head-th of list `first` of `count`; of a pick so many pairs of words; attention: a tile. number: of the tile, or among the op's steps.
+/// What a step is of: of a product so many columns of each run, from `first` of head `head` on, or of a list's share of experts the head-th; of a route the number-th list of `count`, which share `first` columns of each expert; of a pick so many pairs of words; attention: a tile. number: of the tile, or among the op's steps.
 struct RelayPart {
   std::uint32_t number, head = 0, first = 0, count = 0;
 };

@@ -67,7 +67,10 @@ bool Relays::joins(std::span<const OpInstance> ops, std::uint32_t first, std::ui
   if (ops[op].stretch == plan::kNone || ops[op].stretch != ops[first].stretch || !describe(source_, first, op, made_[op])) return false;
   // Who fills a worker's ring goes by the experts that were chosen last, and comes to a step before that is run.
   const auto routes = [](const RelayOp& made) { return made.kind == wire::RelayKind::route; };
-  return !routes(made_[op]) || std::none_of(made_.begin() + first, made_.begin() + op, routes);
+  if (routes(made_[op]) && std::any_of(made_.begin() + first, made_.begin() + op, routes)) return false;
+  // A route shares out columns of one product.
+  const auto shares = [](const RelayOp& made) { return made.experts == wire::RelayExperts::share; };
+  return !shares(made_[op]) || std::none_of(made_.begin() + first, made_.begin() + op, shares);
 }
 
 // The longest, and of those the first.
@@ -497,7 +500,10 @@ void Relays::place_route(std::uint32_t op) {
     const bool has = std::any_of(steps_.begin() + first, steps_.begin() + made, [&](const Step& step) { return step.list == list; });
     if (!has) steps_.insert(steps_.begin() + made, {list, logits, {number++, 0, 0, 0}});
   }
-  for (std::uint32_t list = lists_; list < lists_ + workers(); ++list) steps_.push_back({list, op, {list - lists_}});
+  const auto shares = [&](const RelayOp& made) { return made.experts == wire::RelayExperts::share && made.routed_by == op; };
+  const auto shared = std::find_if(made_.begin() + op, made_.begin() + end_, shares);
+  const std::uint32_t columns = shared == made_.begin() + end_ ? 0 : shared->width;
+  for (std::uint32_t list = lists_; list < lists_ + workers(); ++list) steps_.push_back({list, op, {list - lists_, 0, columns, workers()}});
 }
 
 std::span<const Relays::Arrivals> Relays::arrivals_of(std::uint32_t list) const {
@@ -560,7 +566,7 @@ void Relays::deal_experts(std::uint32_t op) {
   const std::uint32_t slots = wire::relay_share_slots(made_[op].active, made_[op].width, workers());
   std::uint32_t number = 0;
   for (std::uint32_t list = 0; list < workers(); ++list) {
-    for (std::uint32_t slot = 0; slot < slots; ++slot) steps_.push_back({lists_ + list, op, {number++, slot, list, workers()}});
+    for (std::uint32_t slot = 0; slot < slots; ++slot) steps_.push_back({lists_ + list, op, {number++, slot}});
   }
 }
 

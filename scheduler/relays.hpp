@@ -35,8 +35,8 @@ void find_relays(PlanTables& tables, std::uint32_t rows = 1, bool experts = fals
 /// Steps of so many columns that all lists share, at most, `most` of them each.
 inline std::uint64_t most_shared_steps(const PlanTables& tables, std::int64_t columns, std::uint32_t most) { return tables.workers + static_cast<std::uint64_t>(std::max<std::int64_t>(columns, 0)) / most; }
 
-/// Of shares of `active` experts, at most.
-inline std::uint64_t most_share_steps(std::uint64_t active, std::uint64_t workers) { return active + 2 * workers; }
+/// Of shares of `active` experts, at most: a list's, relay_share_slots, are 5 / 4 of its part of experts, and two.
+inline std::uint64_t most_share_steps(std::uint64_t active, std::uint64_t workers) { return 2 * active + 2 * workers; }
 
 /// Belongs to one client at a time; allocates in reserve() only. Use: decide(), add() for each tile in the order of the lists, sort(); then what the lists' records say,
 /// lay_out() and write().

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tests/support/residency.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/verified_run.hpp"
 #include "tests/support/ways.hpp"
@@ -102,6 +103,28 @@ std::string name_of(const testing::TestParamInfo<Param>& p) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RelayExperts, testing::ValuesIn(params()), name_of);
+
+class RelayExpertsResidency : public ResidencyTest, public testing::WithParamInterface<Shape> {};
+
+// Rows of each run go to other experts; workers leave wherever they stand.
+TEST_P(RelayExpertsResidency, HandoffsInTheMiddleChangeNoBit) {
+  const Shape& shape = GetParam();
+  open(spec_of(shape));
+  if (!engine_) return;
+  const auto step = [&](std::uint32_t seed) {
+    return run<std::uint16_t>({{"t", shape.rows}}, "x0", values(static_cast<std::size_t>(shape.rows * shape.d), seed), "y");
+  };
+  std::vector<std::vector<std::uint16_t>> want;
+  for (std::uint32_t seed = 0; seed < 4; ++seed) want.push_back(step(77 + seed));
+  EXPECT_NE(want[0], want[1]);
+  std::uint64_t runs = 0;
+  hand_off_while([&] {
+    for (std::uint32_t seed = 0; seed < 4; ++seed, ++runs) EXPECT_EQ(step(77 + seed), want[seed]) << "run " << runs;
+  });
+  EXPECT_GT(runs, 50u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, RelayExpertsResidency, testing::Values(kShapes[0], kShapes[8]), [](const testing::TestParamInfo<Shape>& p) { return std::string(p.param.name); });
 
 }  // namespace
 }  // namespace ccks::test

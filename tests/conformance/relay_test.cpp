@@ -2,19 +2,12 @@
 // leave in the middle of one lose nothing. Only GPUs have them; other devices run the same programs without.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <chrono>
-#include <optional>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
-#include "ccks/engine.hpp"
-#include "scheduler/tools/run_code.hpp"
-#include "spec/parse.hpp"
+#include "tests/support/residency.hpp"
 #include "tests/support/sanitized.hpp"
-#include "tests/support/seeded_halves.hpp"
 #include "tests/support/verified_run.hpp"
 #include "tests/support/ways.hpp"
 
@@ -149,93 +142,28 @@ INSTANTIATE_TEST_SUITE_P(All, Relays, testing::ValuesIn(params()), name_of);
 
 // ---- workers that leave -------------------------------------------------------------------------------------------------
 
-std::vector<std::uint16_t> values(std::size_t count, std::uint32_t seed) { return seeded_halves(count, seed, 0.2f); }
-
-class RelayResidency : public testing::Test {
- protected:
-  void SetUp() override {
-    Result<std::unique_ptr<Device>> device = open_device({.kind = "cuda"});
-    if (device.status().code() == ErrorCode::unavailable) GTEST_SKIP() << device.status().to_string();
-    ASSERT_TRUE(device.ok()) << device.status().to_string();
-    options_ = options_of(folder_, spec_of(kShapes[0]), "cuda", "jit");
-    const spec::ParseResult parsed = spec::parse_file(options_.spec, {});
-    ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
-    const DeviceInfo info = (*device)->info();
-    run::CodeReport report;
-    Result<Program> program = run::load_program(options_, parsed.program, {info.kind, info.architecture, info.workers}, report);
-    ASSERT_TRUE(program.ok()) << program.status().to_string();
-    other_.emplace(*program);
-    Result<Engine> engine = Engine::create(std::move(*device), std::move(*program));
-    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
-    engine_.emplace(std::move(*engine));
-    bind();
-  }
-
-  void bind() {
-    std::uint32_t seed = 0;
-    for (const plan::TensorDesc& tensor : engine_->plan().tensors) {
-      const std::vector<std::uint16_t> bytes = values(tensor.max_bytes / 2, ++seed);
-      if (tensor.kind == plan::TensorKind::weight) {
-        ASSERT_TRUE(engine_->bind_weight(tensor.name, std::as_bytes(std::span(bytes))).ok()) << tensor.name;
-      }
-    }
-    ASSERT_TRUE(engine_->start().ok());
-    for (const plan::TensorDesc& tensor : engine_->plan().tensors) {
-      const std::vector<std::uint16_t> bytes = values(tensor.max_bytes / 2, ++seed);
-      if (tensor.kind == plan::TensorKind::state) {
-        ASSERT_TRUE(engine_->write_state(0, tensor.name, std::as_bytes(std::span(bytes))).ok()) << tensor.name;
-      }
-    }
-  }
-
-  std::vector<float> step(std::int64_t pos) {
-    const std::vector<std::uint16_t> x = values(static_cast<std::size_t>(kShapes[0].d), 77);
-    RunRequest request;
-    request.dims = {{"n", 1}, {"pos", pos}};
-    request.inputs.push_back({"x0", std::as_bytes(std::span(x))});
-    Result<ccks::Run> run = engine_->submit(std::move(request));
-    EXPECT_TRUE(run.ok()) << run.status().to_string();
-    if (!run.ok()) return {};
-    const Status done = run->wait_for(std::chrono::seconds(60));
-    EXPECT_TRUE(done.ok()) << done.to_string();
-    std::vector<float> out(run->tensor_bytes("logits").value() / sizeof(float));
-    EXPECT_TRUE(run->read_output("logits", std::as_writable_bytes(std::span(out))).ok());
-    return out;
-  }
-
-  TemporaryFolder folder_;
-  run::Options options_;
-  std::optional<Program> other_;
-  std::optional<Engine> engine_;
-};
+class RelayResidency : public ResidencyTest {};
 
 // Positions go up and down, so that each step of the load is made anew by some runs and brought up to date by others; workers leave wherever they stand, also in the middle of a
 // relay, and begin it again.
 TEST_F(RelayResidency, HandoffsInTheMiddleChangeNoBit) {
+  open(spec_of(kShapes[0]));
+  if (!engine_) return;
+  const std::vector<std::uint16_t> x = values(static_cast<std::size_t>(kShapes[0].d), 77);
+  const auto step = [&](std::int64_t pos) { return run<float>({{"n", 1}, {"pos", pos}}, "x0", x, "logits"); };
   std::vector<std::vector<float>> want;
   for (int round = 0; round < 2; ++round) {  // the first puts rows into the caches that others read
     want.clear();
     for (const std::int64_t pos : {200, 201, 90, 91}) want.push_back(step(pos));
   }
-  std::atomic<bool> stop{false};
-  std::thread handoffs([&] {
-    while (!stop) {
-      const Result<HandoffTimes> times = engine_->handoff(*other_);
-      EXPECT_TRUE(times.ok()) << times.status().to_string();
-      if (!times.ok()) return;
-    }
-  });
   std::uint64_t runs = 0;
-  for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(4); std::chrono::steady_clock::now() < until && !HasFailure();) {
+  hand_off_while([&] {
     for (const auto& [index, pos] : {std::pair<std::size_t, std::int64_t>{0, 200}, {1, 201}, {2, 90}, {3, 91}}) {
       EXPECT_EQ(step(pos), want[index]) << "position " << pos << ", run " << runs;
       ++runs;
     }
-  }
-  stop = true;
-  handoffs.join();
+  });
   EXPECT_GT(runs, 50u);
-  EXPECT_GT(engine_->stats().relaunches, 20u);
 }
 
 }  // namespace

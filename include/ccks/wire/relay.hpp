@@ -43,7 +43,7 @@ enum RelayFlags : u8 {
   kRelayWide = 128,           // a product: a stage has twice kRelayColumns, each of half of kRelayDepth elements: relay_is_wide
 };
 
-/// Of a product, whether its columns are those of experts that a route has chosen, for any of its rows: of those that are a list's share of them (relay_share), by the rows that chose each, whose results are
+/// Of a product, whether its columns are those of experts that a route has chosen, for any of its rows: of those that are a list's share of them (relay_share), which its route finds, by the rows that chose each, whose results are
 /// multiplied by its share of the row before they are left as words; or of all of them, whose sums are one row's result.
 enum class RelayExperts : u8 { none = 0, share = 1, all = 2 };
 
@@ -62,6 +62,7 @@ CCKS_HD constexpr u32 relay_columns(u32 rows) { return rows <= 2 ? kMostRelayCol
 inline constexpr i32 kMostRelayQueries = 8;
 inline constexpr u32 kMostRelayExperts = 256, kMostChosenExperts = 16;  // that a route finds some among, and that it finds for a row
 inline constexpr i32 kRelayShareColumns = 2;     // of each of the two runs: what a stage of a share of experts has
+inline constexpr u32 kLeastShareCost = 8, kMostShareCost = 10;
 inline constexpr i32 kRelayExpertColumns = 8;    // of a stage of RelayExperts::all, of one expert's depth, or so much of it:
 inline constexpr u32 kRelayExpertDepth = 1024;
 inline constexpr i32 kMostRelayExpertColumns = 2 * kRelayExpertColumns;  // of such a step: one set of the units' rows
@@ -85,17 +86,17 @@ struct alignas(128) RelayStep {
   u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (relay_part_words)
   u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32. Where it ranks: words of ranks
   u32 column_bytes, k;  // product
-  u16 n, run;           // product: columns, of both runs, and of the first. RelayExperts::share: columns of a run that each expert has, and which of the lists. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words of each row in all. route: n: experts, run: chosen ones
+  u16 n, run;           // product: columns, of both runs, and of the first. RelayExperts::share: n: columns of a run that each expert has. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words of each row in all. route: n: experts, run: chosen ones
   u32 second;           // turned: elements from a pair's first to its second, in words and in store. Where it ranks: see there
   float scale;          // product: eps of the norm. attention: of scores
   u8 kind, end, act, flags;  // RelayKind, RelayEnd, RelayAct, RelayFlags
   u32 sines;            // turned: bytes from a pair's cosine to its sine
   u32 op, tile;         // of the frame
-  u16 part, kv_head;    // attention. product: part 1: the step in front has multiplied the same row, which is still there. RelayExperts::share: kv_head: of how many lists
+  u16 part, kv_head;    // attention. product: part 1: the step in front has multiplied the same row, which is still there. route: which of the lists it is, of how many; `second`: columns that those share
   // Of a product of several rows, elements from one to the next: of row, of words, of store, of what beside says. Of attention row_pitch is which of the rows it is of.
   u32 row_pitch, words_pitch, store_pitch, beside_pitch;
   u8 by_pieces;  // of a product of several rows: 1: scratch has no more of them than kRelayDepth elements at a time, and weights come in that order, of all columns; it has no more than relay_columns, no norm, and is not kRelayWide
-  u8 experts, slot;   // RelayExperts; of a share which of its experts, in the order of relay_share
+  u8 experts, slot;   // RelayExperts; of a share which of its experts
   u8 float_words;     // of a product: 1: words are of one result each, f32
   u32 expert_bytes;   // where columns are experts': from one's first to the next's
 };
@@ -109,22 +110,32 @@ CCKS_HD constexpr u32 relay_stages(u32 k, u32 n) {
   return n / (kRelayColumns * parts) * ((k + kRelayDepth / parts - 1) / (kRelayDepth / parts));
 }
 
-/// Columns of a list's share of what `active` experts have, `columns` of a run each, one behind the other: those of one of them.
-struct RelayShare {
-  u32 active;          // which of the active experts
-  u32 first, columns;  // of a run; 0: the share has no such expert
+/// What a stage of an expert counts that `rows` rows have chosen, where lists share out the stages of all of them: of more rows it takes longer. An H200, moe_layer of eight tokens: lists of experts of one or two rows take 65 us to
+/// multiply by their part, with as many stages of three or four rows 72, of five 76.
+CCKS_HD constexpr u32 relay_share_cost(u32 rows) { return rows <= 2 ? kLeastShareCost : rows <= 4 ? 9 : kMostShareCost; }
+/// What list `list` of `lists` has of all that stages of experts count, which lie one behind the other.
+struct RelaySpan {
+  u32 begin, end;
 };
-/// The `slot`-th expert of the share of list `list` of `lists`. Shares of all lists are everything once. For active * columns * lists of less than 2^32.
-CCKS_HD constexpr RelayShare relay_share(u32 active, u32 columns, u32 list, u32 lists, u32 slot) {
-  const u32 each = columns / kRelayShareColumns, all = active * each, begin = all * list / lists, end = all * (list + 1) / lists;
-  if (begin == end) return {0, 0, 0};
-  const u32 expert = begin / each + slot, from = expert * each < begin ? begin : expert * each, behind = (expert + 1) * each, to = behind < end ? behind : end;
-  return {expert, (from - expert * each) * kRelayShareColumns, from < to ? (to - from) * kRelayShareColumns : 0};
+CCKS_HD constexpr RelaySpan relay_span(u32 all, u32 list, u32 lists) {
+  const u32 each = all / lists, more = all - each * lists;
+  return {each * list + (list < more ? list : more), each * (list + 1) + (list + 1 < more ? list + 1 : more)};
 }
-/// Experts of a share, at most.
+/// Columns of a run.
+struct RelayShare {
+  u32 first, columns;
+};
+/// Of an expert's `columns`, whose stages begin at `start` and count `cost` each, those of stages that begin in the span.
+CCKS_HD constexpr RelayShare relay_share(const RelaySpan& span, u32 start, u32 cost, u32 columns) {
+  const u32 stages = columns / kRelayShareColumns, from = span.begin <= start ? 0 : (span.begin - start + cost - 1) / cost, to = span.end <= start ? 0 : (span.end - start + cost - 1) / cost;
+  const u32 first = from < stages ? from : stages, behind = to < stages ? to : stages;
+  return {first * kRelayShareColumns, (behind - first) * kRelayShareColumns};
+}
+/// Experts of a share, at most, where `active` may be.
 CCKS_HD constexpr u32 relay_share_slots(u32 active, u32 columns, u32 lists) {
-  const u32 each = columns / kRelayShareColumns, most = (active * each + lists - 1) / lists;
-  return most == 0 ? 0 : (most + each - 2) / each + 1;
+  const u32 stages = columns / kRelayShareColumns, most = (active * stages * kMostShareCost + lists - 1) / lists, expert = stages * kLeastShareCost;
+  const u32 slots = most == 0 ? 0 : (most - 1) / expert + 2;
+  return slots < active ? slots : active;
 }
 /// Rows of one expert each that a warp takes at a time in a step of RelayExperts::all, and for which it has room: there may be more than the rows of an expert take.
 inline constexpr u32 kRelayExpertRowsAhead = 4;

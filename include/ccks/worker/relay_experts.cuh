@@ -1,6 +1,6 @@
 // Steps of a relay (relay.cuh) by the experts that a route has chosen for its rows (relay_route.cuh), each of which multiplies those rows alone that chose it.
 //
-// Gate and up, RelayExperts::share. What all of them have is shared out evenly among lists once experts are known (wire::relay_share), so a list has some columns of one or two experts, whose stages each hold two of gate
+// Gate and up, RelayExperts::share. What all of them have is shared out among lists once experts are known (wire::relay_share, by the route), so a list has some columns of one or two experts, whose stages each hold two of gate
 // and two of up. Rows are those that the step in front has staged, whole. What one row makes of its expert it leaves as words times its share.
 //
 // Down and the sum of all experts, RelayExperts::all. A list has some columns of every expert, eight to a stage, and their sums stay in registers from the first expert to the last. The units take eight or sixteen columns by
@@ -29,8 +29,8 @@ class RelayExpertProducts : public RelayProducts {
     mark_ready();
     __syncwarp();
     if (!again && s.norm != 0) leave_squares(squares, steps_);
-    const wire::RelayShare share = wire::relay_share(shared_.active_count, s.n, s.run, s.kv_head, s.slot);
-    if (share.columns == 0) return true;
+    if (s.slot >= shared_.part_count) return true;
+    const RelayShared::Part share = shared_.parts[s.slot];
     const RelayShared::Active& expert = shared_.active[share.active];
     tell_filler(1);
     const u32 rows = static_cast<u32>(__popc(expert.rows));
@@ -75,7 +75,7 @@ class RelayExpertProducts : public RelayProducts {
 
   /// kOf: as many rows as the expert has, or some more.
   template <u32 kOf>
-  __device__ __forceinline__ bool walk_share(const wire::RelayStep& s, const wire::RelayShare& share, const Active& expert) {
+  __device__ __forceinline__ bool walk_share(const wire::RelayStep& s, const RelayShared::Part& share, const Active& expert) {
     constexpr u32 kAtOnce = wire::relay_columns(kOf) / 2;  // of a run
     const u32 k = s.k, pieces = pieces_of(k);
     const auto row_at = [&](u32 at) { return look_up_rows<kOf>(expert.rows, at, pieces); };

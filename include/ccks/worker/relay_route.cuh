@@ -18,6 +18,7 @@ class RelayRoute : RelayWords {
       sync();
       if (warp_ == 0) list_active(s.n, s.run);
     }
+    if (warp_ == 0) share_out(s);
     mark_ready();
     sync();
     if (has_given_up()) return false;
@@ -97,6 +98,33 @@ class RelayRoute : RelayWords {
       count += __popc(found);
     }
     if (lane_ == 0) shared_.active_count = count;
+  }
+  /// By a warp: which of experts' columns are this list's.
+  __device__ __forceinline__ void share_out(const wire::RelayStep& s) const {
+    __syncwarp();
+    const u32 active = shared_.active_count, stages = s.second / wire::kRelayShareColumns, in_front = (1u << lane_) - 1;
+    const auto cost_of = [&](u32 i) { return i < active ? wire::relay_share_cost(static_cast<u32>(__popc(shared_.active[i].rows))) : 0; };
+    u32 all = 0, begin = 0, parts = 0;
+    CCKS_NO_UNROLL
+    for (u32 first = 0; first < active; first += kWarpLanes) all += __reduce_add_sync(kFullWarp, cost_of(first + lane_));
+    const wire::RelaySpan span = wire::relay_span(all * stages, s.part, s.kv_head);
+    CCKS_NO_UNROLL
+    for (u32 first = 0; first < active; first += kWarpLanes) {
+      const u32 cost = cost_of(first + lane_);
+      u32 upto = cost;
+      CCKS_UNROLL
+      for (u32 far = 1; far < kWarpLanes; far *= 2) {
+        const u32 other = __shfl_up_sync(kFullWarp, upto, far);
+        if (lane_ >= far) upto += other;
+      }
+      wire::RelayShare share{0, 0};
+      if (cost != 0) share = wire::relay_share(span, (begin + upto - cost) * stages, cost, s.second);
+      const u32 found = __ballot_sync(kFullWarp, share.columns != 0);
+      if (share.columns != 0) shared_.parts[parts + __popc(found & in_front)] = {static_cast<u16>(first + lane_), static_cast<u16>(share.first), static_cast<u16>(share.columns)};
+      parts += __popc(found);
+      begin += __shfl_sync(kFullWarp, upto, kWarpLanes - 1);
+    }
+    if (lane_ == 0) shared_.part_count = parts;
   }
   static constexpr u8 kNoPlace = 0xff;
   __device__ __forceinline__ void await_logits(const u64* words, u32 experts, float (&logits)[kEach]) const {

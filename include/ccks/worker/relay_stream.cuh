@@ -50,6 +50,12 @@ struct alignas(128) RelayShared {
   float share[kWorkerRelayRows][kChosen];
   Active active[kWorkerRelayRows * kChosen];
   u32 active_count;
+  /// Of the list's share of experts' columns, those of one.
+  struct Part {
+    u16 active;
+    u16 first, columns;  // of a run
+  } parts[kWorkerRelayRows * kChosen];
+  u32 part_count;
   u8 pairs[kWorkerRelayRows * kChosen];  // of a row and an expert that it has chosen, in the order of experts, and of an expert's rows: row * chosen ones + place
   alignas(8) u8 places[kWorkerRelayExperts && kWorkerRelayRows > 1 ? kWorkerRelayRows : 1][kWorkerRelayExperts && kWorkerRelayRows > 1 ? wire::kMostRelayExperts : 1];  // of each row and expert, while a route runs
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
@@ -200,9 +206,9 @@ struct PieceCursor {
       find_expert();
       return true;
     }
-    const wire::RelayShare share = wire::relay_share(shared.active_count, s.n, s.run, s.kv_head, s.slot);
-    known = share.columns != 0;
+    known = s.slot < shared.part_count;
     if (!known) return false;
+    const RelayShared::Part share = shared.parts[s.slot];
     columns = wire::kRelayColumns, deep = kRelayDepth, n = 2 * share.columns;
     turn = wire::kRelayShareColumns * stride - (k - 1) / deep * pitch();
     first += u64{shared.active[share.active].expert} * expert_bytes + u64{share.first} * stride;

@@ -169,6 +169,7 @@ class RelayPlay {
   struct Routed {
     std::vector<std::vector<Chosen>> rows;
     std::vector<u32> active;  // experts
+    std::vector<std::pair<u32, wire::RelayShare>> parts;  // of the list, each of an expert
     std::optional<u32> place(u32 row, u32 expert) const {
       const auto found = std::find_if(rows[row].begin(), rows[row].end(), [&](const Chosen& one) { return one.index == expert; });
       return found == rows[row].end() ? std::nullopt : std::optional(static_cast<u32>(found - rows[row].begin()));
@@ -183,6 +184,15 @@ class RelayPlay {
       for (const Chosen& one : row)
         if (std::find(routed.active.begin(), routed.active.end(), one.index) == routed.active.end()) routed.active.push_back(one.index);
     if (rows() > 1) std::sort(routed.active.begin(), routed.active.end());
+    std::vector<u32> begins{0}, costs;
+    for (const u32 expert : routed.active) {
+      costs.push_back(wire::relay_share_cost(static_cast<u32>(std::count_if(routed.rows.begin(), routed.rows.end(), [&](const auto& row) { return std::any_of(row.begin(), row.end(), [&](const Chosen& one) { return one.index == expert; }); }))));
+      begins.push_back(begins.back() + costs.back() * (step.second / wire::kRelayShareColumns));
+    }
+    for (u32 i = 0; i < costs.size(); ++i) {
+      const wire::RelayShare share = wire::relay_share(wire::relay_span(begins.back(), step.part, step.kv_head), begins[i], costs[i], step.second);
+      if (share.columns != 0) routed.parts.push_back({routed.active[i], share});
+    }
   }
   /// The first of the largest, then of those that are left.
   std::vector<Chosen> choose(const Step& step, u32 row) const {
@@ -204,10 +214,8 @@ class RelayPlay {
   }
   void run_share(const Step& step) {
     const Routed& routed = routed_[list_];
-    EXPECT_LT(step.slot, wire::relay_share_slots(static_cast<u32>(std::min<std::size_t>(routed.rows.size() * routed.rows[0].size(), 256)), step.n, step.kv_head));
-    const wire::RelayShare share = wire::relay_share(static_cast<u32>(routed.active.size()), step.n, step.run, step.kv_head, step.slot);
-    if (share.columns == 0) return;
-    const u32 expert = routed.active.at(share.active);
+    if (step.slot >= routed.parts.size()) return;
+    const auto& [expert, share] = routed.parts[step.slot];
     Step of = step;  // a twin of one expert's columns
     of.experts = 0;
     of.columns += u64{expert} * step.expert_bytes + u64{share.first} * step.column_bytes;
