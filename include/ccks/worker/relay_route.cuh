@@ -13,12 +13,15 @@ class RelayRoute : RelayWords {
 
   /// False: the worker leaves, and no expert is chosen.
   __device__ __forceinline__ bool run(const wire::RelayStep& s) const {
+    // Of one row each expert counts as much as another, so what is whose is known before they are.
+    if (kWorkerRelayRows == 1 && warp_ == 0) share_out(s, s.run);
     if (warp_ < kWorkerRelayRows) choose(s, warp_);
     if constexpr (kWorkerRelayRows > 1) {
       sync();
       if (warp_ == 0) list_active(s.n, s.run);
+      __syncwarp();
+      if (warp_ == 0) share_out(s, shared_.active_count);
     }
-    if (warp_ == 0) share_out(s);
     mark_ready();
     sync();
     if (has_given_up()) return false;
@@ -99,11 +102,10 @@ class RelayRoute : RelayWords {
     }
     if (lane_ == 0) shared_.active_count = count;
   }
-  /// By a warp: which of experts' columns are this list's.
-  __device__ __forceinline__ void share_out(const wire::RelayStep& s) const {
-    __syncwarp();
-    const u32 active = shared_.active_count, stages = s.second / wire::kRelayShareColumns, in_front = (1u << lane_) - 1;
-    const auto cost_of = [&](u32 i) { return i < active ? wire::relay_share_cost(static_cast<u32>(__popc(shared_.active[i].rows))) : 0; };
+  /// By a warp: which columns of `active` experts are this list's.
+  __device__ __forceinline__ void share_out(const wire::RelayStep& s, u32 active) const {
+    const u32 stages = s.second / wire::kRelayShareColumns, in_front = (1u << lane_) - 1;
+    const auto cost_of = [&](u32 i) { return i >= active ? 0 : wire::relay_share_cost(kWorkerRelayRows == 1 ? 1 : static_cast<u32>(__popc(shared_.active[i].rows))); };
     u32 all = 0, begin = 0, parts = 0;
     CCKS_NO_UNROLL
     for (u32 first = 0; first < active; first += kWarpLanes) all += __reduce_add_sync(kFullWarp, cost_of(first + lane_));
