@@ -113,6 +113,7 @@ struct PieceCursor {
   bool by_pieces = false;  // columns follow upon one another, then what is behind them along k
   bool whole = false;  // pieces lie in memory as they do in a stage: one copy is enough
   wire::RelayExperts experts = wire::RelayExperts::none;
+  bool whole_runs = false;  // of a share: columns of each run lie in memory as they do in a stage
   u32 within = 0, active = 0, experts_there = 0, expert_bytes = 0;  // RelayExperts::all: elements in front of the piece, and whose it is: of all experts a piece, then of all what is behind it. A piece is of all columns that the step has, a stage or two; `depth` is how many are in front
   const u8* first = nullptr; // the first column
   const u8* from = nullptr;  // where the piece's first column lies; its others follow, `stride` bytes from one to the next
@@ -174,6 +175,16 @@ struct PieceCursor {
       }
     }
   }
+  /// next() of a share with whole runs.
+  __device__ __forceinline__ bool next_of_runs() {
+    from += turn;
+    column += wire::kRelayColumns;
+    if (column < n) return false;
+    column = 0;
+    known = false;
+    ++step;
+    return true;
+  }
   /// From a piece to the next. True: that was the step's last.
   __device__ __forceinline__ bool next() {
     if (is_of_all()) return next_of_experts();
@@ -211,6 +222,7 @@ struct PieceCursor {
     const RelayShared::Part share = shared.parts[s.slot];
     columns = wire::kRelayColumns, deep = kRelayDepth, n = 2 * share.columns;
     turn = wire::kRelayShareColumns * stride - (k - 1) / deep * pitch();
+    whole_runs = k == deep && stride == pitch();
     first += u64{shared.active[share.active].expert} * expert_bytes + u64{share.first} * stride;
     from = first + u64{column / 2} * stride + depth * 2;
     return true;
@@ -320,6 +332,7 @@ class RelayFiller {
       }
     }
     if (piece_.is_of_all()) return fill_all();
+    if (kWorkerRelayExperts && piece_.experts == wire::RelayExperts::share && piece_.whole_runs) return fill_runs();
     u32 pieces = 0;
     for (bool last = false; !last; ++pieces) {
       const u32 full = full_of(fill_.next.stage), multiplies = ptx::ld_relaxed_cta_shared(hint_at_);  // relaxed: a hint
@@ -327,6 +340,23 @@ class RelayFiller {
       copy(full, multiplies);
       fill_.next.step(stages_);
       last = piece_.next();
+    }
+    return pieces;
+  }
+  /// The same of a share with whole runs, in as few instructions as there are: a stage is to be asked for as soon as memory has brought one.
+  __device__ __forceinline__ u32 fill_runs() {
+    constexpr u32 kRunBytes = kRelayStageBytes / 2;
+    u32 pieces = 0;
+    for (bool last = false; !last; ++pieces) {
+      const u32 full = full_of(fill_.next.stage), multiplies = ptx::ld_relaxed_cta_shared(hint_at_);  // relaxed: a hint
+      if (!ptx::mbarrier_has_ended_acquire(full + kEmpty, fill_.next.round % 2 ^ 1)) return pieces + (ask_ahead() ? 1 : 0);  // [P20] pairs with [P19]
+      const u32 to = stage_at_ + fill_.next.stage * kRelayStageBytes;
+      ptx::mbarrier_expect_release(full, kRelayStageBytes);  // [P17] pairs with [P18]
+      await_room(multiplies);
+      ptx::copy_bulk(to, piece_.from, kRunBytes, full, policy_);
+      ptx::copy_bulk(to + kRunBytes, piece_.from + piece_.beyond, kRunBytes, full, policy_);
+      fill_.next.step(stages_);
+      last = piece_.next_of_runs();
     }
     return pieces;
   }
