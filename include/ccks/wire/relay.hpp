@@ -85,7 +85,7 @@ struct alignas(128) RelayStep {
   u64 beyond;   // product: bytes from the end of the first run of columns to the second. attention: words of the newest position's values
   u64 norm;     // product: weight of a norm, k elements; 0: none. attention: words of what parts have found, one behind the other (relay_part_words)
   u64 beside;   // sum: words or elements of what is added. turned: the cosine of the first pair, f32. Where it ranks: words of ranks
-  u32 column_bytes, k;  // product
+  u32 column_bytes, k;  // product. RelayExperts::all: k: of one expert, whose rows lie one behind the other in each row of `row`, by place
   u16 n, run;           // product: columns, of both runs, and of the first. RelayExperts::share: n: columns of a run that each expert has. attention: n: queries of the kv head, run: dims of a head. pick: n: pairs of words of each row in all. route: n: experts, run: chosen ones
   u32 second;           // turned: elements from a pair's first to its second, in words and in store. Where it ranks: see there
   float scale;          // product: eps of the norm. attention: of scores
