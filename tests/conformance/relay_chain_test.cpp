@@ -3,22 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <optional>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
-#include "ccks/engine.hpp"
 #include "ccks/generate.hpp"
-#include "scheduler/tools/run_code.hpp"
-#include "spec/parse.hpp"
 #include "tests/paths.hpp"
+#include "tests/support/residency.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/seeded_halves.hpp"
-#include "tests/support/verified_run.hpp"
 
 namespace ccks::test {
 namespace {
@@ -28,32 +22,22 @@ const std::uint32_t kTokens = short_sweeps() ? 100 : 200;
 
 using Param = std::tuple<std::string, std::uint32_t>;  // device, rows
 
-class RelayChain : public testing::TestWithParam<Param> {
+class RelayChain : public ResidencyTest, public testing::WithParamInterface<Param> {
  protected:
   void SetUp() override {
-    Result<std::unique_ptr<Device>> device = open_device({.kind = kind_});
-    if (device.status().code() == ErrorCode::unavailable) GTEST_SKIP() << device.status().to_string();
-    ASSERT_TRUE(device.ok()) << device.status().to_string();
-    options_ = options_of(folder_, "", kind_, kind_ == "cuda" ? "jit" : "generic");
-    options_.spec = rows_ == 1 ? CCKS_SOURCE_DIR "/spec/examples/llama.yaml" : CCKS_SOURCE_DIR "/spec/examples/llama_batch.yaml";
+    run::Options options = options_of(folder_, "", kind_, kind_ == "cuda" ? "jit" : "generic");
+    options.spec = rows_ == 1 ? CCKS_SOURCE_DIR "/spec/examples/llama.yaml" : CCKS_SOURCE_DIR "/spec/examples/llama_batch.yaml";
     spec::ParseOptions parse;
-    parse.constants = options_.dims = {{"layers", 4}, {"d", 512}, {"heads", 8}, {"kv_heads", 2}, {"ffn", 1024}, {"vocab", 1024}, {"context", 512}};
-    if (rows_ != 1) parse.constants.emplace_back("batch", rows_), options_.dims = parse.constants;
-    const spec::ParseResult parsed = spec::parse_file(options_.spec, parse);
-    ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
-    const DeviceInfo info = (*device)->info();
-    run::CodeReport report;
-    Result<Program> program = run::load_program(options_, parsed.program, {info.kind, info.architecture, info.workers}, report);
-    ASSERT_TRUE(program.ok()) << program.status().to_string();
-    other_.emplace(*program);
-    EngineOptions options;
-    options.arm = "static";
-    options.chain_states = true;
-    options.slots = 4;
-    options.states = 2;
-    Result<Engine> engine = Engine::create(std::move(*device), std::move(*program), options);
-    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
-    engine_.emplace(std::move(*engine));
+    parse.constants = {{"layers", 4}, {"d", 512}, {"heads", 8}, {"kv_heads", 2}, {"ffn", 1024}, {"vocab", 1024}, {"context", 512}};
+    if (rows_ != 1) parse.constants.emplace_back("batch", rows_);
+    options.dims = parse.constants;
+    EngineOptions engine;
+    engine.arm = "static";
+    engine.chain_states = true;
+    engine.slots = 4;
+    engine.states = 2;
+    create(kind_, options, parse, engine);
+    if (!engine_) return;
     std::uint32_t seed = 0;
     for (const plan::TensorDesc& tensor : engine_->plan().tensors) {
       if (tensor.kind != plan::TensorKind::weight) continue;
@@ -132,10 +116,6 @@ class RelayChain : public testing::TestWithParam<Param> {
 
   const std::string kind_ = std::get<0>(GetParam());
   const std::uint32_t rows_ = std::get<1>(GetParam());
-  TemporaryFolder folder_;
-  run::Options options_;
-  std::optional<Program> other_;
-  std::optional<Engine> engine_;
 };
 
 TEST_P(RelayChain, TokensAndCachesAreThoseOfOneRunAfterTheOther) {
@@ -154,21 +134,12 @@ class RelayChainHandoffs : public RelayChain {};
 TEST_P(RelayChainHandoffs, ChangeNoBitInTheMiddle) {
   const std::vector<std::int32_t> want = one_after_the_other(0);
   const auto want_caches = caches(0);
-  std::atomic<bool> stop{false};
-  std::thread handoffs([&] {
-    while (!stop) {
-      const Result<HandoffTimes> times = engine_->handoff(*other_);
-      EXPECT_TRUE(times.ok()) << times.status().to_string();
-      if (!times.ok()) return;
+  hand_off_during([&] {
+    for (std::uint32_t round = 0; round < 20 && !HasFailure(); ++round) {
+      EXPECT_TRUE(engine_->reset_state(1).ok());
+      expect_same(ahead_of_time(1, 1 + round % 3), want, want_caches, "round " + std::to_string(round));
     }
   });
-  for (std::uint32_t round = 0; round < 20 && !HasFailure(); ++round) {
-    EXPECT_TRUE(engine_->reset_state(1).ok());
-    expect_same(ahead_of_time(1, 1 + round % 3), want, want_caches, "round " + std::to_string(round));
-  }
-  stop = true;
-  handoffs.join();
-  EXPECT_GT(engine_->stats().relaunches, 20u);
 }
 
 std::string name_of(const testing::TestParamInfo<Param>& p) { return std::get<0>(p.param) + "_" + std::to_string(std::get<1>(p.param)); }

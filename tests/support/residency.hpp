@@ -1,4 +1,4 @@
-// Tests of programs whose workers leave a GPU time and again while they run.
+// Tests of engines that a test makes itself, and whose workers leave time and again while they run.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,23 +24,26 @@ class ResidencyTest : public testing::Test {
  protected:
   static std::vector<std::uint16_t> values(std::size_t count, std::uint32_t seed) { return seeded_halves(count, seed, 0.2f); }
 
-  /// Compiles the program of a spec for the GPU and starts an engine of it, weights and states of bf16 made up. Skips the test where there is no GPU.
-  void open(const std::string& spec) {
-    Result<std::unique_ptr<Device>> device = open_device({.kind = "cuda"});
+  /// Compiles the program of options.spec for a device of the kind `kind` and makes an engine of it, which is not started. Skips the test, and makes none, where there is no such device.
+  void create(const std::string& kind, const run::Options& options, const spec::ParseOptions& parse = {}, const EngineOptions& engine_options = {}) {
+    Result<std::unique_ptr<Device>> device = open_device({.kind = kind});
     if (device.status().code() == ErrorCode::unavailable) GTEST_SKIP() << device.status().to_string();
     ASSERT_TRUE(device.ok()) << device.status().to_string();
-    const run::Options options = options_of(folder_, spec, "cuda", "jit");
-    const spec::ParseResult parsed = spec::parse_file(options.spec, {});
+    const spec::ParseResult parsed = spec::parse_file(options.spec, parse);
     ASSERT_TRUE(parsed.ok) << spec::format_diagnostics(parsed);
     const DeviceInfo info = (*device)->info();
     run::CodeReport report;
     Result<Program> program = run::load_program(options, parsed.program, {info.kind, info.architecture, info.workers}, report);
     ASSERT_TRUE(program.ok()) << program.status().to_string();
     other_.emplace(*program);
-    Result<Engine> engine = Engine::create(std::move(*device), std::move(*program));
+    Result<Engine> engine = Engine::create(std::move(*device), std::move(*program), engine_options);
     ASSERT_TRUE(engine.ok()) << engine.status().to_string();
     engine_.emplace(std::move(*engine));
-    bind();
+  }
+  /// The same of a spec's text for a GPU, and starts it, weights and states of bf16 made up.
+  void open(const std::string& spec) {
+    create("cuda", options_of(folder_, spec, "cuda", "jit"));
+    if (engine_) bind();
   }
 
   /// The output of a run, as its elements lie.
@@ -59,9 +62,9 @@ class ResidencyTest : public testing::Test {
     return out;
   }
 
-  /// check() over and over for four seconds, while workers leave for others of the same program wherever they stand.
-  template <class Check>
-  void hand_off_while(const Check& check) {
+  /// work(), while workers leave for others of the same program wherever they stand.
+  template <class Work>
+  void hand_off_during(const Work& work) {
     std::atomic<bool> stop{false};
     std::thread handoffs([&] {
       while (!stop) {
@@ -70,12 +73,20 @@ class ResidencyTest : public testing::Test {
         if (!times.ok()) return;
       }
     });
-    for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(4); std::chrono::steady_clock::now() < until && !HasFailure();) check();
+    work();
     stop = true;
     handoffs.join();
     EXPECT_GT(engine_->stats().relaunches, 20u);
   }
+  /// The same of check() over and over, for four seconds.
+  template <class Check>
+  void hand_off_while(const Check& check) {
+    hand_off_during([&] {
+      for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(4); std::chrono::steady_clock::now() < until && !HasFailure();) check();
+    });
+  }
 
+  TemporaryFolder folder_;
   std::optional<Engine> engine_;
 
  private:
@@ -96,7 +107,6 @@ class ResidencyTest : public testing::Test {
     }
   }
 
-  TemporaryFolder folder_;
   std::optional<Program> other_;
 };
 
