@@ -44,7 +44,7 @@ enum RelayFlags : u8 {
 };
 
 /// Of a product, whether its columns are those of experts that a route has chosen, for any of its rows: of those that are a list's share of them (relay_share), which its route finds, by the rows that chose each, whose results are
-/// multiplied by its share of the row before they are left as words; or of all of them, whose sums are one row's result.
+/// multiplied by its share of the row before they are left as words; or of all of them, whose sums are each row's results.
 enum class RelayExperts : u8 { none = 0, share = 1, all = 2 };
 
 inline constexpr int kRelayLookUpDim = 6;  // of a relay's op: bytes from the frame's start to the block of the gather whose row is looked up; 0: there is none
@@ -110,8 +110,8 @@ CCKS_HD constexpr u32 relay_stages(u32 k, u32 n) {
   return n / (kRelayColumns * parts) * ((k + kRelayDepth / parts - 1) / (kRelayDepth / parts));
 }
 
-/// What a stage of an expert counts that `rows` rows have chosen, where lists share out the stages of all of them: of more rows it takes longer. An H200, moe_layer of eight tokens: lists of experts of one or two rows take 65 us to
-/// multiply by their part, with as many stages of three or four rows 72, of five 76.
+/// What a stage of an expert counts that `rows` rows have chosen, where lists share out the stages of all of them: of more rows it takes longer. An H200, moe_layer of eight tokens, 125 stages a list: most lists take 65 us, some 72,
+/// the last 76. Supposed: those have experts of three and four rows, and the one of five; with these counts they are no longer the last.
 CCKS_HD constexpr u32 relay_share_cost(u32 rows) { return rows <= 2 ? kLeastShareCost : rows <= 4 ? 9 : kMostShareCost; }
 /// What list `list` of `lists` has of all that stages of experts count, which lie one behind the other.
 struct RelaySpan {

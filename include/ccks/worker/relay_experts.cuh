@@ -4,7 +4,7 @@
 // and two of up. Rows are those that the step in front has staged, whole. What one row makes of its expert it leaves as words times its share.
 //
 // Down and the sum of all experts, RelayExperts::all. A list has some columns of every expert, eight to a stage, and their sums stay in registers from the first expert to the last. The units take eight or sixteen columns by
-// eight rows at a time; of rows that have not chosen an expert they take zero. A warp has of every expert's depth the 32 elements in its turn, takes their words four rows ahead, and
+// eight rows at a time; of rows that have not chosen an expert they take zero (so weights of an expert that are no finite numbers reach all rows). A warp has of every expert's depth the 32 elements in its turn, takes their words four rows ahead, and
 // keeps them in scratch as elements, some rows long: nobody else reads them.
 #pragma once
 

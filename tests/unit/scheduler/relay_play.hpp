@@ -255,8 +255,11 @@ class RelayPlay {
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::attention)) return attend(step);
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::pick)) return pick(step);
     if (step.kind == static_cast<std::uint8_t>(wire::RelayKind::route)) return route(step);
-    if (is_of(step, wire::RelayExperts::share)) return run_share(step);
     EXPECT_LE(wire::relay_step_bytes(step, wire::kMarkedLanes / 32, rows()), static_cast<u32>(relay_of_step_.dims[2]));
+    if (is_of(step, wire::RelayExperts::share)) {
+      EXPECT_EQ(step.k % wire::kRelayRow, 0u);
+      return run_share(step);
+    }
     if (is_of(step, wire::RelayExperts::all)) {
       EXPECT_EQ(step.k % wire::kRelayExpertSlice, 0u);
       EXPECT_TRUE(step.n == wire::kRelayExpertColumns || step.n == wire::kMostRelayExpertColumns);
