@@ -500,7 +500,7 @@ void Relays::place_route(std::uint32_t op) {
     const bool has = std::any_of(steps_.begin() + first, steps_.begin() + made, [&](const Step& step) { return step.list == list; });
     if (!has) steps_.insert(steps_.begin() + made, {list, logits, {number++, 0, 0, 0}});
   }
-  const auto shares = [&](const RelayOp& made) { return made.experts == wire::RelayExperts::share && made.routed_by == op; };
+  const auto shares = [&](const RelayOp& other) { return other.experts == wire::RelayExperts::share && other.routed_by == op; };
   const auto shared = std::find_if(made_.begin() + op, made_.begin() + end_, shares);
   const std::uint32_t columns = shared == made_.begin() + end_ ? 0 : shared->width;
   for (std::uint32_t list = lists_; list < lists_ + workers(); ++list) steps_.push_back({list, op, {list - lists_, 0, columns, workers()}});
