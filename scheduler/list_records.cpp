@@ -302,8 +302,8 @@ void ListRecords::place(wire::TileRecord* to, std::span<std::uint32_t> next) {
   }
 }
 
+// Of all of them, since a worker takes those of an op that follow one another to have one block.
 void ListRecords::place_relay(std::uint32_t list, wire::TileRecord& record) const {
-  if ((record.flags & wire::kRecordBody) == 0) return;
   const wire::BlockRef block = relays_->block_of(list);
   record.block_offset = block.offset;
   record.block_bytes = static_cast<std::uint16_t>(block.bytes);

@@ -73,6 +73,29 @@ TEST(Relays, AreOneRecordOfEachList) {
   }
 }
 
+// A worker copies the block of what is first of an op, and takes it for all records of that op behind it.
+TEST(Relays, RecordsOfAnOpBesideOneAnotherHaveOneBlock) {
+  RelayOptions options{.text = test::llama_text("llama_batch"), .workers = 132};
+  options.sizes["batch"] = 8, options.sizes["d"] = 2048, options.sizes["heads"] = 32, options.sizes["kv_heads"] = 8;  // rows that are normed apart, each of which the relay waits for
+  options.text = test::replaced(options.text, "table: embedding, index: tokens, out: x}", "table: embedding, index: tokens, out: x0}\n  - {op: map, expr: \"1.0 * x0\", out: x}");
+  RelayRig rig(options);
+  find_row_edges(rig.tables);
+  find_relays(rig.tables, 8);
+  rig.load(1, 5);
+  ASSERT_TRUE(rig.instance.relays());
+  u32 several = 0;
+  for (u32 index = 0; index < rig.tables.list_count(); ++index) {
+    const auto records = rig.list(index);
+    for (std::size_t i = 1; i < records.size(); ++i) {
+      if (records[i].op != records[i - 1].op) continue;
+      EXPECT_EQ(records[i].block_offset, records[i - 1].block_offset) << "list " << index << ", op " << records[i].op;
+      EXPECT_EQ(records[i].block_bytes, records[i - 1].block_bytes);
+      several += rig.steps(records[i]).empty() ? 0 : 1;
+    }
+  }
+  EXPECT_GT(several, 0u) << "no relay waits for more than a record says";
+}
+
 // One worker alone waits for nothing but its turn.
 TEST(Relays, NoRecordIsJoinedToOne) {
   RelayOptions options{.workers = 1};
