@@ -18,7 +18,7 @@ namespace ccks::test {
 namespace {
 
 const std::vector<std::int32_t> kPrompt = {5, 17, 900, 2, 2, 31};
-const std::uint32_t kTokens = short_sweeps() ? 100 : 200;
+const std::uint32_t kTokens = short_sweeps() ? 40 : 200, kRounds = short_sweeps() ? 3 : 20;
 
 using Param = std::tuple<std::string, std::uint32_t>;  // device, rows
 
@@ -135,7 +135,7 @@ TEST_P(RelayChainHandoffs, ChangeNoBitInTheMiddle) {
   const std::vector<std::int32_t> want = one_after_the_other(0);
   const auto want_caches = caches(0);
   hand_off_during([&] {
-    for (std::uint32_t round = 0; round < 20 && !HasFailure(); ++round) {
+    for (std::uint32_t round = 0; round < kRounds && !HasFailure(); ++round) {
       EXPECT_TRUE(engine_->reset_state(1).ok());
       expect_same(ahead_of_time(1, 1 + round % 3), want, want_caches, "round " + std::to_string(round));
     }
