@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What the device code compiles to. No GPU is needed.
 
-usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|step|sass|weakened
+usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|step|products|sass|weakened
        check.py NVCC INCLUDE_DIR WORK_DIR images CCKS_RUN SPEC...
 
  orders    each ordered access of the platform is the one instruction that its name promises, and nothing beside it
  worker    the kernel has the orders that the protocol needs, no fence, no read-modify-write that crosses the link, no access
            in parts, no local memory, and registers for all its threads
  step      a linked body of a decode step saves few registers around its short way, whatever its longer ways want
+ products  products of four warps together go on in the background
  sass      the same of the machine code: 16-byte accesses are whole, only ordered accesses pay for their order, what drops the L1
            behind an acquire is not under another condition, and no zero is read before it is there
  weakened  the checks above refuse code in which an order is weakened, or a zero read too early
@@ -217,6 +218,22 @@ def check_step(nvcc, include, work):
     return wrong
 
 
+def check_products(nvcc, include, work):
+    """Where ptxas waits for each product (wgmma) before it issues the next it says so, and in all of a function: an index that it does not see through is enough, or one argument too many."""
+    wrong = Complaints()
+    for unit in ("products", "experts", "attention"):
+        source = work / f"{unit}.cu"
+        template = HERE.parent.parent / f"codegen/templates/unit_{unit}.cu.in"
+        source.write_text("#define CCKS_LINKED_UNIT\n" + template.read_text().replace("@TYPE@", "bf16"))
+        said = compile_to(nvcc, include, source, work / f"{unit}.cubin", "-cubin", "-Xptxas", "-v", *AS_JIT)
+        functions = re.findall(r"properties for (ccks_walk_\w+)", said)
+        print(f"{unit}: {len(functions)} walks")
+        wrong.need(functions, f"{unit}: no walks")
+        wrong += [f"{function}: ptxas waits for each product: {why}" for why, function in re.findall(r"serialized due to (.*?) (?:in|for) the function '(\w+)'", said)]
+        wrong.need("are serialized" not in said or wrong, f"{unit}: ptxas waits for each product")
+    return wrong
+
+
 def disassembler(nvcc):
     beside = pathlib.Path(nvcc).parent / "nvdisasm"
     return str(beside) if beside.exists() else shutil.which("nvdisasm") or os.environ.get("CCKS_NVDISASM") or None
@@ -409,6 +426,7 @@ WEAKER = [
     (check_worker, "CCKS_WEAKEN_FENCE", "", ""),
     (check_worker, "CCKS_WEAKEN_SYSTEM_ADD", "", ""),
     (check_worker, "CCKS_WEAKEN_LOCAL_MEMORY", "", ""),
+    (check_products, "product_narrow.hpp", r"(stage = stage \+ 1 ==)", r"sum_[0][0][0] += 1.0f; \1"),
     (check_sass, "ptx.hpp", r"\{ \.reg \.b128 slot; ld\.acquire\.sys\.global\.b128 slot, \[%2\]; mov\.b128 \{%0,%1\}, slot; \}",
      "ld.acquire.sys.global.u64 %0, [%2]; ld.acquire.sys.global.u64 %1, [%2 + 8];"),
     (check_sass, "ptx.hpp", r"red\.release\.gpu", "red.relaxed.gpu"),
@@ -462,7 +480,7 @@ def main():
         sys.exit(77)
     work = work / what
     work.mkdir(parents=True, exist_ok=True)
-    checks = {"orders": check_orders, "worker": check_workers, "step": check_step, "sass": check_sass, "weakened": check_weakened, "images": check_images}
+    checks = {"orders": check_orders, "worker": check_workers, "step": check_step, "products": check_products, "sass": check_sass, "weakened": check_weakened, "images": check_images}
     wrong = checks[what](nvcc, include, work)
     for text in wrong:
         print(text)
