@@ -77,6 +77,11 @@ worker::TileHint twins_hint(worker::TileQuestion q) {
   return hint;
 }
 
+std::int64_t workers_of(const Planner& planner) {
+  // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
+  return planner.options.workers ? planner.options.workers : planner.options.device == "cuda" ? 132 : 8;
+}
+
 worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   worker::TileQuestion q = l.question;
   q.kind = l.out.kind;
@@ -97,11 +102,16 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   q.dtype = l.dtype(l.op.inputs.size());
   const bool cuda = l.planner.options.device == "cuda";
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
-  // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
   q.roomy = l.planner.scratch_bytes >= worker::kCudaGroupedScratchBytes;
-  q.workers = l.planner.options.workers ? l.planner.options.workers : cuda ? 132 : 8;
+  q.workers = static_cast<decltype(q.workers)>(workers_of(l.planner));
   if (has_twin(l.op)) return twins_hint(q);
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
+}
+
+/// Of whole rows, which vary, as many as there are for each worker, `most` at most.
+Expr even_tile(const OpLowering& l, const Expr& most) {
+  const Expr workers(workers_of(l.planner));
+  return max(Expr(1), min(most, ceildiv(l.out.extent[2], workers)));
 }
 
 /// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent:
@@ -119,6 +129,7 @@ void choose_tiles(OpLowering& l) {
   for (std::size_t i = 0; i < 4; ++i) l.out.tile[i] = fit_tile(l.out.extent[i], hint.tile[i], l.whole_axis[i]);
   if (l.op.kind() == spec::OpKind::attention || l.op.kind() == spec::OpKind::rope)
     l.out.tile[3] = granular_tile(l, hint.tile[3]);
+  if (l.op.kind() == spec::OpKind::combine && !l.out.extent[2].is_constant() && l.out.tile[3] == l.out.extent[3]) l.out.tile[2] = even_tile(l, l.out.tile[2]);
   if (const auto* custom = std::get_if<spec::CustomAttrs>(&l.op.attrs)) {
     const std::size_t n = std::min<std::size_t>(custom->tile.size(), 4);
     for (std::size_t i = 0; i < n; ++i)

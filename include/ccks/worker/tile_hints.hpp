@@ -126,12 +126,20 @@ CCKS_HD constexpr TileHint whole_rows(const TileQuestion& q) {
   return rows(q, q.extent[3], most(q.extent[3], 1) * most(q.depth, 1));
 }
 
-/// Each element is a sum over q.depth rows. Which rows and by what weight a tile finds out once, and then has them on their way side by side: up to four times as much as others take.
+/// Each element is a sum over q.depth rows. Which rows and by what weight a tile finds out once, and then has them on their way side by side: up to eight times as much as others take.
 CCKS_HD constexpr TileHint combine(const TileQuestion& q) {
   if (q.device == DeviceClass::host) return elementwise(q);
   const i64 last = fit(q.extent[3], element_budget(q)), depth = most(q.depth, 1);
   TileHint t = rows(q, last, last * depth);
-  if (last == q.extent[3]) t.tile[2] = fit(q.extent[2], most(1, element_budget(q, 65536) / (last * depth)));
+  if (last == q.extent[3]) t.tile[2] = fit(q.extent[2], most(1, element_budget(q, 131072) / (last * depth)));
+  return t;
+}
+
+/// A GPU's warps take a row each, one behind the other where a tile has more.
+CCKS_HD constexpr TileHint topk(const TileQuestion& q) {
+  constexpr i64 kWarps = 8;
+  TileHint t = whole_rows(q);
+  if (q.device == DeviceClass::cuda && t.tile[2] > kWarps) t.tile[0] = t.tile[1] = 1, t.tile[2] = kWarps;
   return t;
 }
 
@@ -300,8 +308,9 @@ CCKS_HD constexpr TileHint tile_hint(const TileQuestion& q) {
     case OpCode::rmsnorm:
     case OpCode::layernorm:
     case OpCode::argmax:
-    case OpCode::topk:
       return hints::whole_rows(q);
+    case OpCode::topk:
+      return hints::topk(q);
     case OpCode::reduce:
       return hints::reduce(q);
     case OpCode::route:

@@ -1,6 +1,8 @@
 // Products of experts on one route: whose row tiles wait for their own only, and whose for all.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/unit/codegen/plan_fixture.hpp"
 
 namespace ccks::codegen {
@@ -137,6 +139,19 @@ TEST_P(PlanExperts, TheCheckerRefusesTilesOfAnotherHeight) {
   image_.dims.push_back({plan::DimOp::mul, down.tile[2], static_cast<plan::DimId>(image_.dims.size() - 1), 0});
   down.tile[2] = static_cast<plan::DimId>(image_.dims.size() - 1);
   EXPECT_NE(check().to_string().find("event.routed"), std::string::npos) << check().to_string();
+}
+
+// 132 of a GPU, 8 of a host; no more than a tile takes.
+TEST_P(PlanExperts, CombineHasATileForEachWorkerWhereTokensAreFew) {
+  make(kChain);
+  const std::int64_t workers = std::string(GetParam()) == "cuda" ? 132 : 8;
+  for (const std::int64_t tokens : {1, 7, 132, 133, 300, 400}) {
+    const PlanAt now(image_.view(), {tokens});
+    const std::int64_t tile = now.value(image_.ops[kCombine].tile[2]), most = PlanAt(image_.view(), {100'000}).value(image_.ops[kCombine].tile[2]);
+    EXPECT_EQ(tile, std::clamp<std::int64_t>((tokens + workers - 1) / workers, 1, most)) << tokens;
+    EXPECT_EQ(now.value(image_.ops[kCombine].grid[2]), (tokens + tile - 1) / tile) << tokens;
+    EXPECT_GT(most, 1);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, PlanExperts, testing::Values("host", "cuda"));

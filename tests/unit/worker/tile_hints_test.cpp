@@ -103,5 +103,17 @@ TEST(TileHints, ColumnsOfAReduceAreSharedOut) {
   EXPECT_EQ(columns(16, 512, DeviceClass::host), 512);
 }
 
+TEST(TileHints, ATileOfATopkHasARowForEachWarp) {
+  const auto rows = [](DeviceClass device, wire::i64 m) {
+    TileQuestion q = product(device, m, 8);
+    q.kind = wire::OpCode::topk;
+    q.depth = 128;
+    return tile_hint(q).tile[2];
+  };
+  EXPECT_EQ(rows(DeviceClass::cuda, 2048), 8);
+  EXPECT_EQ(rows(DeviceClass::cuda, 4), 4);
+  EXPECT_GT(rows(DeviceClass::host, 2048), 8);
+}
+
 }  // namespace
 }  // namespace ccks::worker
