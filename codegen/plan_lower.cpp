@@ -108,7 +108,7 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
 }
 
-/// Of whole rows, which vary, as many as there are for each worker, `most` at most.
+/// Of whole rows, which vary, as many as there are for each worker of a GPU, `most` at most.
 Expr even_tile(const OpLowering& l, const Expr& most) {
   const Expr workers(workers_of(l.planner));
   return max(Expr(1), min(most, ceildiv(l.out.extent[2], workers)));
@@ -129,7 +129,8 @@ void choose_tiles(OpLowering& l) {
   for (std::size_t i = 0; i < 4; ++i) l.out.tile[i] = fit_tile(l.out.extent[i], hint.tile[i], l.whole_axis[i]);
   if (l.op.kind() == spec::OpKind::attention || l.op.kind() == spec::OpKind::rope)
     l.out.tile[3] = granular_tile(l, hint.tile[3]);
-  if (l.op.kind() == spec::OpKind::combine && !l.out.extent[2].is_constant() && l.out.tile[3] == l.out.extent[3]) l.out.tile[2] = even_tile(l, l.out.tile[2]);
+  const bool varies = l.planner.options.device == "cuda" && !l.out.extent[2].is_constant() && l.out.tile[3] == l.out.extent[3];
+  if (varies && l.op.kind() == spec::OpKind::combine) l.out.tile[2] = even_tile(l, l.out.tile[2]);
   if (const auto* custom = std::get_if<spec::CustomAttrs>(&l.op.attrs)) {
     const std::size_t n = std::min<std::size_t>(custom->tile.size(), 4);
     for (std::size_t i = 0; i < n; ++i)

@@ -110,9 +110,9 @@ TEST(TileHints, ATileOfATopkHasARowForEachWarp) {
     q.depth = 128;
     return tile_hint(q).tile[2];
   };
-  EXPECT_EQ(rows(DeviceClass::cuda, 2048), 8);
-  EXPECT_EQ(rows(DeviceClass::cuda, 4), 4);
-  EXPECT_GT(rows(DeviceClass::host, 2048), 8);
+  EXPECT_EQ(rows(DeviceClass::cuda, 65536), 8);
+  EXPECT_EQ(rows(DeviceClass::cuda, 132), 1) << "every worker has one";
+  EXPECT_GT(rows(DeviceClass::host, 65536), 8);
 }
 
 }  // namespace
