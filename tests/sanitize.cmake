@@ -38,8 +38,8 @@ function(add_sanitized_run name program suffix processors environment)
     ENVIRONMENT "${environment}" FIXTURES_REQUIRED ${name} SKIP_RETURN_CODE 77 COST 500)
 endfunction()
 
-set(single_threaded unit_wire unit_scheduler unit_worker)  # or nearly so
-set(sharded conformance)  # mostly waits for deadlines: two halves side by side
+set(single_threaded unit_wire unit_scheduler)  # or nearly so
+set(sharded conformance unit_worker)  # which mostly waits for deadlines, or has one thread and takes nine minutes: two halves side by side
 set(runtime unit_wire unit_gpu unit_scheduler conformance stress_litmus faults)
 set(tsan_unit_scheduler "GTEST_FILTER=-Relays.*:RelayResults.*:ListRecords.*")  # one thread plays all workers there: three minutes in which nothing could race
 ccks_add_sanitized(tsan thread -O1 ${runtime})
