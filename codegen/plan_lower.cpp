@@ -77,7 +77,7 @@ worker::TileHint twins_hint(worker::TileQuestion q) {
   return hint;
 }
 
-std::int64_t workers_of(const Planner& planner) {
+std::uint32_t workers_of(const Planner& planner) {
   // A plan made without knowing the machine is cut for an H200's SMs, or for a desktop's cores.
   return planner.options.workers ? planner.options.workers : planner.options.device == "cuda" ? 132 : 8;
 }
@@ -103,14 +103,14 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   const bool cuda = l.planner.options.device == "cuda";
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   q.roomy = l.planner.scratch_bytes >= worker::kCudaGroupedScratchBytes;
-  q.workers = static_cast<decltype(q.workers)>(workers_of(l.planner));
+  q.workers = workers_of(l.planner);
   if (has_twin(l.op)) return twins_hint(q);
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
 }
 
 /// Of whole rows, which vary, as many as there are for each worker of a GPU, `most` at most.
 Expr even_tile(const OpLowering& l, const Expr& most) {
-  const Expr workers(workers_of(l.planner));
+  const Expr workers(std::int64_t{workers_of(l.planner)});
   return max(Expr(1), min(most, ceildiv(l.out.extent[2], workers)));
 }
 
