@@ -323,7 +323,7 @@ std::int64_t row_tiles_needed(std::int64_t rows, std::int64_t experts, std::int6
 bool covers(const Model& m, std::size_t op) {
   const OpNow& now = m.ops[op];
   const spec::OpKind kind = m.spec_op(op).kind();
-  if (kind == spec::OpKind::route || kind == spec::OpKind::report) return now.tiles == 1;
+  if (kind == spec::OpKind::report || (kind == spec::OpKind::route && m.spec_op(op).inputs.size() != 2)) return now.tiles == 1;
   const bool nothing = std::any_of(now.space.begin(), now.space.end(), [](std::int64_t e) { return e == 0; });
   for (std::size_t a = 0; a < 4; ++a) {
     if (kind == spec::OpKind::expert_matmul && a == 2) {

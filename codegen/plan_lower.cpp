@@ -114,6 +114,12 @@ Expr even_tile(const OpLowering& l, const Expr& most) {
   return max(Expr(1), min(most, ceildiv(l.out.extent[2], workers)));
 }
 
+/// Tokens of a route's tile: as many as there are for each worker, but no fewer than keep it busy while it counts all pairs.
+Expr route_tile(const OpLowering& l) {
+  constexpr std::int64_t kLeastRouteTokens = 8, kMostRouteTokens = 64;
+  return max(Expr(kLeastRouteTokens), min(Expr(kMostRouteTokens), ceildiv(l.out.extent[2], Expr(std::int64_t{workers_of(l.planner)}))));
+}
+
 /// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent:
 /// at smaller ones it is clipped, while a tile made for one row would cut a thousand rows into a thousand tiles.
 void choose_tiles(OpLowering& l) {
@@ -130,6 +136,7 @@ void choose_tiles(OpLowering& l) {
   if (l.op.kind() == spec::OpKind::attention || l.op.kind() == spec::OpKind::rope)
     l.out.tile[3] = granular_tile(l, hint.tile[3]);
   const bool varies = l.planner.options.device == "cuda" && !l.out.extent[2].is_constant() && l.out.tile[3] == l.out.extent[3];
+  if (l.op.kind() == spec::OpKind::route && !l.whole_axis[2]) l.out.tile[2] = route_tile(l);
   if (varies && l.op.kind() == spec::OpKind::combine) l.out.tile[2] = even_tile(l, l.out.tile[2]);
   if (const auto* custom = std::get_if<spec::CustomAttrs>(&l.op.attrs)) {
     const std::size_t n = std::min<std::size_t>(custom->tile.size(), 4);

@@ -193,11 +193,18 @@ Status describe_conv2d(OpLowering& l, const spec::Conv2dAttrs& a) {
   return compile_code(l, a.epilogue, 2);
 }
 
+/// A route of what a topk has found on a GPU: each tile counts all pairs and finds places for those of its own tokens, in less time than it takes one worker to do it for all.
+bool has_route_tiles(const OpLowering& l) {
+  constexpr std::int64_t kMostExperts = 2048;  // whose counts fit scratch twice, beside a tile's pairs (kMostRouteTokens)
+  constexpr std::size_t kCount = 4;
+  return l.planner.options.device == "cuda" && l.op.inputs.size() == 2 && l.planner.upper_bound(l.dim(kCount, 0)) <= kMostExperts;
+}
+
 Status describe_route(OpLowering& l, const spec::RouteAttrs& a) {
   l.out.dims[0] = Expr(static_cast<std::int64_t>(a.k));
   l.out.dims[1] = Expr(a.softmax_over_all ? 1 : 0);
   l.out.dims[2] = Expr(a.renormalize ? 1 : 0);
-  l.whole_axis = {true, true, true, true};
+  l.whole_axis = {true, true, !has_route_tiles(l), true};
   return {};
 }
 

@@ -193,7 +193,7 @@ inline void append(RunSlot& run, std::uint32_t op, const Piece& piece, std::uint
   out.target = static_cast<std::uint16_t>(op);
   out.worker = static_cast<std::uint16_t>(worker);
   out.slot_flags = static_cast<std::uint16_t>(run.index | (piece.kind == Piece::Kind::skip ? wire::kTaskSkip : 0));
-  out.reports = run.instance.ops()[op].reports ? 1 : 0;
+  out.reports = run.instance.ops()[op].reports && (signal || piece.first == 0) ? 1 : 0;  // whoever has the first tile
   out.op_step = 0;
   loads.add(worker, cost);
   run.progress.take(op, piece);

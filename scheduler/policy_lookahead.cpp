@@ -36,7 +36,7 @@ inline void LookaheadPolicy::decide(const RunSlot& run, std::uint32_t op, const 
   out.target = static_cast<std::uint16_t>(op);
   out.worker = static_cast<std::uint16_t>(share.worker);
   out.slot_flags = static_cast<std::uint16_t>(run.index | (share.draft ? wire::kTaskDraft : 0));
-  out.reports = share.reports ? 1 : 0;
+  out.reports = share.reports && share.first == 0 ? 1 : 0;  // whoever has the first tile
   out.op_step = static_cast<std::uint16_t>(share.op_step);
   turn.loads.add(share.worker, share.cost, share.tasks);
   turn.sent += share.tasks;

@@ -31,7 +31,7 @@ enum class OpCode : u8 {
                       // out rows, else 0: the tile space's last dim then counts them (worker/argmax_split.hpp)
   topk = 10,          // dims: [0] k. tile space as argmax; outputs [.., k]
   conv2d = 11,        // dims: [0, 1] stride, [2, 3] padding, [4, 5] dilation (h, w). tile space [n, oc, oh, ow]
-  route = 12,         // dims: [0] k, [1] softmax over all, [2] renormalize. One tile. Input logits, or values and indices of a topk [t, k]. Outputs: weight [t, k], expert [t, k],
+  route = 12,         // dims: [0] k, [1] softmax over all, [2] renormalize. One tile, or of two inputs tiles of whole rows of weight. Input logits, or values and indices of a topk [t, k]. Outputs: weight [t, k], expert [t, k],
                       // count [1, 1, 1, e], row [t, k], source [1, 1, 1, t * k]
   expert_matmul = 13, // dims: [0] top_k, [1] gather, [2] experts, [kTwinDim]. Inputs x, b[1, e, k, n], source, count. Dynamic: tile coordinate 2 counts the
                       // row tiles of all experts, expert by expert, ceil(count[e] / tile[2]) each; tiles beyond do not exist

@@ -14,6 +14,7 @@
 //   T shuffle_xor(T v, u32 mask)       the v of the lane whose number in the warp differs by mask; all lanes of the warp call it
 //   u32 same_in_warp(u32 v)            which lanes of the warp show the same v, bit by bit; orders the warp's accesses to what it shares, as sync_warp()
 //                                      does (MatchLanes); all lanes of the warp call them; u32 ones_of(mask)
+//   void count_in_scratch(u32* word)   adds 1 to a word in scratch, that others add to at the same time (CountLanes); what it is then all know behind a barrier
 // and, where they can (MatrixLanes), with g = lane / 4 and c = lane % 4 of the warp:
 //   void multiply<D>(sum, a, b)        sum[8 x 8] += a[8 x 16] b[16 x 8], of two bytes an element: a lane has of row g of a, and of column
 //                                      g of b, elements 2c, 2c + 1 in word 0 and 2c + 8, 2c + 9 in word 1; of row g of sum columns 2c, 2c + 1

@@ -208,6 +208,7 @@ class CudaLanes {
 #endif
   // [AP1] release of what this worker has stored, and [AP2] acquire of what those have that counted themselves in before, by [AP1].
   CCKS_INLINE u32 count_in(u32* word) { return ptx::atom_acq_rel_gpu_add(word, 1); }
+  CCKS_INLINE void count_in_scratch(u32* word) const { ptx::red_relaxed_cta_shared_add(word, 1); }  // relaxed: read behind a barrier
 #if __CUDA_ARCH__ >= 700
   CCKS_INLINE u32 same_in_warp(u32 v) const {
     __syncwarp();

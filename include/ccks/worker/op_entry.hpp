@@ -50,6 +50,9 @@ CCKS_HD inline bool op_guards_hold(const wire::RunFrame& frame, const wire::OpPa
   return true;
 }
 
+/// Of an op that has a report the first tile publishes it, and makes all of it.
+CCKS_HD inline bool publishes_report(const wire::OpParams& op, u32 tile) { return op.report >= 0 && tile == 0; }
+
 /// Where the value lies that `op` reports.
 CCKS_HD inline const u32* report_source(const wire::RunFrame& frame, const wire::OpParams& op) {
   // An operand of the op itself lies in the copy that a worker has of it, if it has one.
@@ -110,7 +113,7 @@ CCKS_HD inline u32 run_op_tile(Lanes& lanes, Atoms atoms, const wire::OpLaunch& 
   if (!op_guards_hold(frame, op)) return 0;
   const u32 fault = run_op_body<Ops>(lanes, frame, op, tile);
   if (fault != 0) note_op_fault(atoms, launch, static_cast<wire::FaultCode>(fault), tile);
-  if (op.report < 0) return fault;
+  if (!publishes_report(op, tile)) return fault;
   lanes.sync();  // the value was written by other lanes
   if (fault != 0) return fault;
   copy_report(atoms, report_source(frame, op), frame, op, lanes.lane(), lanes.lanes());

@@ -3,7 +3,7 @@
 
 #include "ccks/worker/ops_index.hpp"
 #include "ccks/worker/ops_rows.hpp"
-#include "ccks/worker/route_warps.hpp"
+#include "ccks/worker/route_tiles.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -140,6 +140,16 @@ struct ChosenTask {
     return chosen >= 0 && chosen < experts;
   }
 
+  /// From there on `count` tokens alone.
+  CCKS_INLINE void begin_at(u32 token, u32 count) {
+    const i32 t = static_cast<i32>(token);
+    values.data = values.at(0, 0, t, 0);
+    found.data = found.at(0, 0, t, 0);
+    weight.data = weight.at(0, 0, t, 0);
+    expert.data = expert.at(0, 0, t, 0);
+    tokens = count;
+  }
+
   /// Whether pairs lie one after the other in all of them, so that a pair's place is its number.
   CCKS_INLINE bool is_dense() const { return follow(values) && follow(found) && follow(weight) && follow(expert); }
   CCKS_INLINE float value_of(u32 pair) const { return load_float(values.type, values.data, pair * values.stride[3]); }
@@ -214,9 +224,30 @@ CCKS_INLINE bool weigh_tokens(Lanes& lanes, const Task& task) {
   return sound;
 }
 
+/// One tile of several: weights and places of its tokens; the first also says how many pairs experts have.
+template <class Lanes, class Chosen, class Task>
+CCKS_INLINE FaultCode route_tokens(Lanes& lanes, const Chosen& all, const Task& task, u32 first, u32 tokens) {
+  const u32 k = task.k, pairs = tokens * k;
+  Scratch scratch = scratch_of(lanes);
+  PairCounts counts(scratch, task.experts, first * k);
+  u32* own = scratch.take<u32>(pairs);
+  if (!counts.fits() || own == nullptr) return FaultCode::op_fault;
+  Chosen mine = all;
+  mine.begin_at(first, tokens);
+  bool sound = weigh_pairs(lanes, mine);
+  for (u32 pair = lanes.lane(); pair < pairs; pair += lanes.lanes()) own[pair] = static_cast<u32>(mine.index(static_cast<i32>(pair / k), pair % k));
+  sound = count_pairs(lanes, all, task.pairs(), counts) && sound;
+  if (lanes.max(sound ? 0 : 1) != 0) return FaultCode::bad_index;  // a barrier, too
+  if (first == 0)
+    for (u32 e = lanes.lane(); e < task.experts; e += lanes.lanes()) store_int(task.count.type, task.count.at(0, 0, 0, static_cast<i32>(e)), 0, counts.starts[e]);
+  begin_experts(lanes, counts.starts, task.experts);
+  place_pairs(lanes, task, counts, own, pairs);
+  return FaultCode::none;
+}
+
 /// route of what another op has found: values [t, k] that fall, and the experts they belong to. Weights are the softmax of those values.
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode route_chosen(Lanes& lanes, const Call& call, const Types& types) {
+CCKS_INLINE FaultCode route_chosen(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   const auto values = view_of<0>(call, types);
   const auto found = view_of<1>(call, types);
   const auto weight = view_of<2>(call, types);
@@ -228,6 +259,10 @@ CCKS_INLINE FaultCode route_chosen(Lanes& lanes, const Call& call, const Types& 
   const ChosenTask<decltype(values.type), decltype(found.type), decltype(weight.type), decltype(expert.type)> chosen{values, found, weight, expert, tokens, experts, k};
   const RouteTask<decltype(values.type), decltype(weight.type), decltype(expert.type), decltype(count.type), decltype(row.type), decltype(source.type)>
       task{values, weight, expert, count, row, source, tokens, experts, k, false, true};
+  if (call.op.grid[2] > 1) {
+    const Box box = tile_box(call.op, tile, weight.dim);
+    return route_tokens(lanes, chosen, task, static_cast<u32>(box.lo[2]), static_cast<u32>(box.size[2]));
+  }
   bool sound = true;
   if constexpr (MatchLanes<Lanes>) {
     if (route_many(lanes, chosen, task, sound)) return sound ? FaultCode::none : FaultCode::bad_index;
@@ -271,11 +306,11 @@ CCKS_INLINE FaultCode route_logits(Lanes& lanes, const Call& call, const Types& 
 
 /// Of logits, or of two inputs that say what a topk in front has found.
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_route(Lanes& lanes, const Call& call, u32, const Types& types) {
+CCKS_INLINE FaultCode run_route(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   if constexpr (Types::kCount == 0) {
-    return call.op.input_count == 2 ? route_chosen(lanes, call, types) : route_logits(lanes, call, types);
+    return call.op.input_count == 2 ? route_chosen(lanes, call, tile, types) : route_logits(lanes, call, types);
   } else if constexpr (Types::kCount == 7) {
-    return route_chosen(lanes, call, types);
+    return route_chosen(lanes, call, tile, types);
   } else {
     return route_logits(lanes, call, types);
   }

@@ -720,7 +720,7 @@ class CudaPipeline : CudaStage {
     if (found_ == at + 1) return;
     found_ = at + 1;
     const Memory::Entry& entry = memory_.entries[slot(at)];
-    report_ = entry.op->report >= 0 ? report_source(*entry.frame, *entry.op) : nullptr;
+    report_ = publishes_report(*entry.op, entry.tile) ? report_source(*entry.frame, *entry.op) : nullptr;
   }
   __device__ __forceinline__ bool post_fault(WorkerPost<CudaPlatform>& post, u32 place) const {
     const wire::Task& task = head_of(memory_.controls[place]).task;

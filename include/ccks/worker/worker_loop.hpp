@@ -225,7 +225,7 @@ class WorkerLoop {
       return;
     }
     Stop stop{*this};
-    if (tile_.view.op->report >= 0 && !post_.report(*tile_.frame, *tile_.view.op, report_source(*tile_.frame, *tile_.view.op), tile_.task, stop)) return;
+    if (publishes_report(*tile_.view.op, tile_.tile) && !post_.report(*tile_.frame, *tile_.view.op, report_source(*tile_.frame, *tile_.view.op), tile_.task, stop)) return;
     end_tile();
   }
 

@@ -160,6 +160,7 @@ class EmulatedWarps {
   }
   void sync_warp() { block_.exchange(0, lane_); }
   wire::u32 ones_of(wire::u32 mask) const { return static_cast<wire::u32>(__builtin_popcount(mask)); }
+  static void count_in_scratch(wire::u32* word) { ++*word; }
   wire::u32 same_in_warp(wire::u32 v) {
     const auto* lanes = block_.show({v, 0, 0, 0});
     wire::u32 same = 0;

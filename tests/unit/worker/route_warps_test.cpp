@@ -19,8 +19,8 @@ struct Pairs {
   }
 };
 
-/// values and indices of k different experts a token, as a topk gives them.
-void check_found(std::uint32_t seed, int tokens, int experts, int k) {
+/// values and indices of k different experts a token, as a topk gives them; by tiles of so many tokens, or by one.
+void check_found(std::uint32_t seed, int tokens, int experts, int k, int tile_tokens = 0) {
   Bench b(seed);
   const Index shape{1, 1, tokens, k};
   const Tensor values = b.tensor(Dtype::f32, shape, true), indices = b.tensor(Dtype::i32, shape, true);
@@ -40,7 +40,10 @@ void check_found(std::uint32_t seed, int tokens, int experts, int k) {
                 b.tensor(Dtype::i32, shape), b.tensor(Dtype::i32, {1, 1, 1, tokens * k})};
   b.op.dims[0] = k;
   b.op.dims[2] = 1;
-  b.grid({1, 1, 1, 1});
+  if (tile_tokens == 0)
+    b.grid({1, 1, 1, 1});
+  else
+    b.tiles(shape, {1, 1, tile_tokens, k});
   const Pairs want(chosen, experts);
   b.check(OpCode::route, 2, [&](std::size_t o, const Index& c) -> double {
     const auto pair = static_cast<std::size_t>(c[2] * k + c[3]), last = static_cast<std::size_t>(c[3]);
@@ -54,7 +57,7 @@ void check_found(std::uint32_t seed, int tokens, int experts, int k) {
   b.set(indices, {0, 0, tokens - 1, 0}, chosen[static_cast<std::size_t>(tokens - 1) * static_cast<std::size_t>(k)]);
   for (std::size_t o = 2; o < b.operands.size(); ++o) b.fill(b.operands[o], 77, 77);
   const auto run_roomy = [&] {
-    return b.run_by(OpCode::route, 2, [](const auto& frame, const auto& op) { return run_on_warps<GenericOps, RoomyWarps>(frame, op, 1, [](const RoomyWarps&) {}); });
+    return b.run_by(OpCode::route, 2, [](const auto& frame, const auto& op) { return run_on_warps<GenericOps, RoomyWarps>(frame, op, op.tile_count, [](const RoomyWarps&) {}); });
   };
   const double right = b.get(indices, {0, 0, tokens / 2, k - 1});
   b.set(indices, {0, 0, tokens / 2, k - 1}, -1);
@@ -89,6 +92,14 @@ TEST(RouteFound, SortsManyPairsByLanes) {
   check_found(21, 2000, 100, 8);
   check_found(22, 777, 31, 5);
   check_found(23, 4200, 16, 4);
+}
+TEST(RouteFound, ByTiles) {
+  check_found(30, 37, 128, 8, 8);
+  check_found(31, 37, 128, 8, 9);  // not one after the other
+  check_found(32, 300, 16, 8, 64);
+  check_found(33, 70, 7, 3, 1);
+  check_found(34, 513, 2, 1, 16);
+  check_found(36, 130, 300, 11, 64);  // more pairs and experts than lanes
 }
 TEST(RouteFound, MorePairsThan16BitsCount) { check_found(24, 16400, 8, 4); }
 /// Of logits, by one tile: few tokens by a warp each, others as ever.
