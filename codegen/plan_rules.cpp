@@ -193,11 +193,11 @@ Status describe_conv2d(OpLowering& l, const spec::Conv2dAttrs& a) {
   return compile_code(l, a.epilogue, 2);
 }
 
-/// A route of what a topk has found on a GPU: each tile counts all pairs and finds places for those of its own tokens, in less time than it takes one worker to do it for all.
+/// A route of what a topk has found (plan_split.cpp): each tile counts all pairs and finds places for those of its own tokens, in less time than it takes one worker to do it for all.
 bool has_route_tiles(const OpLowering& l) {
   constexpr std::int64_t kMostExperts = 2048;  // whose counts fit scratch twice, beside a tile's pairs (kMostRouteTokens)
   constexpr std::size_t kCount = 4;
-  return l.planner.options.device == "cuda" && l.op.inputs.size() == 2 && l.planner.upper_bound(l.dim(kCount, 0)) <= kMostExperts;
+  return l.op.inputs.size() == 2 && l.planner.upper_bound(l.dim(kCount, 0)) <= kMostExperts;
 }
 
 Status describe_route(OpLowering& l, const spec::RouteAttrs& a) {
