@@ -230,7 +230,7 @@ std::string advice(const spec::Program& program, const Explanation& e) {
     text = "How many rows there are is counted on the way: here tiles of rows that are not there are left out once that is known, where a graph computes the most that there may be.";
   if (routed)
     text += std::string(text.empty() ? "" : " ") + "How much there is to do depends on values computed on the way (routed experts): here tiles are placed once they are counted, while other work goes on. "
-           "A layer of 128 experts took an H200 0.4 (1 token), 0.55 (8) to 0.9 (512 and 2,048) of the time of PyTorch's grouped products in a CUDA graph: measure both (bench/moe_layer.py).";
+           "A layer of 128 experts took an H200 0.4 (1 token), 0.55 (8), 0.8 (512) and 0.7 (2,048) of the time of PyTorch's grouped products in a CUDA graph: measure both (bench/moe_layer.py).";
   if (!program.conditions.empty()) text += (text.empty() ? "" : " ") + advice_on_conditions(program, e);
   if (!text.empty()) return text;
   text = advice_on_static(e);
