@@ -281,7 +281,6 @@ bool same_row_tiles(const Model& m, std::size_t earlier, std::size_t later) {
     if (m.spec_op(op).kind() != spec::OpKind::expert_matmul) return false;
   const OpNow &a = m.ops[earlier], &b = m.ops[later];
   const Operand &x = m.operands_of(earlier)[3], &y = m.operands_of(later)[3];
-  if (a.dims[wire::kSharesDim] != 0 || b.dims[wire::kSharesDim] != 0) return false;
   const auto experts = [&](std::size_t op) { return std::min(m.ops[op].dims[2], m.operands_of(op)[1].dim[1]); };
   if (a.tile[2] != b.tile[2] || a.grid[2] != b.grid[2] || experts(earlier) != experts(later)) return false;
   if (x.space != y.space || x.dtype != y.dtype || x.offset != y.offset || x.dim != y.dim || x.stride != y.stride) return false;
@@ -327,9 +326,7 @@ bool covers(const Model& m, std::size_t op) {
   if (kind == spec::OpKind::report || (kind == spec::OpKind::route && m.spec_op(op).inputs.size() != 2)) return now.tiles == 1;
   const bool nothing = std::any_of(now.space.begin(), now.space.end(), [](std::int64_t e) { return e == 0; });
   for (std::size_t a = 0; a < 4; ++a) {
-    if (kind == spec::OpKind::expert_matmul && a == 2 && now.dims[wire::kSharesDim] != 0) {
-      if (now.grid[2] != now.dims[wire::kSharesDim] || now.grid[3] != 1) return false;  // of all columns
-    } else if (kind == spec::OpKind::expert_matmul && a == 2) {
+    if (kind == spec::OpKind::expert_matmul && a == 2) {
       if (!nothing && now.grid[2] < row_tiles_needed(now.space[2], m.operands_of(op)[1].dim[1], now.tile[2]))
         return false;
     } else if (nothing ? (now.grid[a] - 1) * now.tile[a] >= std::max<std::int64_t>(now.space[a], 1)

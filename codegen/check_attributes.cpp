@@ -131,7 +131,7 @@ void check_flags(const Model& m, std::size_t op, Faults& faults) {
   const plan::OpDesc& d = *m.ops[op].desc;
   if (d.counted_rank != 0) return check_counted(m, op, faults);
   const bool dynamic = m.spec_op(op).kind() == spec::OpKind::expert_matmul;
-  if ((d.flags & wire::kOpDynamic) && (!dynamic || m.ops[op].dims[wire::kSharesDim] != 0))
+  if ((d.flags & wire::kOpDynamic) && !dynamic)
     faults.add("op.flags", fmt::format("op '{}' is called dynamic and is not", d.name));
   if (d.dynamic_report == plan::kNone) return;
   const plan::ReportDesc& report = m.plan->reports[d.dynamic_report];

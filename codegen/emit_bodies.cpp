@@ -155,7 +155,7 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
   if (shapes == BodyShapes::fixed) all.bodies.rows_handed_on = rows_handed_on(image), all.bodies.routed_rows = routed_rows(image);
   for (std::size_t i = 0; i < image.ops.size(); ++i) {
     const plan::OpDesc& op = image.ops[i];
-    all.bodies.decides |= op.guard_count > 0 || (op.dynamic_report != plan::kNone && (op.flags & wire::kOpDynamic) != 0);
+    all.bodies.decides |= op.guard_count > 0 || op.dynamic_report != plan::kNone;
     const auto* custom = std::get_if<spec::CustomAttrs>(&program.ops[image.spec_ops[i]].attrs);
     const bool fixed = shapes == BodyShapes::fixed && !custom;
     const TakesGroups groups = custom ? TakesGroups{} : takes_groups(image, op);

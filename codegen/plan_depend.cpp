@@ -83,7 +83,7 @@ bool covers(const Planner& planner, const LoweredOperand& outer, const LoweredOp
 /// A write that may stand for what it covers: all its tiles exist and do write, or, of a scatter, have waited as if they did.
 bool stands_in(const Planner& planner, const Touch& t) {
   const LoweredOp& op = planner.ops[t.op];
-  return t.operand->write && !op.guarded && !op.dynamic() && !op.in_shares() && (op.kind != wire::OpCode::scatter || op.has_tiles);
+  return t.operand->write && !op.guarded && !op.dynamic() && (op.kind != wire::OpCode::scatter || op.has_tiles);
 }
 
 // ---- windows ------------------------------------------------------------------------------------------------------

@@ -29,7 +29,6 @@ struct PlanOptions {
   std::uint32_t max_group_events = 1u << 16;  // of one signal group; a finer split is not taken
   bool fold_norms = true;                     // products norm their rows themselves (plan_fold.hpp)
   std::uint32_t tile_scale = 1;               // multiplies the chosen tile rows, for ablation
-  std::uint32_t expert_shares = 0;            // that an expert_matmul's work is dealt in (wire::kSharesDim); 0: as suits the device
 };
 
 /// Why one op waits for another.

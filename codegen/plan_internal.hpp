@@ -67,8 +67,6 @@ struct LoweredOp {
   Expr bytes_read, bytes_written, operations;
 
   bool dynamic() const { return (flags & wire::kOpDynamic) != 0; }
-  /// Its tiles are shares of all that counts say there is to do (wire::kSharesDim).
-  bool in_shares() const { return kind == wire::OpCode::expert_matmul && !(dims[wire::kSharesDim] == Expr(0)); }
 };
 
 /// Where a tensor lies. Aliases repeat their root's place.

@@ -120,24 +120,6 @@ Expr route_tile(const OpLowering& l) {
   return max(Expr(kLeastRouteTokens), min(Expr(kMostRouteTokens), ceildiv(l.out.extent[2], Expr(std::int64_t{workers_of(l.planner)}))));
 }
 
-/// Of experts on a GPU a share for each worker: whoever has tiles does not know how many there will be, and with more of them than others ends later. Few tokens
-/// are left as they are, since one run makes them steps of a relay (scheduler/relays.hpp), and so are many, whose tiles find in the L2 what others of the same expert read.
-std::int64_t expert_shares(const OpLowering& l) {
-  const auto* experts = std::get_if<spec::ExpertMatmulAttrs>(&l.op.attrs);
-  if (experts == nullptr) return 0;
-  if (l.planner.options.expert_shares != 0) return l.planner.options.expert_shares;
-  const std::int64_t pairs = l.planner.typical_value(l.out.extent[2]), chosen = std::max(1u, experts->top_k);
-  const bool suits = pairs > worker::kFewRouted * chosen && pairs <= worker::kSharedRows * l.planner.typical_value(l.dim(1, 0));
-  return suits && l.planner.options.device == "cuda" && wire::dtype_is_half(l.dtype(l.op.inputs.size())) ? workers_of(l.planner) : 0;
-}
-
-void share_out_experts(OpLowering& l) {
-  const std::int64_t shares = expert_shares(l);
-  if (shares == 0) return;
-  l.out.dims[wire::kSharesDim] = Expr(shares);
-  l.out.flags &= static_cast<std::uint8_t>(~wire::kOpDynamic);  // all tiles exist
-}
-
 /// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent:
 /// at smaller ones it is clipped, while a tile made for one row would cut a thousand rows into a thousand tiles.
 void choose_tiles(OpLowering& l) {
@@ -153,7 +135,6 @@ void choose_tiles(OpLowering& l) {
   for (std::size_t i = 0; i < 4; ++i) l.out.tile[i] = fit_tile(l.out.extent[i], hint.tile[i], l.whole_axis[i]);
   if (l.op.kind() == spec::OpKind::attention || l.op.kind() == spec::OpKind::rope)
     l.out.tile[3] = granular_tile(l, hint.tile[3]);
-  if (l.out.in_shares()) l.out.tile[3] = l.out.extent[3];
   const bool varies = l.planner.options.device == "cuda" && !l.out.extent[2].is_constant() && l.out.tile[3] == l.out.extent[3];
   if (l.op.kind() == spec::OpKind::route && !l.whole_axis[2]) l.out.tile[2] = route_tile(l);
   if (varies && l.op.kind() == spec::OpKind::combine) l.out.tile[2] = even_tile(l, l.out.tile[2]);
@@ -177,9 +158,9 @@ Status set_grid(OpLowering& l) {
   double tiles = 1;
   out.has_tiles = true;
   for (std::size_t i = 0; i < 4; ++i) {
-    const bool shares = i == 2 && out.in_shares(), whole = shares || l.whole_axis[i] || out.tile[i] == out.extent[i];
-    out.grid[i] = shares ? out.dims[wire::kSharesDim] : whole ? Expr(1) : ceildiv(out.extent[i], out.tile[i]);
-    if (i == 2 && experts && !shares) out.grid[i] = expert_row_tiles(l);
+    const bool whole = l.whole_axis[i] || out.tile[i] == out.extent[i];
+    out.grid[i] = whole ? Expr(1) : ceildiv(out.extent[i], out.tile[i]);
+    if (i == 2 && experts) out.grid[i] = expert_row_tiles(l);
     out.single[i] = out.grid[i] == Expr(1) || (!experts && l.planner.proves_at_most(out.extent[i], out.tile[i]));
     if (!whole) out.has_tiles = out.has_tiles && l.planner.proves_at_most(1, out.extent[i]);
     tiles *= static_cast<double>(l.planner.upper_bound(out.grid[i]));
@@ -405,7 +386,6 @@ Status lower_op(Planner& planner, OpIndex index, std::int64_t columns = 0) {
   out.inputs = static_cast<std::uint16_t>(op.inputs.size());
   out.outputs = static_cast<std::uint16_t>(op.outputs.size());
   CCKS_RETURN_IF_ERROR(describe_op(l));
-  share_out_experts(l);
   choose_tiles(l);
   CCKS_RETURN_IF_ERROR(set_grid(l));
   count_rows(l);

@@ -248,7 +248,7 @@ Status TableWriter::write_reports() {
 }
 
 /// A dynamic op learns which tiles exist from the counts that a route op publishes, or from the report of its counted dim. Counts from elsewhere are not
-/// known to the host: then every tile is sent, and those that do not exist do nothing. Of an op in shares all tiles exist, and counts say what they read.
+/// known to the host: then every tile is sent, and those that do not exist do nothing.
 void TableWriter::link_dynamic_ops() {
   std::map<TensorIndex, std::uint32_t> count_reports;
   for (std::uint32_t r = 0; r < image_.reports.size(); ++r) {
@@ -256,7 +256,7 @@ void TableWriter::link_dynamic_ops() {
     if (planner_.ops[report.op].kind == wire::OpCode::route) count_reports[image_.operands[report.operand].tensor] = r;
   }
   for (OpIndex op = 0; op < planner_.ops.size(); ++op) {
-    if (!planner_.ops[op].dynamic() && !planner_.ops[op].in_shares()) continue;
+    if (!planner_.ops[op].dynamic()) continue;
     if (planner_.ops[op].counted_rank != 0) {
       image_.ops[op].dynamic_report = program_.counted[program_.ops[planner_.ops[op].spec_op].outputs[0].dims[0].counted].report;
       continue;

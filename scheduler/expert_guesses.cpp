@@ -2,18 +2,18 @@
 
 #include <algorithm>
 
-#include "ccks/wire/op_shape.hpp"
+#include "ccks/wire/op_layout.hpp"
 #include "scheduler/tuning.hpp"
 
 namespace ccks::scheduler {
 namespace {
 
-// What one piece of columns of an expert reads of its weights.
-std::uint64_t piece_bytes(const RunSlot& run, const PlanTables& tables, std::uint32_t op) {
+// What one tile of columns of an expert reads of its weights.
+std::uint64_t tile_bytes(const RunSlot& run, const PlanTables& tables, std::uint32_t op) {
   const wire::OpParams& params = run.instance.op(op);
   const plan::OperandDesc& weights = tables.plan.operands[tables.plan.ops[op].operand_first + 1];
   const auto k = static_cast<std::uint64_t>(std::max<std::int64_t>(run.instance.dims()[weights.dim[2]], 0));
-  return k * wire::expert_fetch_columns(params) * wire::dtype_bytes(weights.dtype) * (params.dims[wire::kTwinDim] != 0 ? 2 : 1);
+  return k * static_cast<std::uint32_t>(params.tile[3]) * wire::dtype_bytes(weights.dtype) * (params.dims[wire::kTwinDim] != 0 ? 2 : 1);
 }
 
 }  // namespace
@@ -97,8 +97,8 @@ void ExpertGuesses::fetch(const RunSlot& run, const Source& source, std::vector<
   std::uint64_t left = options_.bytes;
   for (const std::uint32_t op : source.ops) {
     const wire::OpParams& params = run.instance.op(op);
-    const std::uint64_t bytes = piece_bytes(run, tables_, op);
-    const std::uint32_t width = wire::expert_fetch_pieces(params);
+    const std::uint64_t bytes = tile_bytes(run, tables_, op);
+    const auto width = static_cast<std::uint32_t>(std::max(params.grid[3], 0));
     if (bytes == 0 || width * std::uint64_t{taken_.size()} > wire::kMaxTilesPerOp) continue;
     const std::uint64_t wanted = std::min<std::uint64_t>(left / bytes, std::uint64_t{width} * guesses.size());
     const std::uint32_t askers = tables_.spine == Spine::whole ? std::min(kAskers, loads.workers()) : loads.workers(), first_asker = loads.workers() - askers;

@@ -122,7 +122,7 @@ struct OpDesc {
   std::uint32_t guard_first, guard_count;
   std::uint32_t code_first, code_count;
   std::uint32_t report;         // ReportDesc or kNone
-  std::uint32_t dynamic_report; // kOpDynamic, or in shares (wire::kSharesDim): the report that holds `count`, else kNone
+  std::uint32_t dynamic_report; // kOpDynamic: the report that holds `count`, else kNone
   std::uint8_t counted_rank;    // kOpDynamic: the counted dim is this axis of the grid, from the last (1) outwards; all axes outside it have one tile.
                                 // 0: of experts, axis 2
   DimId bytes_read, bytes_written, operations;  // of the whole op, for explain and cost models

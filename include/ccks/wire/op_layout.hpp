@@ -33,8 +33,8 @@ enum class OpCode : u8 {
   conv2d = 11,        // dims: [0, 1] stride, [2, 3] padding, [4, 5] dilation (h, w). tile space [n, oc, oh, ow]
   route = 12,         // dims: [0] k, [1] softmax over all, [2] renormalize. One tile, or of two inputs tiles of whole rows of weight. Input logits, or values and indices of a topk [t, k]. Outputs: weight [t, k], expert [t, k],
                       // count [1, 1, 1, e], row [t, k], source [1, 1, 1, t * k]
-  expert_matmul = 13, // dims: [0] top_k, [1] gather, [2] experts, [kTwinDim], [kSharesDim]. Inputs x, b[1, e, k, n], source, count. Dynamic: tile coordinate 2
-                      // counts the row tiles of all experts, expert by expert, ceil(count[e] / tile[2]) each; tiles beyond do not exist. In shares it is not
+  expert_matmul = 13, // dims: [0] top_k, [1] gather, [2] experts, [kTwinDim]. Inputs x, b[1, e, k, n], source, count. Dynamic: tile coordinate 2 counts the
+                      // row tiles of all experts, expert by expert, ceil(count[e] / tile[2]) each; tiles beyond do not exist
   combine = 14,       // dims: [0] top_k. Inputs x [t * k, d], weight [t, k], row [t, k]
   report = 15,        // one tile; output i32 or f32 contiguous; published (OpParams::report)
   select = 16,        // then, else, out; takes `then` where all guards [dims[0], dims[0] + dims[1]) of the frame hold.
@@ -66,11 +66,5 @@ inline constexpr u32 kRopeDim = 4;
 /// nobody else sees it. Argument 1 + i of both is input dims[kEpilogueDim] + i, from i = 1 on; the output overlaps no input. Never with kRopeDim.
 inline constexpr u32 kTwinDim = 3;
 inline constexpr u32 kMostTwinOperands = 12;  // bodies that know neither types nor shape copy them
-
-/// dims[4]: for expert_matmul, 0, or how many equal shares of all that there is to do its tiles are (worker/expert_share.hpp), along axis 2, which counts nothing else then.
-/// tile[3] is all columns; a share's rows are still taken tile[2] at a time.
-inline constexpr u32 kSharesDim = 4;
-/// Columns that weights of experts are asked for at a time where no tile says how many (kTaskFetch).
-inline constexpr u32 kSharedFetchColumns = 128;
 
 }  // namespace ccks::wire

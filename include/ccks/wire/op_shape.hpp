@@ -468,15 +468,6 @@ CCKS_HD constexpr void mark_argmax(OpParams& op, const OperandParams* operands) 
 
 }  // namespace detail
 
-/// Columns of a piece of an expert's weights that a task with kTaskFetch asks for, and pieces of an expert.
-CCKS_HD constexpr u32 expert_fetch_columns(const OpParams& op) {
-  return op.tile[3] <= 0 ? 0 : static_cast<u32>(op.dims[kSharesDim] != 0 ? detail::least(op.tile[3], static_cast<i32>(kSharedFetchColumns)) : op.tile[3]);
-}
-CCKS_HD constexpr u32 expert_fetch_pieces(const OpParams& op) {
-  if (op.grid[3] <= 0 || op.tile[3] <= 0 || op.dims[kSharesDim] == 0) return op.grid[3] <= 0 ? 0 : static_cast<u32>(op.grid[3]);
-  return (static_cast<u32>(op.tile[3]) + expert_fetch_columns(op) - 1) / expert_fetch_columns(op);  // of an op in shares one tile has all columns
-}
-
 /// `operands` are the op's; the spaces they lie in begin at multiples of 16.
 CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   const OpCode kind = static_cast<OpCode>(op.kind);

@@ -42,11 +42,6 @@ CCKS_INLINE constexpr u32 expert_block_columns(u32 m, u32 n, bool twin) {
   else
     return twin ? 2 * kTwinColumns : expert_columns(n);
 }
-/// Columns of the next block where n are left and blocks take `most`: none has much less than the others, which would take as long.
-CCKS_INLINE constexpr u32 even_columns(u32 n, u32 most) {
-  constexpr u32 kStep = 16;
-  return least(least(ceil_div(ceil_div(n, ceil_div(n, most)), kStep) * kStep, most), n);
-}
 /// Rows of a narrow block for m.
 CCKS_INLINE constexpr u32 narrow_rows(u32 m) { return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : kNarrowRows; }
 
@@ -136,19 +131,6 @@ CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32
 template <class Tile>
 concept TwinTile = requires(const Tile& tile) { tile.twin_columns(); };
 
-/// What the walk over a block goes by: rows [i0, i0 + m) and columns [j0, j0 + n) of a tile.
-template <class Tile>
-CCKS_INLINE ExpertWindow expert_window(const Tile& tile, u32 i0, u32 j0, u32 m, u32 n, u32 k, i64 limit) {
-  const auto p = tile.problem();
-  const bool gathers = p.table.source != nullptr, wide = wire::dtype_bytes(p.source_type.get()) == 8;
-  const u32 column_bytes = static_cast<u32>(p.right.column_stride) * 2, source_bytes = gathers ? static_cast<u32>(p.table.stride) * (wide ? 8 : 4) : 0;
-  const u8* twin_columns = nullptr;
-  if constexpr (TwinTile<Tile>) twin_columns = tile.twin_columns() + u64{j0} * column_bytes;
-  return {p.left.data, p.right.data + u64{j0} * column_bytes, gathers ? p.table.source + u64{i0} * source_bytes : nullptr,
-          static_cast<u32>(p.left.row_stride) * 2, column_bytes, m, n, k,
-          i0, source_bytes, p.table.divisor, limit, wide, twin_columns};
-}
-
 /// The product of a tile of m rows and n columns, or of a TwinTile both; rows of x are those that tile.problem().row names. Only where expert_in_packets. What the walk and what
 /// the end want of the op is found out apart: kept over the walk it would lie in memory, from which weights drive it. limit: of what names rows; false:
 /// one is named that there is not.
@@ -159,16 +141,23 @@ CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
     const u32 here = least(kExpertRows, m - i0);
     CCKS_NO_UNROLL
     for (u32 j0 = 0; j0 < n;) {
-      const u32 block = expert_block_columns<Lanes, Tile::kExperts>(here, n - j0, TwinTile<Tile>), at_once = TwinTile<Tile> ? block / 2 : block, columns = even_columns(n - j0, at_once);
+      const u32 block = expert_block_columns<Lanes, Tile::kExperts>(here, n - j0, TwinTile<Tile>), at_once = TwinTile<Tile> ? block / 2 : block, columns = least(at_once, n - j0);
       ExpertSums sums;
       {
-        const ExpertWindow window = expert_window(tile, i0, j0, here, columns, k, limit);
+        const auto p = tile.problem();
+        const bool gathers = p.table.source != nullptr, wide = wire::dtype_bytes(p.source_type.get()) == 8;
+        const u32 column_bytes = static_cast<u32>(p.right.column_stride) * 2, source_bytes = gathers ? static_cast<u32>(p.table.stride) * (wide ? 8 : 4) : 0;
+        const u8* twin_columns = nullptr;
+        if constexpr (TwinTile<Tile>) twin_columns = tile.twin_columns() + u64{j0} * column_bytes;
+        const ExpertWindow window{p.left.data, p.right.data + u64{j0} * column_bytes, gathers ? p.table.source + u64{i0} * source_bytes : nullptr,
+                                  static_cast<u32>(p.left.row_stride) * 2, column_bytes, here, columns, k,
+                                  i0, source_bytes, p.table.divisor, limit, wide, twin_columns};
         lanes.sync();  // what lies in scratch is read to the end
-        sums = multiply_block_of_expert<decltype(tile.problem().left.type)::kDtype, Tile::kExperts>(lanes, window, block);
+        sums = multiply_block_of_expert<decltype(p.left.type)::kDtype, Tile::kExperts>(lanes, window, block);
       }
       if (sums.at == nullptr) return false;
       finish_expert(lanes, tile.problem(), i0, j0, here, columns, at_once, sums);
-      j0 += columns;
+      j0 += at_once;
     }
   }
   return true;

@@ -9,10 +9,18 @@
 // bytes along k holds what two products want of it, if k is taken in another order: the same for both, and sums do not mind.
 #pragma once
 
-#include "ccks/worker/expert_share.hpp"
+#include "ccks/worker/expert_window.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
+
+/// Rows of one tile of an expert_matmul.
+struct ExpertRows {
+  i32 expert = 0;
+  u32 first = 0;  // routed row
+  u32 count = 0;  // 0: the tile does not exist
+  bool sound = true;
+};
 
 /// Of the experts [begin, begin + each) what each has taken; those from `end` on nothing. One that takes less than nothing or more than all rows takes more
 /// than there are, which whoever adds sees.
@@ -71,56 +79,6 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
   }
   lanes.sync_warp();
   found = *told;
-  return found;
-}
-
-/// Where share `index` of `shares` begins, as find_share (ops_matmul.hpp), by lanes as above.
-template <class Lanes, class C>
-CCKS_INLINE FoundShare find_share_together(Lanes& lanes, const View<C>& count, u32 experts, const ShareOf& of) {
-  constexpr u32 kWarp = Lanes::kWarp, kEach = 4;
-  const u32 each = ceil_div(experts, kWarp), first = least(lanes.lane() % kWarp * each, experts), last = least(first + each, experts);
-  u32 held[kEach], taken = 0, cost = 0;
-  CCKS_NO_UNROLL
-  for (u32 e = first; e < last; e += kEach) {
-    load_counts(count, e, last, of.rows, held);
-    CCKS_UNROLL
-    for (u32 i = 0; i < kEach; ++i) {
-      taken = least(taken + held[i], of.rows + 1);
-      cost += expert_cost(held[i], of.rows_per_tile);
-    }
-  }
-  u32 taken_before = 0, cost_before = 0, all_taken = taken, all_cost = cost;
-  CCKS_UNROLL
-  for (u32 step = 1; step < kWarp; step *= 2) {
-    const u32 other_taken = lanes.shuffle_xor(all_taken, step), other_cost = lanes.shuffle_xor(all_cost, step);
-    if ((lanes.lane() & step) != 0) taken_before += other_taken, cost_before += other_cost;
-    all_taken += other_taken;  // of 32 lanes with no more than `rows` and one each
-    all_cost += other_cost;
-  }
-  FoundShare found;
-  found.sound = all_taken <= of.rows;
-  found.take(of, all_cost);
-  if (!found.sound || found.end == 0) return found;
-  ExpertPlace* told = reinterpret_cast<ExpertPlace*>(lanes.scratch()) + lanes.lane() / kWarp;
-  if (found.begin >= u64{cost_before} * of.columns && found.begin < u64{cost_before + cost} * of.columns) {
-    bool is_told = false;
-    CCKS_NO_UNROLL
-    for (u32 e = first; e < last && !is_told; e += kEach) {
-      if (each > kEach) load_counts(count, e, last, of.rows, held);
-      CCKS_UNROLL
-      for (u32 i = 0; i < kEach; ++i) {
-        const u64 at = u64{cost_before} * of.columns;
-        cost_before += expert_cost(held[i], of.rows_per_tile);
-        if (!is_told && found.begin < u64{cost_before} * of.columns) {
-          *told = {e + i, taken_before, held[i], at};
-          is_told = true;
-        }
-        taken_before += held[i];
-      }
-    }
-  }
-  lanes.sync_warp();
-  found.place = *told;
   return found;
 }
 

@@ -131,31 +131,9 @@ class CudaLanes {
     for (u32 part = 0; part < 4; ++part) ptx::group_multiply<D == Dtype::bf16>(sum, rows + 2 * part, columns + 2 * part);
     ptx::group_commit();
   }
-  /// Two products in one group, in turns: neither waits for its own sums.
-  template <Dtype D, u32 kN>
-  CCKS_INLINE void multiply_two_groups(float (&sum)[kN][4], const u8* a, const u8* b, float (&other)[kN][4], const u8* other_a, const u8* other_b) {
-    const u64 rows = ptx::group_operand(a), columns = ptx::group_operand(b), other_rows = ptx::group_operand(other_a), other_columns = ptx::group_operand(other_b);
-    ptx::group_begin();
-    CCKS_UNROLL
-    for (u32 part = 0; part < 4; ++part) {
-      ptx::group_multiply<D == Dtype::bf16>(sum, rows + 2 * part, columns + 2 * part);
-      ptx::group_multiply<D == Dtype::bf16>(other, other_rows + 2 * part, other_columns + 2 * part);
-    }
-    ptx::group_commit();
-  }
   CCKS_INLINE u32 of_warp(u32 v) const { return __shfl_sync(0xffffffffu, v, 0); }
   CCKS_INLINE void arrive_at(u32 which) { ptx::barrier_arrive(kApartBarrier + which, kLanes); }
   CCKS_INLINE void meet_at(u32 which) { ptx::barrier_sync(kApartBarrier + which, kLanes); }
-  /// Barriers in shared memory (expert_stream.hpp). Whoever waits lets others go on: the hardware does.
-  CCKS_INLINE void begin_barrier(u64* barrier, u32 arrivals) const { ptx::mbarrier_init(barrier, arrivals); }
-  CCKS_INLINE void end_barrier(u64* barrier) const { ptx::mbarrier_inval(barrier); }
-  CCKS_INLINE void arrive_barrier(u64* barrier) const { ptx::mbarrier_arrive_release(barrier); }  // [XS1] pairs with [XS2]
-  CCKS_INLINE void arrive_when_copied(u64* barrier) const { ptx::mbarrier_arrive_copied(barrier); }  // [XS3] pairs with [XS2]
-  CCKS_INLINE void await_barrier(u64* barrier, u32 parity) const {
-    while (!ptx::mbarrier_ended_acquire(barrier, parity)) {  // [XS2] pairs with [XS1], [XS3]
-    }
-  }
-  CCKS_INLINE void sync_group(u32 which) { ptx::barrier_sync(kApartBarrier + which, kLanes / 2); }
   CCKS_INLINE void begin_group() { ptx::group_begin(); }
   CCKS_INLINE void commit_group() { ptx::group_commit(); }
   template <Dtype D, bool kFresh = false, u32 kN>

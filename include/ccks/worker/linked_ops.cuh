@@ -111,23 +111,7 @@ struct LinkedOps {
   CCKS_CUDA_LINKED_EXPERT(experts_##rows_, type, NarrowWalk<ccks::wire::Dtype::type, 128, rows_, true, CudaLanes>)
 #define CCKS_CUDA_LINKED_MANY_OF_EXPERT(columns_, type) \
   CCKS_CUDA_LINKED_EXPERT(experts_##columns_, type, GroupedWalk<ccks::wire::Dtype::type, columns_, true, CudaLanes>)
-#define CCKS_CUDA_LINKED_RING(rows_, type)                                                                                 \
-  CCKS_WALK_RING(rows_, type) {                                                                                            \
-    using namespace ccks::worker;                                                                                          \
-    CudaLanes lanes(nullptr, 0);                                                                                           \
-    RingWalk<ccks::wire::Dtype::type, rows_, CudaLanes>(lanes).run(at, steps, half);                                           \
-  }
-#define CCKS_CUDA_LINKED_RINGS(type)                             \
-  CCKS_CUDA_LINKED_RING(8, type)                                 \
-  CCKS_CUDA_LINKED_RING(16, type)                                \
-  CCKS_CUDA_LINKED_RING(32, type)                                \
-  CCKS_WALK_RINGS(type) {                                        \
-    if (m <= 8) return ccks_walk_ring_8_##type(at, steps, half);       \
-    if (m <= 16) return ccks_walk_ring_16_##type(at, steps, half);     \
-    return ccks_walk_ring_32_##type(at, steps, half);                  \
-  }
 #define CCKS_CUDA_LINKED_EXPERTS(type)       \
-  CCKS_CUDA_LINKED_RINGS(type)               \
   CCKS_CUDA_LINKED_FEW_OF_EXPERT(8, type)    \
   CCKS_CUDA_LINKED_FEW_OF_EXPERT(16, type)   \
   CCKS_CUDA_LINKED_FEW_OF_EXPERT(32, type)   \

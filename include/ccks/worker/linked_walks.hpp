@@ -62,16 +62,6 @@ CCKS_WALK_NARROW(128, f16);
   CCKS_WALK_EXPERTS(experts, type)
 CCKS_WALKS_OF_EXPERTS(bf16);
 CCKS_WALKS_OF_EXPERTS(f16);
-// expert_stream.hpp, of 8, 16 or 32 rows; the last is whichever a block is for.
-#define CCKS_WALK_RING(rows_, type) CCKS_KEEPS(8) extern "C" __device__ void ccks_walk_ring_##rows_##_##type(ccks::wire::u32 at, ccks::wire::u32 steps, bool half)
-#define CCKS_WALK_RINGS(type) CCKS_KEEPS(8) extern "C" __device__ void ccks_walk_ring_##type(ccks::wire::u32 m, ccks::wire::u32 at, ccks::wire::u32 steps, bool half)
-#define CCKS_WALKS_OF_RINGS(type) \
-  CCKS_WALK_RING(8, type);        \
-  CCKS_WALK_RING(16, type);       \
-  CCKS_WALK_RING(32, type);       \
-  CCKS_WALK_RINGS(type)
-CCKS_WALKS_OF_RINGS(bf16);
-CCKS_WALKS_OF_RINGS(f16);
 // attention_group.hpp: AttentionRows, field by field
 #define CCKS_WALK_ATTENTION(dims, type)                                                                                                          \
   CCKS_KEEPS(8)                                                                                                                                  \

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "ccks/worker/expert_product.hpp"
-#include "ccks/worker/expert_stream.hpp"
 #include "ccks/worker/expr.hpp"
 #include "ccks/worker/gemm.hpp"
 #include "ccks/worker/normed_matrix.hpp"
@@ -321,10 +320,7 @@ CCKS_OUTLINE void any_expert_twins(Lanes& lanes, const Call& call, const Expr ex
 
 /// False: a row of x is named that there is not.
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE bool multiply_part(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, const ExpertPart& part) {
-  const ExpertRows rows = part.rows;
-  const i32 j0 = part.column;
-  const u32 n = part.columns;
+CCKS_INLINE bool multiply_tile(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, const ExpertRows& rows, i32 j0, u32 n) {
   const ExpertTile<Types, Expr> tile{call, types, expr, rows, j0};
   const u32 k = static_cast<u32>(call.operands[0].dim[3]);
   const i64 limit = static_cast<i64>(call.operands[0].dim[2]) * most(call.op.dims[0], 1);
@@ -344,130 +340,30 @@ CCKS_INLINE bool multiply_part(Lanes& lanes, const Call& call, const Types& type
   return true;
 }
 
-/// Finds where a share begins by walking the counts: every lane does the same.
-template <class C>
-CCKS_INLINE FoundShare find_share(const View<C>& count, u32 experts, const ShareOf& of) {
-  FoundShare found;
-  u64 cost = 0, taken = 0;
-  for (u32 e = 0; e < experts; ++e) {
-    const i64 its = load_int(count.type, count.at(0, 0, 0, static_cast<i32>(e)), 0);
-    if (its < 0 || static_cast<u64>(its) > of.rows - taken) return found.sound = false, found;
-    if (e == 0) found.place.taken = static_cast<u32>(its);
-    taken += static_cast<u64>(its);
-    cost += expert_cost(static_cast<u32>(its), of.rows_per_tile);
-  }
-  found.take(of, static_cast<u32>(cost));
-  return found;
-}
-
 /// Every lane learns the same.
 template <class Lanes, class C>
-CCKS_INLINE ExpertRows rows_of_tile(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows) {
+CCKS_INLINE ExpertRows rows_of_tile(Lanes& lanes, const View<C>& count, i32 experts, u32 index, u32 rows_per_tile, u32 rows) {
   if constexpr (WarpLanes<Lanes>)
-    return find_expert_together(lanes, count, experts, index, rows_per_tile, rows);
+    return find_expert_together(lanes, count, static_cast<u32>(most(experts, 0)), index, rows_per_tile, rows);
   else
-    return find_expert(count, static_cast<i32>(experts), index, rows_per_tile, rows);
-}
-template <class Lanes, class C>
-CCKS_INLINE FoundShare share_of_tile(Lanes& lanes, const View<C>& count, u32 experts, const ShareOf& of) {
-  if constexpr (WarpLanes<Lanes>)
-    return find_share_together(lanes, count, experts, of);
-  else
-    return find_share(count, experts, of);
+    return find_expert(count, experts, index, rows_per_tile, rows);
 }
 
-/// Whether a part goes by the ring (expert_stream.hpp): of few rows, whose weights are what takes time.
-CCKS_INLINE bool goes_by_ring(const ExpertPart& part) { return part.rows.count <= kRingRows; }
-
-/// Visits parts of few rows, one after the other, up to a part of more or the last: visit(tile, columns). False: there is no part behind them.
-template <class Types, class Share, class Expr, class Visit>
-CCKS_INLINE bool visit_parts(const Call& call, const Types& types, const Expr& expr, Share& share, ExpertPart& part, const Visit& visit) {
-  bool more = true;
-  CCKS_NO_UNROLL
-  while (more && goes_by_ring(part)) {
-    visit(ExpertTile<Types, Expr>{call, types, expr, part.rows, part.column}, part.columns);
-    more = share.next(part);
-  }
-  return more;
-}
-
-/// A share, from its first part on, where blocks of few rows go by the ring.
-template <class Lanes, class Types, class Share, class Expr>
-CCKS_INLINE FaultCode multiply_share_by_ring(Lanes& lanes, const Call& call, const Types& types, const Expr& expr, Share& share, ExpertPart& part) {
-  constexpr u32 kAtOnce = TwinTile<ExpertTile<Types, Expr>> ? kTwinColumns : 2 * kTwinColumns;
-  const ExpertRing<Lanes> ring(lanes);
-  const u32 k = static_cast<u32>(call.operands[0].dim[3]);
-  const i64 limit = static_cast<i64>(call.operands[0].dim[2]) * most(call.op.dims[0], 1);
-  const MultiplyingLanes<Lanes> finishing{lanes.lane()};
-  RingFiller<Lanes> filler(lanes);
-  ring.begin();
-  u32 at = 0;  // stages multiplied, or filled
-  bool more = true, sound = true;
-  CCKS_NO_UNROLL
-  while (more && sound) {
-    if (!goes_by_ring(part)) {
-      sound = multiply_part(lanes, call, types, expr, part);
-      if (sound) more = share.next(part);
-    } else if (ring.multiplies()) {
-      lanes.sync();  // who has multiplied many rows is done with scratch
-      more = visit_parts(call, types, expr, share, part, [&](const ExpertTile<Types, Expr>& tile, u32 columns) {
-        CCKS_NO_UNROLL
-        for (u32 j0 = 0; j0 < columns; j0 += kAtOnce) {
-          const u32 n = least(columns - j0, kAtOnce);
-          const bool half = is_half_block(tile.rows.count, n, kAtOnce);
-          const u32 steps = ceil_div(k, half ? 2 * ring.kDepth : ring.kDepth);
-          multiply_ring<TypeOf<0, Types>::kDtype>(lanes, tile.rows.count, at, steps, half);
-          at += steps;
-          lanes.sync_group(0);
-          finish_expert(finishing, tile.problem(), 0, j0, tile.rows.count, n, kAtOnce, {ring.sums(), ring.kPitch, 0, half ? kTwinColumns / 2 : kTwinColumns});
-        }
-      });
-    } else {
-      lanes.sync();
-      more = visit_parts(call, types, expr, share, part, [&](const ExpertTile<Types, Expr>& tile, u32 columns) {
-        filler.fill(expert_window(tile, 0, 0, tile.rows.count, columns, k, limit), kAtOnce);
-      });
-    }
-  }
-  sound = lanes.max(sound && filler.missing() == 0 ? 0 : 1) == 0;
-  ring.end();
-  return sound ? FaultCode::none : FaultCode::bad_index;
-}
-
-/// A block of rows and columns is one part, a share as many as it has row tiles.
 template <class Lanes, class Types, class Expr>
 CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types,
                                         const Expr& expr) {
+  const auto b = view_of<1>(call, types);
   const OperandParams& out = call.operands[call.op.input_count];
-  const auto count = view_of<3>(call, types);
   i32 c[4];
   tile_coordinates(call.op, tile, c);
-  const u32 experts = static_cast<u32>(most(least(call.op.dims[2], call.operands[1].dim[1]), 0)), index = static_cast<u32>(c[2]);
-  const ShareOf of{index, static_cast<u32>(call.op.dims[wire::kSharesDim]), static_cast<u32>(out.dim[3]), static_cast<u32>(out.dim[2]),
-                   static_cast<u32>(most(call.op.tile[2], 1)), kTwins<Types> || has_twin<Types>(call) ? kTwinColumns : 2 * kTwinColumns};
-  FoundShare found;
-  ExpertPart part;
-  if (of.shares != 0) {
-    found = share_of_tile(lanes, count, experts, of);
-  } else {
-    part.rows = rows_of_tile(lanes, count, experts, index, of.rows_per_tile, of.rows);
-    part.column = c[3] * call.op.tile[3];
-    part.columns = part.rows.count == 0 ? 0 : static_cast<u32>(most(least(call.op.tile[3], out.dim[3] - part.column), 0));
-  }
-  if (!found.sound || !part.rows.sound) return FaultCode::bad_index;
-  ExpertShare share(count, experts, of, found);
-  bool more = part.columns != 0 || share.next(part);
-  if constexpr (RingLanes<Lanes> && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>>) {
-    const ExpertTile<Types, Expr> first{call, types, expr, part.rows, part.column};
-    const bool by_ring = of.shares != 0 && more && expert_in_packets(lanes, first.problem(), static_cast<u32>(call.operands[0].dim[3])) && first.twin_fits();
-    if (by_ring) return multiply_share_by_ring(lanes, call, types, expr, share, part);
-  }
-  CCKS_NO_UNROLL
-  while (more) {
-    if (!multiply_part(lanes, call, types, expr, part)) return FaultCode::bad_index;
-    more = share.next(part);
-  }
-  return FaultCode::none;
+  const u32 per_tile = static_cast<u32>(most(call.op.tile[2], 1));
+  const ExpertRows rows = rows_of_tile(lanes, view_of<3>(call, types), least(call.op.dims[2], b.dim[1]), static_cast<u32>(c[2]), per_tile,
+                                       static_cast<u32>(out.dim[2]));
+  if (!rows.sound) return FaultCode::bad_index;
+  const i32 j0 = c[3] * call.op.tile[3];
+  const i32 n = least(call.op.tile[3], out.dim[3] - j0);
+  if (rows.count == 0 || n <= 0) return FaultCode::none;
+  return multiply_tile(lanes, call, types, expr, rows, j0, static_cast<u32>(n)) ? FaultCode::none : FaultCode::bad_index;
 }
 
 }  // namespace CCKS_ISA

@@ -99,7 +99,7 @@ CCKS_INLINE void prefetch_columns(u32 lane, u32 lanes, const Call& call, u32 ind
 /// What a task with wire::kTaskFetch asks for; nothing, of an op that is no product of experts.
 CCKS_INLINE void prefetch_experts(u32 lane, u32 lanes, const Call& call, const wire::Task& task) {
   if (static_cast<OpCode>(call.op.kind) != OpCode::expert_matmul || call.op.grid[3] <= 0) return;
-  const u32 columns = wire::expert_fetch_columns(call.op), width = wire::expert_fetch_pieces(call.op);
+  const u32 width = static_cast<u32>(call.op.grid[3]), columns = static_cast<u32>(call.op.tile[3]);
   CCKS_NO_UNROLL
   for (u32 tile = task.first_tile(); tile < task.first_tile() + task.tile_count(); ++tile) {
     prefetch_columns(lane, lanes, call, 1, tile / width, tile % width * columns, columns);

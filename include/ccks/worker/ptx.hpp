@@ -171,13 +171,6 @@ __device__ __forceinline__ void mbarrier_init(u64* barrier, u32 arrivals) {
 __device__ __forceinline__ void fence_proxy_async_shared() { CCKS_BULK_ASM("fence.proxy.async.shared::cta;" ::: "memory"); }
 /// The same of what this thread has seen of global memory.
 __device__ __forceinline__ void fence_proxy_async_global() { CCKS_BULK_ASM("fence.proxy.async.global;" ::: "memory"); }
-/// This thread arrives once its copies (copy_async_*) have ended.
-__device__ __forceinline__ void mbarrier_arrive_copied(u64* barrier) {
-  CCKS_BULK_ASM("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
-__device__ __forceinline__ void mbarrier_inval(u64* barrier) {
-  CCKS_BULK_ASM("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
-}
 __device__ __forceinline__ void mbarrier_arrive_release(u64* barrier) {
   CCKS_BULK_ASM("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }

@@ -50,9 +50,6 @@ struct TileHint {
 inline constexpr wire::i64 kRoomyRows = 9;
 /// Tokens of which a route finds the experts in its one tile as soon as a topk in front of it would (route_warps.hpp).
 inline constexpr wire::i64 kFewRouted = 8;
-/// Rows of an expert, on average, up to which its weights are what takes time: then workers share them out (expert_share.hpp). An H200's moe_layer of 128 experts, us, by tiles and
-/// in shares: 438 and 428 with 8 rows each, 461 and 476 with 16.
-inline constexpr wire::i64 kSharedRows = 8;
 /// Queries of one kv head that attention_thin.hpp takes, eight at a time; those of more rows share what they read (attention_block.hpp).
 inline constexpr wire::i64 kThinQueries = wire::kFewQueries;
 

@@ -63,7 +63,6 @@ class WarpBlock {
   }
   void arrive_at(wire::u32 which) { arrive(apart_[which], kLanes); }
   void meet_at(wire::u32 which) { wait(apart_[which], kLanes); }
-  void meet_half(wire::u32 which) { wait(apart_[which], kLanes / 2); }
   struct Words {
     wire::u32 word[4];
   };
@@ -301,37 +300,7 @@ class GroupWarps : public RoomyWarps {
     begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, 0, false, false}});
     awaited_.insert(&sum[0][0]);
   }
-  template <wire::Dtype D, wire::u32 kN>
-  void multiply_two_groups(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b, float (&other)[kN][4], const wire::u8* other_a, const wire::u8* other_b) {
-    ++groups_;
-    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, 0, false, false}, {D, other_a, other_b, &other[0][0], kN, nullptr, 0, false, false}});
-    awaited_.insert({&sum[0][0], &other[0][0]});
-  }
   wire::u32 of_warp(wire::u32 v) const { return v; }
-  /// What a barrier is, in eight bytes: arrivals of a round, those that are left, rounds that have ended.
-  struct Counted {
-    wire::u16 arrivals, left;
-    wire::u32 rounds;
-  };
-  static void begin_barrier(wire::u64* barrier, wire::u32 arrivals) {
-    *barrier = __builtin_bit_cast(wire::u64, Counted{static_cast<wire::u16>(arrivals), static_cast<wire::u16>(arrivals), 0});
-  }
-  static void end_barrier(wire::u64* barrier) { *barrier = ~wire::u64{0}; }
-  static void arrive_barrier(wire::u64* barrier) {
-    auto counted = __builtin_bit_cast(Counted, *barrier);
-    if (counted.left == 0 || counted.arrivals == 0xffff) std::abort();  // nobody has begun it
-    if (--counted.left == 0) counted.left = counted.arrivals, ++counted.rounds;
-    *barrier = __builtin_bit_cast(wire::u64, counted);
-  }
-  void arrive_when_copied(wire::u64* barrier) {
-    commit_copies();
-    await_copies<0>();
-    arrive_barrier(barrier);
-  }
-  void await_barrier(const wire::u64* barrier, wire::u32 parity) {
-    while (__builtin_bit_cast(Counted, *barrier).rounds % 2 == parity) block().pass();
-  }
-  void sync_group(wire::u32 which) { block().meet_half(which); }
   void begin_group() {}
   void commit_group() {
     begun_.push_back(held_);

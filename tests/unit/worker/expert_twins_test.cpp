@@ -19,7 +19,6 @@ struct Case {
   std::vector<int> counts;  // of each expert
   int top_k, k, n, tile_rows, tile_columns;
   bool gather;
-  int shares = 0;
 };
 
 /// x, w [e, n, k] seen as [e, k, n], source, count, v as w, added, factor, out.
@@ -54,7 +53,6 @@ struct TwinExperts {
     b.op.dims[wire::kEpilogueDim] = 4;
     b.tiles({1, 1, rows, c.n}, {1, 1, c.tile_rows, c.tile_columns});
     b.op.grid[2] = (rows + c.tile_rows - 1) / c.tile_rows + experts;
-    if (c.shares != 0) b.op.dims[wire::kSharesDim] = b.op.grid[2] = c.shares;
     b.op.tile_count = static_cast<std::uint32_t>(b.op.grid[2] * b.op.grid[3]);
   }
   Tensor filled(Dtype d, Index shape) {
@@ -126,17 +124,6 @@ TEST(ExpertTwins, OnEveryMachine) {
       TwinExperts(seed++, dtype, {{5, 1}, 3, 36, 20, 16, 20, false}, plain).check_everywhere();
       TwinExperts(seed++, dtype, {{0, 40, 7}, 1, 72, 36, 32, 16, true}, plain).check_everywhere();
     }
-}
-
-TEST(ExpertTwins, Shares) {
-  std::uint32_t seed = 960;
-  for (const Dtype dtype : {Dtype::bf16, Dtype::f32}) {
-    TwinExperts(seed++, dtype, {{1, 0, 3, 8, 2}, 2, 40, 24, 4, 24, true, 3}).check_everywhere();
-    TwinExperts(seed++, dtype, {{5, 1}, 3, 36, 20, 16, 20, false, 4}).check_everywhere();
-    TwinExperts(seed++, dtype, {{0, 40, 7}, 1, 72, 36, 32, 36, true, 2}).check_everywhere();
-  }
-  check<Dtype::bf16>(970, {{1, 0, 3, 80, 2}, 2, 64, 136, 128, 136, true, 5});
-  check<Dtype::bf16>(971, {{140, 20, 0}, 2, 64, 136, 128, 136, false, 4});
 }
 
 TEST(ExpertTwins, FewRows) {
