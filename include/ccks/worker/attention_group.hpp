@@ -41,18 +41,27 @@ class GroupAttention {
         c_(lanes.lane() % 4) {}
 
   CCKS_INLINE void run() {
-    const u8 *keys = t_.k + of_head(t_.head), *values = t_.v + of_head(t_.head);
     load_queries(t_.head);
-    Cursor next = fetch_first(keys, values);
+    Cursor next = fetch_first();
     find_sequences();
+    next.end = list()[0].end;  // the first row may end before others of its sequence do
     CCKS_NO_UNROLL
-    for (u32 head = t_.head;;) {
-      attend(head, next);
+    while (next.asked < ahead()) fetch(next);
+    CCKS_UNROLL
+    for (u32 j = 0; j < kScores; ++j)
+      for (u32 q = 0; q < 4; ++q) score_[j][q] = 0;
+    clear();
+    u32 at = 0;
+    arrived_ = 0;
+    arrive();
+    CCKS_NO_UNROLL
+    for (u32 head = t_.head;;) {  // one head's blocks follow the other's
+      attend(head, next, at);
       if (++head == t_.head_end) break;
       load_queries(head);
-      lanes_.sync();  // what the head before has left in scratch is read
-      next = {0, 0, list()[0].begin, list()[0].end, 0};
     }
+    meet();
+    lanes_.template await_copies<0>();
   }
 
  private:
@@ -60,9 +69,10 @@ class GroupAttention {
   struct Sequence {
     u32 first, begin, end, unused;
   };
-  /// The block that is asked for next, and how many have been.
+  /// The block that is asked for next, of which head, and how many have been.
   struct Cursor {
-    u32 asked, sequence, from, end, stage;
+    u32 asked, sequence, from, end, stage, head;
+    const u8 *keys, *values;
   };
 
   /// Of powers of two, without its sign (load_queries). Above 0: nothing times what stands for no position would be NaN.
@@ -91,11 +101,11 @@ class GroupAttention {
   CCKS_INLINE u64 of_head(u32 head) const { return u64{head / t_.group} * (kDims * 2); }
 
   /// The first blocks, before it is known where sequences end: those that the first row attends to all of.
-  CCKS_INLINE Cursor fetch_first(const u8* keys, const u8* values) {
+  CCKS_INLINE Cursor fetch_first() {
     const Limits first = t_.limits_of(0);
-    Cursor next{0, 0, first.begin, first.end, 0};
+    Cursor next{0, 0, first.begin, first.end, 0, t_.head, t_.k + of_head(t_.head), t_.v + of_head(t_.head)};
     CCKS_NO_UNROLL
-    while (next.asked < ahead() && next.from + kBlock <= next.end) fetch(next, keys, values);
+    while (next.asked < ahead() && next.from + kBlock <= next.end) fetch(next);
     return next;
   }
 
@@ -138,18 +148,8 @@ class GroupAttention {
     lanes_.sync();
   }
 
-  CCKS_INLINE void attend(u32 head, Cursor& next) {
-    const u8 *keys = t_.k + of_head(head), *values = t_.v + of_head(head);
-    next.end = list()[0].end;  // the first row may end before others of its sequence do
-    CCKS_NO_UNROLL
-    while (next.asked < ahead()) fetch(next, keys, values);
-    clear();
-    CCKS_UNROLL
-    for (u32 j = 0; j < kScores; ++j)
-      for (u32 q = 0; q < 4; ++q) score_[j][q] = 0;
-    u32 at = 0;
-    arrived_ = 0;
-    arrive();
+  /// at: the stage of the block that is taken next.
+  CCKS_INLINE void attend(u32 head, Cursor& next, u32& at) {
     CCKS_NO_UNROLL
     for (u32 s = 0; s < count_; ++s) {
       const Sequence sequence = list()[s];
@@ -161,7 +161,7 @@ class GroupAttention {
         CCKS_NO_UNROLL
         for (u32 from = sequence.begin; from < sequence.end; from += kBlock) {
           meet();
-          fetch(next, keys, values);
+          fetch(next);
           take(from, stage(at));
           at = at + 1 == stages() ? 0 : at + 1;
         }
@@ -171,14 +171,12 @@ class GroupAttention {
         CCKS_NO_UNROLL
         for (u32 from = sequence.begin; from < sequence.end; from += kBlock) {
           meet();
-          fetch(next, keys, values);
+          fetch(next);
           arrive();
           at = at + 1 == stages() ? 0 : at + 1;
         }
       }
     }
-    meet();
-    lanes_.template await_copies<0>();
   }
 
   // Groups may be half a block apart: one multiplies while the other finds weights. Before a group takes a block it meets what the others have said of it by arriving: that
@@ -194,11 +192,19 @@ class GroupAttention {
   }
   CCKS_INLINE void meet() { lanes_.meet_at((group_row_ == 0 ? 0 : 2) + (arrived_ - 1) % 2); }
 
-  /// The block at `next`, and then the next one; nothing behind the last.
-  CCKS_INLINE void fetch(Cursor& next, const u8* keys, const u8* values) {
+  /// The block at `next`, and then the next one, of the next head behind the last sequence; nothing behind the last.
+  CCKS_INLINE void fetch(Cursor& next) {
     CCKS_NO_UNROLL
-    while (next.from >= next.end && next.sequence + 1 < count_) {
-      ++next.sequence;
+    while (next.from >= next.end) {
+      if (next.sequence + 1 < count_) {
+        ++next.sequence;
+      } else {
+        if (next.head + 1 == t_.head_end) break;
+        ++next.head;
+        next.sequence = 0;
+        next.keys = t_.k + of_head(next.head);
+        next.values = t_.v + of_head(next.head);
+      }
       next.from = list()[next.sequence].begin;
       next.end = list()[next.sequence].end;
     }
@@ -211,8 +217,8 @@ class GroupAttention {
         const u32 line = first + p * kAtOnce, place = line * kLineBytes + (packet % 8 ^ line % 8) * 16, position = next.from + line;
         const bool there = position < next.end;
         const u64 row = there ? position : next.from;
-        lanes_.copy_sixteen(to + place, keys + row * t_.k_row + packet * 16, there);
-        lanes_.copy_sixteen(to + kHalves * kPlaneBytes + place, values + row * t_.v_row + packet * 16, there);
+        lanes_.copy_sixteen(to + place, next.keys + row * t_.k_row + packet * 16, there);
+        lanes_.copy_sixteen(to + kHalves * kPlaneBytes + place, next.values + row * t_.v_row + packet * 16, there);
       }
       next.from += kBlock;
       next.stage = next.stage + 1 == stages() ? 0 : next.stage + 1;

@@ -26,7 +26,7 @@ CCKS_INLINE bool expert_in_packets(Lanes& lanes, const Problem& p, u32 k) {
          p.left.row_stride % kPacket == 0 && p.right.column_stride % kPacket == 0 && starts % 16 == 0;
 }
 
-/// Where a walk over a block has left its sums. at: null if a row is named that there is not; slices as SlicedSums; twin: from a column's sum to its twin's.
+/// Where a walk over a block has left its sums. at: null if a row is named that there is not; slice_rows: of each of two slices of k, else 0; twin: from a column's sum to its twin's.
 struct ExpertSums {
   const float* at;
   u32 pitch, slice_rows, twin;
@@ -96,23 +96,24 @@ CCKS_INLINE ExpertSums multiply_block_of_expert(Lanes& lanes, const ExpertWindow
   }
 }
 
-/// SlicedSums by rows of the problem, which count from the tile's first; sums count from the block's, `i0`.
+/// SumsOf by rows of the problem, which count from the tile's first; sums count from the block's, `i0`.
+template <bool kSliced>
 struct BlockSums {
-  SlicedSums sums;
+  SumsOf<kSliced> sums;
   u32 twin_at, i0;
 
   CCKS_INLINE void operator()(u32 i, float* to) const { sums(i - i0, to); }
-  CCKS_INLINE void twin(u32 i, float* to) const { SlicedSums{sums.at + twin_at, sums.pitch, sums.slice_rows}(i - i0, to); }
+  CCKS_INLINE void twin(u32 i, float* to) const { SumsOf<kSliced>{sums.at + twin_at, sums.pitch, sums.slice_rows}(i - i0, to); }
 };
 
 /// What a walk over a block of m rows and n columns left in scratch, brought together and finished. at_once: columns of b in a block, a power of two.
-template <class Lanes, class Problem>
+template <bool kSliced, class Lanes, class Problem>
 CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 at_once, const ExpertSums& left) {
   constexpr bool kTwin = TwinnedCode<typename Problem::Epilogue>;
   const u32 shift = at_once == 64 ? 4 : at_once == 128 ? 5 : 6;  // of at_once / kVector
   const u32 first = lanes.lane() >> shift, step = Lanes::kLanes >> shift, j = (lanes.lane() & (at_once / kVector - 1)) * kVector;
   if (j >= n) return;
-  const BlockSums sums{{left.at + j, left.pitch, left.slice_rows}, left.twin, i0};
+  const BlockSums<kSliced> sums{{left.at + j, left.pitch, left.slice_rows}, left.twin, i0};
   if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, sums)) return;
   CCKS_NO_UNROLL
   for (u32 i = i0 + first; i < i0 + m; i += step) {
@@ -156,7 +157,10 @@ CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
         sums = multiply_block_of_expert<decltype(p.left.type)::kDtype, Tile::kExperts>(lanes, window, block);
       }
       if (sums.at == nullptr) return false;
-      finish_expert(lanes, tile.problem(), i0, j0, here, columns, at_once, sums);
+      if (sums.slice_rows != 0)
+        finish_expert<true>(lanes, tile.problem(), i0, j0, here, columns, at_once, sums);
+      else
+        finish_expert<false>(lanes, tile.problem(), i0, j0, here, columns, at_once, sums);
       j0 += at_once;
     }
   }

@@ -1,6 +1,6 @@
-// The end of a product whose sums lie in scratch: a lane has four columns of every so many rows, four of them at a time. Where an operand of the epilogue lies is
-// found out once for all rows, and those of the next four are on their way while these are finished: a row at a time, each with its addresses from the frame and a wait
-// for memory, took longer than the product.
+// The end of a product whose sums lie in scratch: a lane has four columns of every so many rows, some of them at a time. Where an operand of the epilogue lies is
+// found out once for all rows. One that is the same for all rows (a bias) is read once; of others those of the next eight rows are on their way while four are finished.
+// As long as that was done row by row, or asked in each row, it took longer than the product.
 #pragma once
 
 #include "ccks/worker/typed_expr.hpp"
@@ -38,48 +38,35 @@ inline constexpr u32 kRowsFirst<Expr> = kEpilogueFirst<typename Expr::End> == 0 
 inline constexpr u32 kRowsAtOnce = 4;
 
 /// Four elements of an operand in each of some rows, as they lie in memory: what is loaded is not looked at before its rows' turn.
-template <u32 kIndex, class Types>
+template <u32 kIndex, class Types, u32 kRows>
 struct RowsOf {
   using Type = TypeOf<kIndex, Types>;
-  RawFour<Type> row[kRowsAtOnce];
+  RawFour<Type> row[kRows];
 
+  CCKS_INLINE void load(u32 i, const u8* from) { row[i].load(Type{}, from); }
   /// four: else one for all.
   CCKS_INLINE void load(u32 i, const u8* from, bool four) {
+    if (four) return load(i, from);
     using Stored = Storage<Type::kDtype>;
-    if (four) return row[i].load(Type{}, from);
     const Stored one = *reinterpret_cast<const Stored*>(from);
-    if constexpr (sizeof(Stored) == 8) {
-      const u64 bits = bit_cast<u64>(one);
-      row[i].raw.word[0] = static_cast<u32>(bits), row[i].raw.word[1] = static_cast<u32>(bits >> 32);
-    } else if constexpr (sizeof(Stored) == 4) {
-      row[i].raw.word[0] = bit_cast<u32>(one);
-    } else if constexpr (sizeof(Stored) == 2) {
-      row[i].raw.word[0] = bit_cast<u16>(one);
-    } else {
-      row[i].raw.word[0] = bit_cast<u8>(one);
-    }
-  }
-  CCKS_INLINE void unpack(u32 i, bool four, float (&to)[kVector]) const {
-    row[i].unpack(to);
-    if (four) return;
-    CCKS_UNROLL
-    for (u32 q = 1; q < kVector; ++q) to[q] = to[0];
+    row[i].raw = bit_cast<typename RawFour<Type>::Words>(Four<Stored>{{one, one, one, one}});
   }
 };
-template <u32 kFirst, class Types, u32 kLeft>
+template <u32 kFirst, class Types, u32 kLeft, u32 kRows>
 struct RowsOfAll {};
-template <u32 kFirst, class Types, u32 kLeft>
+template <u32 kFirst, class Types, u32 kLeft, u32 kRows>
   requires(kLeft > 0)
-struct RowsOfAll<kFirst, Types, kLeft> {
-  RowsOf<kFirst, Types> own;
-  RowsOfAll<kFirst + 1, Types, kLeft - 1> others;
+struct RowsOfAll<kFirst, Types, kLeft, kRows> {
+  RowsOf<kFirst, Types, kRows> own;
+  RowsOfAll<kFirst + 1, Types, kLeft - 1, kRows> others;
 };
 
 template <u32 kFirst, class Types>
 class RowOperands {
  public:
   static constexpr u32 kCount = kFirst == 0 || Types::kCount <= kFirst + 1 ? 0 : Types::kCount - kFirst - 1;
-  using Rows = RowsOfAll<kFirst, Types, kCount>;
+  template <u32 kRows>
+  using Rows = RowsOfAll<kFirst, Types, kCount, kRows>;
   struct Values {
     float v[kCount == 0 ? 1 : kCount][kVector] = {};
   };
@@ -88,9 +75,18 @@ class RowOperands {
   CCKS_INLINE RowOperands(const Call& call, const Types& types, const i32 (&c)[4]) { find<0>(call, types, c); }
   /// Whether all lie in vectors, or are the same for all columns.
   CCKS_INLINE bool fits() const { return fits_; }
+  /// Whether all rows have all of them alike.
+  CCKS_INLINE bool are_alike() const { return kCount == 0 || alike_; }
+  /// Whether those that rows have their own of lie in vectors.
+  CCKS_INLINE bool are_fours() const { return fours_; }
   /// Asks for rows row, row + step, ... below m, if `first` also for what all rows have alike.
-  CCKS_INLINE void load(Rows& rows, u32 row, u32 step, u32 m, bool first) const { load_each<0>(rows, row, step, m, first); }
-  CCKS_INLINE Values values(const Rows& rows, u32 i) const {
+  template <u32 kRows>
+  CCKS_INLINE void load(Rows<kRows>& rows, u32 row, u32 step, u32 m, bool first) const { load_each<0, kRows>(rows, row, step, m, first); }
+  /// The same of rows that all are there, of what are_fours() says.
+  template <u32 kRows>
+  CCKS_INLINE void load_whole(Rows<kRows>& rows, u32 row, u32 step) const { load_whole_each<0, kRows>(rows, row, step); }
+  template <u32 kRows>
+  CCKS_INLINE Values values(const Rows<kRows>& rows, u32 i) const {
     Values values;
     values_of<0>(rows, i, values);
     return values;
@@ -114,31 +110,45 @@ class RowOperands {
       Operand& own = operands_[kIndex];
       own = {operand_base(call.frame, o) + at * bytes, o.stride[2] * bytes, o.stride[3] != 0};
       const u32 align = vector_alignment(bytes);
+      alike_ = alike_ && own.row_bytes == 0;
+      fours_ = fours_ && (own.row_bytes == 0 || own.moves);
       if (own.moves) fits_ = fits_ && o.stride[3] == 1 && vector_aligned(own.at, bytes) && own.row_bytes % align == 0;
       find<kIndex + 1>(call, types, c);
     }
   }
-  template <u32 kIndex, class Own>
+  template <u32 kIndex, u32 kRows, class Own>
   CCKS_INLINE void load_each(Own& rows, u32 row, u32 step, u32 m, bool first) const {
     if constexpr (kIndex < kCount) {
       const Operand& o = operands_[kIndex];
       if (first || o.row_bytes != 0) {
         CCKS_UNROLL
-        for (u32 r = 0; r < kRowsAtOnce; ++r) rows.own.load(r, o.at + least(row + r * step, m - 1) * o.row_bytes, o.moves);
+        for (u32 r = 0; r < kRows; ++r) rows.own.load(r, o.at + least(row + r * step, m - 1) * o.row_bytes, o.moves);
       }
-      load_each<kIndex + 1>(rows.others, row, step, m, first);
+      load_each<kIndex + 1, kRows>(rows.others, row, step, m, first);
+    }
+  }
+  template <u32 kIndex, u32 kRows, class Own>
+  CCKS_INLINE void load_whole_each(Own& rows, u32 row, u32 step) const {
+    if constexpr (kIndex < kCount) {
+      const Operand& o = operands_[kIndex];
+      if (o.row_bytes != 0) {
+        const u8* from = o.at + row * o.row_bytes;
+        CCKS_UNROLL
+        for (u32 r = 0; r < kRows; ++r, from += step * o.row_bytes) rows.own.load(r, from);
+      }
+      load_whole_each<kIndex + 1, kRows>(rows.others, row, step);
     }
   }
   template <u32 kIndex, class Own>
   CCKS_INLINE void values_of(const Own& rows, u32 i, Values& values) const {
     if constexpr (kIndex < kCount) {
-      rows.own.unpack(i, operands_[kIndex].moves, values.v[kIndex]);
+      rows.own.row[i].unpack(values.v[kIndex]);
       values_of<kIndex + 1>(rows.others, i, values);
     }
   }
 
   Operand operands_[kCount == 0 ? 1 : kCount];
-  bool fits_ = true;
+  bool fits_ = true, alike_ = true, fours_ = true;
 };
 
 /// Arguments of an epilogue for four elements: sums, and operands as they were loaded, those from argument kSkipped + 1 on. Integers are read as such, when
@@ -170,39 +180,86 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
   using Args = RowArguments<Types, typename Operands::Values, TwinnedCode<Expr> ? 1 : 0>;
   if (row >= m) return;
   const auto code = own_code(expr);
-  const auto finish = [&](u32 i, bool there, const typename Operands::Values& values) {
+  struct Found {
+    float sum[kVector], twin[TwinnedCode<Expr> ? kVector : 1];
+  };
+  const auto find = [&](u32 i, Found& found) {
+    sums(i, found.sum);
+    if constexpr (TwinnedCode<Expr>) sums.twin(i, found.twin);
+  };
+  const auto finish = [&](u32 i, u8* at, Found& found, const typename Operands::Values& values) {
     const Place place{{c[0], c[1], c[2] + static_cast<i32>(i), c[3]}, kVector};
-    float acc[kVector];
     const float* twin = nullptr;
-    [[maybe_unused]] float between[kVector];
     if constexpr (TwinnedCode<Expr>) {
-      sums.twin(i, between);
-      finish_four_between(Args{{Arguments<Types>{args.call, args.types, between, args.first}}, values}, typename Expr::Twin{}, place, type, between);
-      twin = between;
+      finish_four_between(Args{{Arguments<Types>{args.call, args.types, found.twin, args.first}}, values}, typename Expr::Twin{}, place, type, found.twin);
+      twin = found.twin;
     }
-    sums(i, acc);
-    u8* const at = to + i * row_bytes;
-    if (code.identity()) {
-      if (there) store_four(type, at, static_cast<const float*>(acc));
-      return;
-    }
+    if (code.identity()) return store_four(type, at, static_cast<const float*>(found.sum));
     Machine<kVector> machine(kVector);
-    code.run(machine, Args{{Arguments<Types>{args.call, args.types, acc, args.first}, twin}, values}, place);
-    if (!there) return;
+    code.run(machine, Args{{Arguments<Types>{args.call, args.types, found.sum, args.first}, twin}, values}, place);
     if (code.result_is_int())
       store_four(type, at, static_cast<const i64*>(machine.ints(code.result())));
     else
       store_four(type, at, static_cast<const float*>(machine.floats(code.result())));
   };
-  typename Operands::Rows next;
-  operands.load(next, row, step, m, true);
-  CCKS_NO_UNROLL
-  for (u32 i = row; i < m; i += kRowsAtOnce * step) {
-    const typename Operands::Rows rows = next;
-    if (i + kRowsAtOnce * step < m) operands.load(next, i + kRowsAtOnce * step, step, m, false);
+  const i64 stride = step * row_bytes;
+  u8* at = to + row * row_bytes;
+  u32 i = row;
+  // Whole groups of rows, whose sums are all there before the first is stored: behind a condition each row would wait for its own.
+  const auto next_group = [&](const auto& values) {
+    Found found[kRowsAtOnce];
     CCKS_UNROLL
-    for (u32 r = 0; r < kRowsAtOnce; ++r) finish(least(i + r * step, m - 1), i + r * step < m, operands.values(rows, r));
+    for (u32 r = 0; r < kRowsAtOnce; ++r) find(i + r * step, found[r]);
+    CCKS_UNROLL
+    for (u32 r = 0; r < kRowsAtOnce; ++r) finish(i + r * step, at + r * stride, found[r], values(r));
+    i += kRowsAtOnce * step;
+    at += kRowsAtOnce * stride;
+  };
+  // Fewer than that, of which the last are this lane's, or nobody's: all looked up at once as well.
+  const auto last_group = [&](const auto& values) {
+    if (i >= m) return;
+    Found found[kRowsAtOnce - 1];
+    CCKS_UNROLL
+    for (u32 r = 0; r + 1 < kRowsAtOnce; ++r) find(least(i + r * step, m - 1), found[r]);
+    CCKS_UNROLL
+    for (u32 r = 0; r + 1 < kRowsAtOnce; ++r) {
+      if (i + r * step < m) finish(i + r * step, at + r * stride, found[r], values(r));
+    }
+  };
+  if (operands.are_alike()) {
+    typename Operands::template Rows<1> rows;
+    operands.load(rows, row, step, m, true);
+    const typename Operands::Values values = operands.values(rows, 0);
+    CCKS_NO_UNROLL
+    while (i + (kRowsAtOnce - 1) * step < m) next_group([&](u32) { return values; });
+    return last_group([&](u32) { return values; });
   }
+  if (!operands.are_fours()) {
+    CCKS_NO_UNROLL
+    for (; i < m; i += step, at += stride) {
+      typename Operands::template Rows<1> rows;
+      operands.load(rows, i, step, m, true);
+      Found found;
+      find(i, found);
+      finish(i, at, found, operands.values(rows, 0));
+    }
+    return;
+  }
+  typename Operands::template Rows<kRowsAtOnce> rows, behind;
+  operands.load(rows, row, step, m, true);
+  operands.load(behind, row + kRowsAtOnce * step, step, m, true);
+  CCKS_NO_UNROLL
+  while (i + (kRowsAtOnce - 1) * step < m) {
+    const typename Operands::template Rows<kRowsAtOnce> own = rows;
+    rows = behind;
+    const u32 far = i + 2 * kRowsAtOnce * step;
+    if (far + (kRowsAtOnce - 1) * step < m)
+      operands.load_whole(behind, far, step);
+    else if (far < m)
+      operands.load(behind, far, step, m, false);
+    next_group([&](u32 r) { return operands.values(own, r); });
+  }
+  last_group([&](u32 r) { return operands.values(rows, r); });
 }
 
 /// The same of a problem, from `column` on. False, and nothing is done, where code or types are read from the frame, or where those columns do not lie in vectors.

@@ -84,24 +84,6 @@ using wire::u32;
 using wire::u64;
 using wire::u8;
 
-#if defined(__CUDACC__)
-/// e^v and 1 / v in two instructions each, good to 21 bits. On the host side of a .cu file they only have to exist.
-CCKS_INLINE float quick_exp(float v) {
-#if defined(__CUDA_ARCH__)
-  return __expf(v);
-#else
-  return v;
-#endif
-}
-CCKS_INLINE float quick_inverse(float v) {
-#if defined(__CUDA_ARCH__)
-  return __fdividef(1.0f, v);
-#else
-  return 1.0f / v;
-#endif
-}
-#endif
-
 template <class To, class From>
 CCKS_INLINE constexpr To bit_cast(From from) {
   static_assert(sizeof(To) == sizeof(From));

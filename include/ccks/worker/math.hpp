@@ -192,12 +192,27 @@ CCKS_INLINE float f_larger(float a, float b) { return a != a || a < b ? b : a; }
 #endif
 
 #if defined(__CUDACC__)
-CCKS_INLINE float f_sigmoid(float x) { return quick_inverse(1.0f + quick_exp(-x)); }
+/// 2 to the v and 1 / v in an instruction each, good to 21 bits; what is below the least normal float is 0. On the host side of a .cu file they only have to exist.
+CCKS_INLINE float quick_power(float v) {
+#if defined(__CUDA_ARCH__)
+  return ptx::ex2(v);
+#else
+  return v;
+#endif
+}
+CCKS_INLINE float quick_inverse(float v) {
+#if defined(__CUDA_ARCH__)
+  return ptx::rcp(v);
+#else
+  return 1.0f / v;
+#endif
+}
+CCKS_INLINE float f_sigmoid(float x) { return quick_inverse(1.0f + quick_power(x * -1.44269504f)); }
 CCKS_INLINE float f_silu(float x) { return x * f_sigmoid(x); }
-/// By erfc_positive without its divisions and branches: a tile of a product has sixty of them a lane.
+/// By erfc_positive without its divisions and branches, and with as few instructions as it takes: a tile of a product has 128 of them a lane.
 CCKS_INLINE float f_gelu(float x) {
-  const float a = ::fabsf(x) * 0.70710678f;
-  const float below = 0.5f * quick_exp(-a * a) * erfc_tail(quick_inverse(1.0f + 0.4f * a));  // of -|x|
+  const float half_power = quick_power(x * x * -0.72134752f - 1.0f);  // e^(-x^2 / 2) / 2
+  const float below = half_power * erfc_tail(quick_inverse(::fabsf(x) * 0.28284271f + 1.0f));  // of -|x|
   return x * (x < 0.0f ? below : 1.0f - below);
 }
 #else

@@ -248,20 +248,29 @@ CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams
   const u32 columns = narrow ? narrow_columns(n) : grouped_columns(n), shift = columns == 64 ? 4 : columns == 128 ? 5 : 6;  // of columns / kVector
   const u32 j = (lanes.lane() & (columns / kVector - 1)) * kVector, first = lanes.lane() >> shift, step = Lanes::kLanes >> shift;
   float* const block = reinterpret_cast<float*>(grouped_scratch(lanes));
-  SlicedSums sums{block + j, narrow ? narrow_pitch(columns) : grouped_pitch(columns), narrow ? kNarrowRows : 0};
+  const u32 pitch = narrow ? narrow_pitch(columns) : grouped_pitch(columns);
+  const SumsOf<true> slices{block + j, pitch, kNarrowRows};
+  const SumsOf<false> sums{block + j, pitch, 0};
+  bool sliced = narrow;
   if (chunk.count > 1) {
     u32* const told = reinterpret_cast<u32*>(block) + kGroupedSums;
-    if (!add_chunks(lanes, call, tile, chunk, {block + j, sums.pitch, first, step, j < n ? m : 0}, c[2], c[3] + static_cast<i32>(j), sums, told)) return;
-    sums.slice_rows = 0;
+    const SumsShare share{block + j, pitch, first, step, j < n ? m : 0};
+    const i32 column = c[3] + static_cast<i32>(j);
+    if (!(narrow ? add_chunks(lanes, call, tile, chunk, share, c[2], column, slices, told) : add_chunks(lanes, call, tile, chunk, share, c[2], column, sums, told))) return;
+    sliced = false;
   }
   if (j >= n) return;  // n is a multiple of four
   c[3] += static_cast<i32>(j);
   const auto type = TypeOf<kOut, Types>{};
-  const i64 at = batch[2] + c[2] * out.stride[2] + c[3];
+  const i64 at = batch[2] + c[2] * out.stride[2] + c[3], out_bytes = out.stride[2] * bytes_of(type);
   const Types types{};
   const Arguments<Types> args{call, types, nullptr, kFirst};
-  finish_fitting_rows(RowOperands<kFirst, Types>(call, types, c), args, Expr{}, type, c, operand_base(frame, out) + at * bytes_of(type), out.stride[2] * bytes_of(type),
-                      first, step, m, sums);
+  const RowOperands<kFirst, Types> operands(call, types, c);
+  u8* const to = operand_base(frame, out) + at * bytes_of(type);
+  if (sliced)
+    finish_fitting_rows(operands, args, Expr{}, type, c, to, out_bytes, first, step, m, slices);
+  else
+    finish_fitting_rows(operands, args, Expr{}, type, c, to, out_bytes, first, step, m, sums);
 }
 
 }  // namespace CCKS_ISA

@@ -8,8 +8,8 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-/// Rows of a tile, dealt to groups of lanes. A lane has the vectors at, at + group, ... of its row, kVectors at most.
-template <u32 kVectors, class Lanes>
+/// Rows of a tile, dealt to groups of lanes. A lane has the vectors at, at + group, ... of its row, kVectors at most; kWhole: all of them.
+template <u32 kVectors, bool kWhole, class Lanes>
 class RowGroups {
  public:
   static constexpr u32 kValues = kVectors * kVector;
@@ -57,7 +57,7 @@ class RowGroups {
     CCKS_UNROLL
     for (u32 u = 0; u < kVectors; ++u) {
       const u32 column = column_ + u * group_ * kVector;
-      if (column < width_) body(column, u * kVector);
+      if (kWhole || column < width_) body(column, u * kVector);
     }
   }
   template <class T>
@@ -102,18 +102,22 @@ class RowGroups {
   u32 width_, group_, column_;
 };
 
-/// Calls body(groups) with one of two ways to deal rows of `width`, or returns false: rows too long for registers.
+/// Calls body(groups) with one of some ways to deal rows of `width`, or returns false: rows too long for registers.
 template <class Lanes, class Body>
 CCKS_INLINE bool deal_rows(Lanes& lanes, const Box& box, u32 width, Body&& body) {
   constexpr u32 kMost = 4, kWarp = Lanes::kWarp, kLanes = Lanes::kLanes;
   const u32 vectors = width / kVector;
   if (vectors > kLanes * kMost) return false;
   if (vectors <= kWarp) {
-    body(RowGroups<1, Lanes>(lanes, box, width, ceil_pow2(vectors)));
+    body(RowGroups<1, false, Lanes>(lanes, box, width, ceil_pow2(vectors)));
   } else {
     // All lanes take one row where it does not fit a warp's registers. Not where there are few: a row then takes four barriers, and a warp has no more to do than one of them does.
     const bool all = vectors > kWarp * kMost;
-    body(RowGroups<kMost, Lanes>(lanes, box, width, all ? kLanes : kWarp));
+    const u32 group = all ? kLanes : kWarp;
+    if (vectors == kMost * group)
+      body(RowGroups<kMost, true, Lanes>(lanes, box, width, group));
+    else
+      body(RowGroups<kMost, false, Lanes>(lanes, box, width, group));
   }
   return true;
 }
@@ -185,8 +189,9 @@ struct NormRows {
   CCKS_INLINE void operator()(Rows rows) const {
     constexpr u32 kValues = Rows::kValues;
     const float share = 1.0f / static_cast<float>(rows.width());
-    float w[kValues];
-    rows.load(weight.type, weight.base, w, 0.0f);  // the same for every row
+    float w[kValues], b[kValues];  // the same for every row
+    rows.load(weight.type, weight.base, w, 0.0f);
+    if constexpr (kBias) rows.load(bias.type, bias.base, b, 0.0f);
     rows.each_row_of(x, [&](u32 c0, u32 c1, u32 c2, bool alive, const float (&v)[kValues]) {
       float mean = 0, squares = 0;
       if constexpr (kCentred) {
@@ -202,11 +207,10 @@ struct NormRows {
       if (!alive) return;
       u8* to = out.at(c0, c1, c2);
       rows.each_vector([&](u32 column, u32 slot) {
-        float b[kVector] = {};
-        if constexpr (kBias) load_four(bias.type, bias.base + column * bytes_of(bias.type), b);
+        float normed[kVector];
         CCKS_UNROLL
-        for (u32 i = 0; i < kVector; ++i) b[i] += (v[slot + i] - mean) * scale * w[slot + i];
-        store_four(out.type, to + column * bytes_of(out.type), b);
+        for (u32 i = 0; i < kVector; ++i) normed[i] = (kBias ? b[slot + i] : 0.0f) + (v[slot + i] - mean) * scale * w[slot + i];
+        store_four(out.type, to + column * bytes_of(out.type), normed);
       });
     });
   }

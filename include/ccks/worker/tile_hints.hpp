@@ -261,7 +261,18 @@ CCKS_HD constexpr TileHint attention(const TileQuestion& q) {
   const bool units = q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2 && (head == 64 || head == 128);
   if (units && q.extent[2] * most(q.group, 1) > kThinQueries) {  // attention_block.hpp: warps have sixteen rows each
     t.tile[2] = fit(q.extent[2], 128);
-    t.tile[3] = static_cast<i32>(head * most(q.group, 1));
+    // More heads a tile where that lets the worker with the most tiles be through first: beside them a tile costs three eighths of a head of a few hundred positions. As rows
+    // attend to more or fewer of them, tiles differ, so some are left to each worker.
+    const i64 own = head * most(q.group, 1), workers = static_cast<i64>(q.workers);
+    i64 least_time = 0;
+    for (i64 heads = 1; heads <= 8 && heads * own <= most(q.extent[3], own); heads *= 2) {
+      TileHint wide = t;
+      wide.tile[3] = static_cast<i32>(heads * own);
+      const i64 tiles = tiles_of(q, wide), time = ceil_div(tiles, workers) * (3 + 8 * heads * most(q.group, 1));
+      if (least_time != 0 && (time >= least_time || 2 * tiles < 5 * workers)) continue;
+      least_time = time;
+      t.tile[3] = wide.tile[3];
+    }
     while (t.tile[2] > 32 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[2] /= 2;
     return t;
   }

@@ -19,6 +19,7 @@ struct Shape {
   bool causal = false;
   Dtype dtype = Dtype::bf16;
   int tile_rows = 1 << 20;
+  int tile_heads = 1;  // of keys
 };
 
 enum class Where { host, portable, warps, copying, groups, few_stages };
@@ -114,7 +115,7 @@ struct Case {
     }
     b.op.dims[0] = heads, b.op.dims[1] = s.kv_heads, b.op.dims[2] = s.causal;
     b.op.scalars[0] = 0.2f;
-    b.tiles({1, s.batch, s.n, columns}, {1, 1, std::min(s.n, s.tile_rows), s.group * s.head_dim});
+    b.tiles({1, s.batch, s.n, columns}, {1, 1, std::min(s.n, s.tile_rows), s.tile_heads * s.group * s.head_dim});
   }
 
   std::pair<int, int> positions(int row) {
@@ -213,6 +214,9 @@ TEST(AttentionBlock, SequencesOfAnyLengthKeepToThemselves) {
       {{31, 50}, 1, {1, 1, 128, 0, 0, 1, true, Dtype::f16}},
       {{40, 3, 40}, 1, {1, 1, 64, 0, 0, 1, false, Dtype::bf16, 32}},
       {{40, 3, 20}, 4, {1, 1, 64, 0, 0, 1, false, Dtype::f32}},
+      {{43, 0, 20, 70, 1, 9}, 1, {4, 1, 64, 0, 0, 1, false, Dtype::bf16, 100, 4}},
+      {{20, 0, 68, 9}, 16, {3, 2, 64, 0, 0, 1, true, Dtype::f16, 1 << 20, 2}},
+      {{31, 50}, 1, {3, 1, 128, 0, 0, 1, false, Dtype::bf16, 64, 2}},
   };
   std::uint32_t seed = 50;
   for (const Batch& batch : kBatches) {
