@@ -69,9 +69,9 @@ class GroupAttention {
   struct Sequence {
     u32 first, begin, end, unused;
   };
-  /// The block that is asked for next, of which head, and how many have been.
+  /// The block that is asked for next, of which head, and how many have been. of_group: heads until the next has other keys.
   struct Cursor {
-    u32 asked, sequence, from, end, stage, head;
+    u32 asked, sequence, from, end, stage, head, of_group;
     const u8 *keys, *values;
   };
 
@@ -98,12 +98,12 @@ class GroupAttention {
     }
   }
 
-  CCKS_INLINE u64 of_head(u32 head) const { return u64{head / t_.group} * (kDims * 2); }
-
   /// The first blocks, before it is known where sequences end: those that the first row attends to all of.
   CCKS_INLINE Cursor fetch_first() {
     const Limits first = t_.limits_of(0);
-    Cursor next{0, 0, first.begin, first.end, 0, t_.head, t_.k + of_head(t_.head), t_.v + of_head(t_.head)};
+    const u32 kv_head = t_.head / t_.group;
+    const u64 at = u64{kv_head} * (kDims * 2);
+    Cursor next{0, 0, first.begin, first.end, 0, t_.head, t_.group * (kv_head + 1) - t_.head, t_.k + at, t_.v + at};
     CCKS_NO_UNROLL
     while (next.asked < ahead() && next.from + kBlock <= next.end) fetch(next);
     return next;
@@ -202,8 +202,11 @@ class GroupAttention {
         if (next.head + 1 == t_.head_end) break;
         ++next.head;
         next.sequence = 0;
-        next.keys = t_.k + of_head(next.head);
-        next.values = t_.v + of_head(next.head);
+        if (--next.of_group == 0) {
+          next.of_group = t_.group;
+          next.keys += kDims * 2;
+          next.values += kDims * 2;
+        }
       }
       next.from = list()[next.sequence].begin;
       next.end = list()[next.sequence].end;

@@ -99,6 +99,7 @@ CCKS_INLINE ExpertSums multiply_block_of_expert(Lanes& lanes, const ExpertWindow
 /// SumsOf by rows of the problem, which count from the tile's first; sums count from the block's, `i0`.
 template <bool kSliced>
 struct BlockSums {
+  static constexpr u32 kRowsAtOnce = SumsOf<kSliced>::kRowsAtOnce;
   SumsOf<kSliced> sums;
   u32 twin_at, i0;
 
@@ -107,21 +108,23 @@ struct BlockSums {
 };
 
 /// What a walk over a block of m rows and n columns left in scratch, brought together and finished. at_once: columns of b in a block, a power of two.
-template <bool kSliced, class Lanes, class Problem>
+template <class Lanes, class Problem>
 CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 at_once, const ExpertSums& left) {
   constexpr bool kTwin = TwinnedCode<typename Problem::Epilogue>;
   const u32 shift = at_once == 64 ? 4 : at_once == 128 ? 5 : 6;  // of at_once / kVector
   const u32 first = lanes.lane() >> shift, step = Lanes::kLanes >> shift, j = (lanes.lane() & (at_once / kVector - 1)) * kVector;
   if (j >= n) return;
-  const BlockSums<kSliced> sums{{left.at + j, left.pitch, left.slice_rows}, left.twin, i0};
-  if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, sums)) return;
+  const bool sliced = left.slice_rows != 0;
+  const BlockSums<true> slices{{left.at + j, left.pitch, left.slice_rows}, left.twin, i0};
+  const BlockSums<false> sums{{left.at + j, left.pitch, 0}, left.twin, i0};
+  if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, sliced, slices, sums)) return;
   CCKS_NO_UNROLL
   for (u32 i = i0 + first; i < i0 + m; i += step) {
     float all[kVector];
-    sums(i, all);
+    sliced ? slices(i, all) : sums(i, all);
     if constexpr (kTwin) {
       float twin[kVector];
-      sums.twin(i, twin);
+      sliced ? slices.twin(i, twin) : sums.twin(i, twin);
       problem.finish_four_twins(i, j0 + j, least(kVector, n - j), all, twin);
     } else {
       problem.finish_four(i, j0 + j, least(kVector, n - j), all);
@@ -157,10 +160,7 @@ CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u
         sums = multiply_block_of_expert<decltype(p.left.type)::kDtype, Tile::kExperts>(lanes, window, block);
       }
       if (sums.at == nullptr) return false;
-      if (sums.slice_rows != 0)
-        finish_expert<true>(lanes, tile.problem(), i0, j0, here, columns, at_once, sums);
-      else
-        finish_expert<false>(lanes, tile.problem(), i0, j0, here, columns, at_once, sums);
+      finish_expert(lanes, tile.problem(), i0, j0, here, columns, at_once, sums);
       j0 += at_once;
     }
   }

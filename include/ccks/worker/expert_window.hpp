@@ -90,6 +90,7 @@ inline constexpr bool kExpertUnits<Fixed<kType>, Fixed<kType>> = kType == Dtype:
 /// Four columns of the sums of a block, in one slice of k or (kSliced) in two.
 template <bool kSliced>
 struct SumsOf {
+  static constexpr u32 kRowsAtOnce = kSliced ? 2 : 4;  // of few rows a lane has no more than four
   const float* at;
   u32 pitch, slice_rows;
 

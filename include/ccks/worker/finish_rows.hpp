@@ -34,9 +34,6 @@ inline constexpr u32 kRowsFirst = kEpilogueFirst<Expr>;
 template <TwinnedCode Expr>
 inline constexpr u32 kRowsFirst<Expr> = kEpilogueFirst<typename Expr::End> == 0 ? 0 : kEpilogueFirst<typename Expr::End> + 1;
 
-/// Rows that a lane finishes side by side.
-inline constexpr u32 kRowsAtOnce = 4;
-
 /// Four elements of an operand in each of some rows, as they lie in memory: what is loaded is not looked at before its rows' turn.
 template <u32 kIndex, class Types, u32 kRows>
 struct RowsOf {
@@ -172,10 +169,11 @@ struct RowArguments {
 };
 
 /// Finishes rows row, row + step, ... below m of a product, four columns from element c of the output on, which lies at `to`: sums(i, acc) gives those of
-/// row i, sums.twin(i, acc) those of a twin. Columns and operands lie in vectors.
+/// row i, sums.twin(i, acc) those of a twin, and of Sums::kRowsAtOnce rows a lane looks at them all before it stores any. Columns and operands lie in vectors.
 template <class Types, class Expr, class Out, class Sums>
 CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>& operands, const Arguments<Types>& args, const Expr& expr, Out type, const i32 (&c)[4],
                                      u8* to, i64 row_bytes, u32 row, u32 step, u32 m, const Sums& sums) {
+  constexpr u32 kRowsAtOnce = Sums::kRowsAtOnce;
   using Operands = RowOperands<kRowsFirst<Expr>, Types>;
   using Args = RowArguments<Types, typename Operands::Values, TwinnedCode<Expr> ? 1 : 0>;
   if (row >= m) return;
@@ -215,16 +213,12 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
     i += kRowsAtOnce * step;
     at += kRowsAtOnce * stride;
   };
-  // Fewer than that, of which the last are this lane's, or nobody's: all looked up at once as well.
-  const auto last_group = [&](const auto& values) {
-    if (i >= m) return;
-    Found found[kRowsAtOnce - 1];
-    CCKS_UNROLL
-    for (u32 r = 0; r + 1 < kRowsAtOnce; ++r) find(least(i + r * step, m - 1), found[r]);
-    CCKS_UNROLL
-    for (u32 r = 0; r + 1 < kRowsAtOnce; ++r) {
-      if (i + r * step < m) finish(i + r * step, at + r * stride, found[r], values(r));
-    }
+  const auto next_row = [&](const typename Operands::Values& values) {
+    Found found;
+    find(i, found);
+    finish(i, at, found, values);
+    i += step;
+    at += stride;
   };
   if (operands.are_alike()) {
     typename Operands::template Rows<1> rows;
@@ -232,39 +226,36 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
     const typename Operands::Values values = operands.values(rows, 0);
     CCKS_NO_UNROLL
     while (i + (kRowsAtOnce - 1) * step < m) next_group([&](u32) { return values; });
-    return last_group([&](u32) { return values; });
-  }
-  if (!operands.are_fours()) {
     CCKS_NO_UNROLL
-    for (; i < m; i += step, at += stride) {
-      typename Operands::template Rows<1> rows;
-      operands.load(rows, i, step, m, true);
-      Found found;
-      find(i, found);
-      finish(i, at, found, operands.values(rows, 0));
-    }
+    while (i < m) next_row(values);
     return;
   }
-  typename Operands::template Rows<kRowsAtOnce> rows, behind;
-  operands.load(rows, row, step, m, true);
-  operands.load(behind, row + kRowsAtOnce * step, step, m, true);
-  CCKS_NO_UNROLL
-  while (i + (kRowsAtOnce - 1) * step < m) {
-    const typename Operands::template Rows<kRowsAtOnce> own = rows;
-    rows = behind;
-    const u32 far = i + 2 * kRowsAtOnce * step;
-    if (far + (kRowsAtOnce - 1) * step < m)
-      operands.load_whole(behind, far, step);
-    else if (far < m)
-      operands.load(behind, far, step, m, false);
-    next_group([&](u32 r) { return operands.values(own, r); });
+  if (operands.are_fours()) {
+    typename Operands::template Rows<kRowsAtOnce> rows, behind;
+    operands.load(rows, row, step, m, true);
+    operands.load(behind, row + kRowsAtOnce * step, step, m, true);
+    CCKS_NO_UNROLL
+    while (i + (kRowsAtOnce - 1) * step < m) {
+      const typename Operands::template Rows<kRowsAtOnce> own = rows;
+      rows = behind;
+      const u32 far = i + 2 * kRowsAtOnce * step;
+      if (far + (kRowsAtOnce - 1) * step < m) operands.load_whole(behind, far, step);
+      next_group([&](u32 r) { return operands.values(own, r); });
+    }
   }
-  last_group([&](u32 r) { return operands.values(rows, r); });
+  CCKS_NO_UNROLL
+  while (i < m) {
+    typename Operands::template Rows<1> rows;
+    operands.load(rows, i, step, m, true);
+    next_row(operands.values(rows, 0));
+  }
 }
 
-/// The same of a problem, from `column` on. False, and nothing is done, where code or types are read from the frame, or where those columns do not lie in vectors.
-template <class Problem, class Types, class Expr, class Sums>
-CCKS_INLINE bool finish_rows(const Problem& p, const Arguments<Types>& args, const Expr& expr, u32 row, u32 step, u32 m, u32 column, const Sums& sums) {
+/// The same of a problem, from `column` on, and of sums in slices or not. False, and nothing is done, where code or types are read from the frame, or where those columns do not lie
+/// in vectors.
+template <class Problem, class Types, class Expr, class Slices, class Sums>
+CCKS_INLINE bool finish_rows(const Problem& p, const Arguments<Types>& args, const Expr& expr, u32 row, u32 step, u32 m, u32 column, bool sliced, const Slices& slices,
+                             const Sums& sums) {
   constexpr u32 kFirst = kRowsFirst<Expr>;
   if constexpr (kFirst == 0 || kTwins<Types> != TwinnedCode<Expr> || Types::kCount == 0) {
     return false;
@@ -275,7 +266,10 @@ CCKS_INLINE bool finish_rows(const Problem& p, const Arguments<Types>& args, con
     const u32 bytes = bytes_of(p.out.type);
     const i64 row_bytes = p.out.stride[2] * bytes;
     if (!operands.fits() || p.out.stride[3] != 1 || !vector_aligned(to, bytes) || row_bytes % vector_alignment(bytes) != 0) return false;
-    finish_fitting_rows(operands, args, expr, p.out.type, c, to, row_bytes, row, step, m, sums);
+    if (sliced)
+      finish_fitting_rows(operands, args, expr, p.out.type, c, to, row_bytes, row, step, m, slices);
+    else
+      finish_fitting_rows(operands, args, expr, p.out.type, c, to, row_bytes, row, step, m, sums);
     return true;
   }
 }

@@ -192,27 +192,12 @@ CCKS_INLINE float f_larger(float a, float b) { return a != a || a < b ? b : a; }
 #endif
 
 #if defined(__CUDACC__)
-/// 2 to the v and 1 / v in an instruction each, good to 21 bits; what is below the least normal float is 0. On the host side of a .cu file they only have to exist.
-CCKS_INLINE float quick_power(float v) {
-#if defined(__CUDA_ARCH__)
-  return ptx::ex2(v);
-#else
-  return v;
-#endif
-}
-CCKS_INLINE float quick_inverse(float v) {
-#if defined(__CUDA_ARCH__)
-  return ptx::rcp(v);
-#else
-  return 1.0f / v;
-#endif
-}
-CCKS_INLINE float f_sigmoid(float x) { return quick_inverse(1.0f + quick_power(x * -1.44269504f)); }
+CCKS_INLINE float f_sigmoid(float x) { return ptx::rcp(1.0f + ptx::ex2(x * -1.44269504f)); }
 CCKS_INLINE float f_silu(float x) { return x * f_sigmoid(x); }
 /// By erfc_positive without its divisions and branches, and with as few instructions as it takes: a tile of a product has 128 of them a lane.
 CCKS_INLINE float f_gelu(float x) {
-  const float half_power = quick_power(x * x * -0.72134752f - 1.0f);  // e^(-x^2 / 2) / 2
-  const float below = half_power * erfc_tail(quick_inverse(::fabsf(x) * 0.28284271f + 1.0f));  // of -|x|
+  const float half_power = ptx::ex2(x * x * -0.72134752f - 1.0f);  // e^(-x^2 / 2) / 2
+  const float below = half_power * erfc_tail(ptx::rcp(::fabsf(x) * 0.28284271f + 1.0f));  // of -|x|
   return x * (x < 0.0f ? below : 1.0f - below);
 }
 #else

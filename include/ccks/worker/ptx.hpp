@@ -285,17 +285,19 @@ __device__ __forceinline__ u32 cvt_f16x2(float low, float high) {
   return word;
 }
 #endif
-/// 2 to the v, to two units in the last place; results below the least normal float are 0.
-__device__ __forceinline__ float ex2(float v) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(v));
-  return power;
+/// 2 to the v, to two units in the last place; results below the least normal float are 0. On the host side of a .cu file it only has to exist, as has rcp.
+__host__ __device__ __forceinline__ float ex2(float v) {
+#if defined(__CUDA_ARCH__)
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(v));
+#endif
+  return v;
 }
 /// 1 / v, to one unit in the last place.
-__device__ __forceinline__ float rcp(float v) {
-  float inverse;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(v));
-  return inverse;
+__host__ __device__ __forceinline__ float rcp(float v) {
+#if defined(__CUDA_ARCH__)
+  asm("rcp.approx.ftz.f32 %0, %0;" : "+f"(v));
+#endif
+  return v;
 }
 /// 1 / sqrt(v), to two units in the last place.
 __device__ __forceinline__ float rsqrt(float v) {

@@ -48,6 +48,28 @@ TEST(TileHints, ProductsOfManyRowsAreAsWideAsLetsTheBusiestWorkerBeThroughFirst)
   EXPECT_EQ(tile(1'446, 512), std::pair(64, 64)) << "48 tiles of 128 x 128";
 }
 
+TEST(TileHints, AttentionOfManyRowsTakesAsManyHeadsATileAsLeaveWorkersSomeTilesEach) {
+  const auto heads = [](wire::i64 rows, wire::i64 all, wire::i64 group = 1) {
+    TileQuestion q;
+    q.kind = wire::OpCode::attention;
+    q.dtype = wire::Dtype::bf16;
+    q.device = DeviceClass::cuda;
+    q.workers = 132;
+    q.granule = 64;
+    q.group = group;
+    q.extent[2] = q.depth = rows;
+    q.extent[3] = all * 64;
+    const TileHint t = tile_hint(q);
+    EXPECT_EQ(t.tile[2], 128);
+    return t.tile[3] / 64;
+  };
+  EXPECT_EQ(heads(44'055, 8), 8) << "three tiles for the busiest worker, where of one head there would be 21";
+  EXPECT_EQ(heads(24'006, 8), 4);
+  EXPECT_EQ(heads(11'905, 8), 2);
+  EXPECT_EQ(heads(6'403, 8), 1) << "of two heads there would be fewer than two for each worker, and tiles differ";
+  EXPECT_EQ(heads(44'055, 32, 4), 4) << "a group always shares a tile, beside which little is left to gain";
+}
+
 TEST(TileHints, ProductsOfNineTo64RowsKeepThemTogether) {
   const auto tile = [](wire::i64 m, wire::i64 n, auto change) {
     TileQuestion q = product(DeviceClass::cuda, m, n, wire::Dtype::bf16);
