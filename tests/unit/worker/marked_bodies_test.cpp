@@ -319,7 +319,7 @@ void check_norm(std::uint32_t seed, OpCode kind, bool with_bias, int rows, int w
 
 TEST(MarkedRows, Norms) {
   std::uint32_t seed = 120;
-  for (const int width : {8, 128, 260, 1024, 1100}) {
+  for (const int width : {8, 128, 260, 512, 1024, 1100, 4096}) {
     check_norm(seed++, OpCode::rmsnorm, false, 9, width);
     check_norm(seed++, OpCode::layernorm, false, 5, width);
     check_norm(seed++, OpCode::layernorm, true, 1, width);
