@@ -8,7 +8,7 @@ namespace ccks::codegen {
 PredictCosts predict_costs(const std::string& gpu) {
   PredictCosts costs;
   if (gpu != "h200") return costs;
-  costs.source = "measured on an H200: bodies by timelines of a llama's step, hops by ccks-bench dispatch";
+  costs.source = "measured on an H200: bodies by timelines of a llama's step, of layers of experts and of an encoder, hops by ccks-bench dispatch";
   costs.bytes_per_us = 4.67e6;  // read-only sweep
   costs.hop_us = 1.2;           // dispatch: a layer of a chain of empty ops takes 0.87; the rest is what it takes to publish stores
   costs.spread = 0.25;          // of products: 9.3 us on average and 12 to 13 for the last
@@ -20,6 +20,20 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.attention = {3.5, 17e3, 0};   // attention_step.hpp: 65 positions 3.7, 256 of them, and what brings parts together, 6.5
   costs.rows = {2.6, 25e3, 0};         // a norm 3.0, argmax of 128,256 floats 24.1
   costs.gather = {3.3, 0, 0};
+  costs.combine = {3, 14e3, 0};     // of a row of 2,048 of eight experts each 5.7, of four 15, of eight 25 (moe_layer at 3ff758f)
+  // Tiles of many rows: traces of ragged_encoder and moe_layer on an H200 (include/ccks/worker/README.md, 2026-11-29).
+  costs.groups.fixed_us = 7.5;       // 512 deep, 256 columns: with a bias 11.7, a gelu behind it 13.8, a row of its own 15.1
+  costs.groups.wide_us = 0.66;       // 2,048 deep 32.5
+  costs.groups.half_us = 0.43;       // 64 columns of 2,048 21.7
+  costs.groups.narrow_fixed_us = 5;  // 64 x 64 of 512 9.6; of a step of 64 rows of a Llama, and of 16, a fit to what they take
+  costs.groups.narrow_us = 0.3;
+  costs.groups.expert_us = 7;        // gate and up of 128 columns by 2,048 35 of four rows on average, 44 of 85; down of 512 by 768 27 and 36
+  costs.groups.expert_bytes_per_us = 38e3;
+  costs.groups.row_us = 0.1;
+  costs.groups.missing_us = 2;
+  costs.groups.attention_us = 6;     // 128 rows that attend to some 400: one head 14.5, two 28.4, eight 89
+  costs.groups.head_us = 4;
+  costs.groups.attention_operations_per_us = 2.4e6;
   // Steps: traces of 365756a and f530cce on an H200 and of what 51becb5 has on an H100, whose clock is the same (bench/README.md, 2026-11-27).
   costs.step.piece_bytes = 16384;  // of a stage, worker/relay_stream.cuh
   costs.step.stages = 11;          // beside a row of 8,192

@@ -6,6 +6,7 @@
 #include "ccks/wire/op_shape.hpp"
 #include "ccks/wire/relay.hpp"
 #include "codegen/check_events.hpp"
+#include "codegen/predict_bodies.hpp"
 #include "codegen/predict_relay.hpp"
 
 namespace ccks::codegen {
@@ -39,21 +40,6 @@ class Player {
     std::size_t worker = 0;
   };
 
-  double body_us(std::size_t op) const {
-    const check::OpNow& now = m_.ops[op];
-    const plan::OpDesc& d = *now.desc;
-    const auto tiles = static_cast<double>(std::max<std::int64_t>(1, now.tiles));
-    const double bytes = static_cast<double>(m_.values[d.bytes_read] + m_.values[d.bytes_written]) / tiles;
-    const double operations = static_cast<double>(m_.values[d.operations]) / tiles;
-    const std::int64_t rows = std::min(now.tile[2], m_.operands_of(op)[d.input_count].dim[2]);
-    const BodyCost& cost = costs_.of(static_cast<wire::OpCode>(d.kind), rows);
-    double us = 0;
-    if (cost.bytes_per_us > 0) us = std::max(us, bytes / cost.bytes_per_us);
-    if (cost.operations_per_us > 0) us = std::max(us, operations / cost.operations_per_us);
-    const double together = std::min(tiles, static_cast<double>(free_.size()));
-    return std::max(cost.fixed_us + us, bytes * together / costs_.bytes_per_us);
-  }
-
   /// When the tile `index` of `tiles` may begin on `worker`: it waits for all of an op, or for the tile in the same place.
   double ready(std::size_t op, std::size_t index, std::size_t tiles, std::size_t worker) const {
     const plan::OpDesc& d = *m_.ops[op].desc;
@@ -77,8 +63,9 @@ class Player {
     if (!m_.ops[op].exists()) return out;
     if (is_step(op)) return play_steps(op);
     const auto tiles = static_cast<std::size_t>(m_.ops[op].tiles);
-    out.body_us = bodies_[op] = body_us(op);
-    out.busy_us = out.body_us * static_cast<double>(tiles) / static_cast<double>(free_.size());
+    const auto there = static_cast<std::size_t>(tiles_there(m_, op));
+    out.body_us = bodies_[op] = body_us(m_, costs_, op, free_.size());
+    out.busy_us = (out.body_us * static_cast<double>(there) + costs_.groups.missing_us * static_cast<double>(tiles - there)) / static_cast<double>(free_.size());
     ends_[op].resize(tiles);
     double whole = -1;  // the same for all tiles that wait for whole ops only
     for (std::size_t i = 0; i < tiles; ++i) {
@@ -86,7 +73,7 @@ class Player {
       if (whole < 0 || !waits_for_whole_ops(op)) whole = ready(op, i, tiles, worker);
       const double begin = std::max(free_[worker] + costs_.next_us, whole);
       out.begin_us = i == 0 ? begin : std::min(out.begin_us, begin);
-      free_[worker] = begin + out.body_us;
+      free_[worker] = begin + (i < there ? out.body_us : costs_.groups.missing_us);
       ends_[op][i] = {free_[worker], worker};
       out.end_us = std::max(out.end_us, free_[worker]);
     }
@@ -249,6 +236,8 @@ const BodyCost& PredictCosts::of(wire::OpCode kind, std::int64_t rows) const {
     case wire::OpCode::gather:
     case wire::OpCode::scatter:
       return gather;
+    case wire::OpCode::combine:
+      return combine;
     default:
       return other;
   }

@@ -17,6 +17,15 @@ struct BodyCost {
   double operations_per_us = 0;
 };
 
+/// What tiles of many rows take in 16-bit floats, by four warps together (include/ccks/worker/product_group.hpp). No wide_us: nothing was measured, and they take what other blocks do.
+struct GroupCost {
+  double fixed_us = 0, narrow_fixed_us = 0;           // of a product's tile, beside its walk; of one of no more than 64 rows and 128 columns
+  double wide_us = 0, half_us = 0, narrow_us = 0;     // a step of 64 along k: of 256 columns, of 128 or fewer, of no more than 64 rows
+  double expert_us = 0, expert_bytes_per_us = 0, row_us = 0;  // a tile of an expert: beside its weights, those at the rate of one worker, and a row more
+  double missing_us = 0;                              // one that finds that there are no rows for it
+  double attention_us = 0, head_us = 0, attention_operations_per_us = 0;  // a tile of attention, each head, and its operations
+};
+
 /// What a step of a relay takes (include/ccks/worker/relay.cuh), whose weights come in pieces ahead of it. No piece_us: nothing was measured, and every tile is a body.
 struct StepCost {
   double piece_bytes = 0;     // as they are copied
@@ -44,7 +53,8 @@ struct PredictCosts {
   double spread = 0;        // of a body: by that much the last of an op's tiles ends after what they take on average
   double next_us = 0;       // between two bodies of one worker that wait for nobody
   double ends_us = 0;       // from submit to the first body and from the last one to the answer, of runs that follow one another
-  BodyCost other, few_rows, block, attention, rows, gather;
+  BodyCost other, few_rows, block, attention, rows, gather, combine;
+  GroupCost groups;
   StepCost step;
   /// `op` with `rows` rows of output in a tile.
   const BodyCost& of(wire::OpCode kind, std::int64_t rows) const;

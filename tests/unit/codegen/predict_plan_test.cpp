@@ -9,6 +9,7 @@
 
 #include "codegen/explain_plan.hpp"
 #include "codegen/plan_rewrite.hpp"
+#include "codegen/predict_bodies.hpp"
 #include "codegen/predict_relay.hpp"
 #include "spec/parse.hpp"
 #include "tests/paths.hpp"
@@ -216,6 +217,40 @@ TEST(PredictRelay, IsWithinTenPercentOfWhatWasMeasuredOfExperts) {
     EXPECT_EQ(steps_of(planned), 6) << "but for gate, whose product is up's twin";
   }
   EXPECT_EQ(steps_of(planned_of(9)), 0);
+}
+
+// ---- tiles of many rows -------------------------------------------------------------------------------------------------------
+
+// What an H200 took (bench/README.md, 2026-11-29).
+TEST(PredictGroups, LayersOfExpertsAreWithinTenPercentOfWhatWasMeasured) {
+  for (const auto& [tokens, us] : std::vector<std::pair<std::int64_t, double>>{{64, 364}, {512, 491}, {2048, 761}}) {
+    const Planned planned(132, spec::parse_file(std::string(CCKS_SOURCE_DIR) + "/spec/examples/moe_layer.yaml", {.constants = {{"t", tokens}}}).program, {{"t", tokens}});
+    EXPECT_NEAR(predict_plan(planned.model, codegen::predict_costs("h200"), 132).run_us / us, 1, 0.1) << tokens << " tokens";
+  }
+}
+
+// The same of an encoder's layer; how long each sequence is a plan does not know, so attention counts as if all were as long as they may be.
+TEST(PredictGroups, AnEncoderIsWithinAFifthOfWhatWasMeasured) {
+  struct Case {
+    std::int64_t sequences, rows;
+    double us;
+  };
+  for (const Case& c : {Case{32, 1'446, 95.4}, {128, 5'364, 183.8}, {32, 6'403, 214.9}, {128, 24'006, 617.8}, {32, 11'905, 354.7}, {128, 44'055, 1'184.5}}) {
+    const std::map<std::string, std::int64_t> dims{{"sequences", c.sequences}, {"rows", c.rows}};
+    const Planned planned(132, spec::parse_file(std::string(CCKS_SOURCE_DIR) + "/spec/examples/ragged_encoder.yaml", {.constants = {dims.begin(), dims.end()}}).program, dims);
+    EXPECT_NEAR(predict_plan(planned.model, codegen::predict_costs("h200"), 132).run_us / c.us, 1, 0.2) << c.rows << " rows";
+  }
+}
+
+TEST(PredictGroups, ExpertsWithoutRowsHaveNoTiles) {
+  const auto there = [](std::int64_t tokens) {
+    const Planned planned(132, spec::parse_file(std::string(CCKS_SOURCE_DIR) + "/spec/examples/moe_layer.yaml", {.constants = {{"t", tokens}}}).program, {{"t", tokens}});
+    const auto& ops = planned.model.ops;
+    const auto op = static_cast<std::size_t>(std::find_if(ops.begin(), ops.end(), [](const auto& o) { return o.desc->kind == wire::OpCode::expert_matmul && o.exists(); }) - ops.begin());
+    return std::pair(codegen::tiles_there(planned.model, op) / ops[op].grid[3], ops[op].grid[2]);
+  };
+  EXPECT_EQ(there(16), std::pair(std::int64_t{82}, std::int64_t{128})) << "128 pairs, some of whose experts are the same";
+  EXPECT_EQ(there(2048), std::pair(std::int64_t{192}, std::int64_t{255})) << "all experts, and half a tile more for each 128 pairs";
 }
 
 TEST(PredictPlan, NothingIsSaidOfAGpuThatWasNotMeasured) {
