@@ -76,10 +76,10 @@ class RowOperands {
   CCKS_INLINE bool are_alike() const { return kCount == 0 || alike_; }
   /// Whether those that rows have their own of lie in vectors.
   CCKS_INLINE bool are_fours() const { return fours_; }
-  /// Asks for rows row, row + step, ... below m, if `first` also for what all rows have alike.
+  /// Asks for rows row, row + step, ... below m.
   template <u32 kRows>
-  CCKS_INLINE void load(Rows<kRows>& rows, u32 row, u32 step, u32 m, bool first) const { load_each<0, kRows>(rows, row, step, m, first); }
-  /// The same of rows that all are there, of what are_fours() says.
+  CCKS_INLINE void load(Rows<kRows>& rows, u32 row, u32 step, u32 m) const { load_each<0, kRows>(rows, row, step, m); }
+  /// The same of rows that all are there, where are_fours(), but for what all rows have alike, which stays as it is.
   template <u32 kRows>
   CCKS_INLINE void load_whole(Rows<kRows>& rows, u32 row, u32 step) const { load_whole_each<0, kRows>(rows, row, step); }
   template <u32 kRows>
@@ -114,14 +114,12 @@ class RowOperands {
     }
   }
   template <u32 kIndex, u32 kRows, class Own>
-  CCKS_INLINE void load_each(Own& rows, u32 row, u32 step, u32 m, bool first) const {
+  CCKS_INLINE void load_each(Own& rows, u32 row, u32 step, u32 m) const {
     if constexpr (kIndex < kCount) {
       const Operand& o = operands_[kIndex];
-      if (first || o.row_bytes != 0) {
-        CCKS_UNROLL
-        for (u32 r = 0; r < kRows; ++r) rows.own.load(r, o.at + least(row + r * step, m - 1) * o.row_bytes, o.moves);
-      }
-      load_each<kIndex + 1, kRows>(rows.others, row, step, m, first);
+      CCKS_UNROLL
+      for (u32 r = 0; r < kRows; ++r) rows.own.load(r, o.at + least(row + r * step, m - 1) * o.row_bytes, o.moves);
+      load_each<kIndex + 1, kRows>(rows.others, row, step, m);
     }
   }
   template <u32 kIndex, u32 kRows, class Own>
@@ -222,7 +220,7 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
   };
   if (operands.are_alike()) {
     typename Operands::template Rows<1> rows;
-    operands.load(rows, row, step, m, true);
+    operands.load(rows, row, step, m);
     const typename Operands::Values values = operands.values(rows, 0);
     CCKS_NO_UNROLL
     while (i + (kRowsAtOnce - 1) * step < m) next_group([&](u32) { return values; });
@@ -230,10 +228,10 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
     while (i < m) next_row(values);
     return;
   }
-  if (operands.are_fours()) {
+  if (operands.are_fours() && i + (kRowsAtOnce - 1) * step < m) {
     typename Operands::template Rows<kRowsAtOnce> rows, behind;
-    operands.load(rows, row, step, m, true);
-    operands.load(behind, row + kRowsAtOnce * step, step, m, true);
+    operands.load(rows, row, step, m);
+    operands.load(behind, row + kRowsAtOnce * step, step, m);
     CCKS_NO_UNROLL
     while (i + (kRowsAtOnce - 1) * step < m) {
       const typename Operands::template Rows<kRowsAtOnce> own = rows;
@@ -246,7 +244,7 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
   CCKS_NO_UNROLL
   while (i < m) {
     typename Operands::template Rows<1> rows;
-    operands.load(rows, i, step, m, true);
+    operands.load(rows, i, step, m);
     next_row(operands.values(rows, 0));
   }
 }
