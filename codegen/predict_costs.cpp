@@ -24,7 +24,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   // Tiles of many rows: traces of ragged_encoder and moe_layer on an H200 (include/ccks/worker/README.md, 2026-11-29).
   costs.groups.fixed_us = 7.5;       // 512 deep, 256 columns: with a bias 11.7, a gelu behind it 13.8, a row of its own 15.1
   costs.groups.wide_us = 0.66;       // 2,048 deep 32.5
-  costs.groups.half_us = 0.43;       // 64 columns of 2,048 21.7
+  costs.groups.half_us = 0.43;       // 64 columns of 2,048 20, 21.7 at most
   costs.groups.narrow_fixed_us = 5;  // 64 x 64 of 512 9.6; of a step of 64 rows of a Llama, and of 16, a fit to what they take
   costs.groups.narrow_us = 0.3;
   costs.groups.expert_us = 7;        // gate and up of 128 columns by 2,048 35 of four rows on average, 44 of 85; down of 512 by 768 27 and 36
