@@ -97,14 +97,13 @@ CCKS_INLINE ExpertSums multiply_block_of_expert(Lanes& lanes, const ExpertWindow
 }
 
 /// SumsOf by rows of the problem, which count from the tile's first; sums count from the block's, `i0`.
-template <bool kSliced>
 struct BlockSums {
-  static constexpr u32 kRowsAtOnce = SumsOf<kSliced>::kRowsAtOnce;
-  SumsOf<kSliced> sums;
+  static constexpr u32 kRowsAtOnce = SumsOf::kRowsAtOnce;
+  SumsOf sums;
   u32 twin_at, i0;
 
   CCKS_INLINE void operator()(u32 i, float* to) const { sums(i - i0, to); }
-  CCKS_INLINE void twin(u32 i, float* to) const { SumsOf<kSliced>{sums.at + twin_at, sums.pitch, sums.slice_rows}(i - i0, to); }
+  CCKS_INLINE void twin(u32 i, float* to) const { SumsOf{sums.at + twin_at, sums.pitch, sums.slice_rows}(i - i0, to); }
 };
 
 /// What a walk over a block of m rows and n columns left in scratch, brought together and finished. at_once: columns of b in a block, a power of two.
@@ -114,17 +113,15 @@ CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32
   const u32 shift = at_once == 64 ? 4 : at_once == 128 ? 5 : 6;  // of at_once / kVector
   const u32 first = lanes.lane() >> shift, step = Lanes::kLanes >> shift, j = (lanes.lane() & (at_once / kVector - 1)) * kVector;
   if (j >= n) return;
-  const bool sliced = left.slice_rows != 0;
-  const BlockSums<true> slices{{left.at + j, left.pitch, left.slice_rows}, left.twin, i0};
-  const BlockSums<false> sums{{left.at + j, left.pitch, 0}, left.twin, i0};
-  if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, sliced, slices, sums)) return;
+  const BlockSums sums{{left.at + j, left.pitch, left.slice_rows}, left.twin, i0};
+  if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, sums)) return;
   CCKS_NO_UNROLL
   for (u32 i = i0 + first; i < i0 + m; i += step) {
     float all[kVector];
-    sliced ? slices(i, all) : sums(i, all);
+    sums(i, all);
     if constexpr (kTwin) {
       float twin[kVector];
-      sliced ? slices.twin(i, twin) : sums.twin(i, twin);
+      sums.twin(i, twin);
       problem.finish_four_twins(i, j0 + j, least(kVector, n - j), all, twin);
     } else {
       problem.finish_four(i, j0 + j, least(kVector, n - j), all);

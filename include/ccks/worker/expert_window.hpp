@@ -87,10 +87,9 @@ inline constexpr bool kExpertUnits = false;
 template <Dtype kType>
 inline constexpr bool kExpertUnits<Fixed<kType>, Fixed<kType>> = kType == Dtype::bf16 || kType == Dtype::f16;
 
-/// Four columns of the sums of a block, in one slice of k or (kSliced) in two.
-template <bool kSliced>
+/// Four columns of the sums of a block, in one slice of k or, where slice_rows is not 0, in two.
 struct SumsOf {
-  static constexpr u32 kRowsAtOnce = kSliced ? 2 : 4;  // of few rows a lane has no more than four
+  static constexpr u32 kRowsAtOnce = 4;
   const float* at;
   u32 pitch, slice_rows;
 
@@ -98,11 +97,10 @@ struct SumsOf {
     const Four<float> all = *reinterpret_cast<const Four<float>*>(at + i * pitch);
     CCKS_UNROLL
     for (u32 q = 0; q < kVector; ++q) to[q] = all.v[q];
-    if constexpr (kSliced) {
-      const Four<float> more = *reinterpret_cast<const Four<float>*>(at + (slice_rows + i) * pitch);
-      CCKS_UNROLL
-      for (u32 q = 0; q < kVector; ++q) to[q] += more.v[q];
-    }
+    if (slice_rows == 0) return;
+    const Four<float> more = *reinterpret_cast<const Four<float>*>(at + (slice_rows + i) * pitch);
+    CCKS_UNROLL
+    for (u32 q = 0; q < kVector; ++q) to[q] += more.v[q];
   }
 };
 

@@ -1,5 +1,5 @@
 // The end of a product whose sums lie in scratch: a lane has four columns of every so many rows, some of them at a time. Where an operand of the epilogue lies is
-// found out once for all rows. One that is the same for all rows (a bias) is read once; of others those of the next eight rows are on their way while four are finished.
+// found out once for all rows. One that is the same for all rows (a bias) is read once; of others those of the next eight rows are on their way while four are finished, of the last few those of one.
 // As long as that was done row by row, or asked in each row, it took longer than the product.
 #pragma once
 
@@ -211,24 +211,13 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
     i += kRowsAtOnce * step;
     at += kRowsAtOnce * stride;
   };
-  const auto next_row = [&](const typename Operands::Values& values) {
-    Found found;
-    find(i, found);
-    finish(i, at, found, values);
-    i += step;
-    at += stride;
-  };
   if (operands.are_alike()) {
     typename Operands::template Rows<1> rows;
     operands.load(rows, row, step, m);
     const typename Operands::Values values = operands.values(rows, 0);
     CCKS_NO_UNROLL
     while (i + (kRowsAtOnce - 1) * step < m) next_group([&](u32) { return values; });
-    CCKS_NO_UNROLL
-    while (i < m) next_row(values);
-    return;
-  }
-  if (operands.are_fours() && i + (kRowsAtOnce - 1) * step < m) {
+  } else if (operands.are_fours() && i + (kRowsAtOnce - 1) * step < m) {
     typename Operands::template Rows<kRowsAtOnce> rows, behind;
     operands.load(rows, row, step, m);
     operands.load(behind, row + kRowsAtOnce * step, step, m);
@@ -241,19 +230,26 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
       next_group([&](u32 r) { return operands.values(own, r); });
     }
   }
+  if (i >= m) return;
+  typename Operands::template Rows<1> coming;
+  operands.load(coming, i, step, m);
   CCKS_NO_UNROLL
-  while (i < m) {
-    typename Operands::template Rows<1> rows;
-    operands.load(rows, i, step, m);
-    next_row(operands.values(rows, 0));
+  for (;;) {
+    const typename Operands::template Rows<1> own = coming;
+    if (i + step < m) operands.load(coming, i + step, step, m);
+    Found found;
+    find(i, found);
+    finish(i, at, found, operands.values(own, 0));
+    i += step;
+    at += stride;
+    if (i >= m) return;
   }
 }
 
-/// The same of a problem, from `column` on, and of sums in slices or not. False, and nothing is done, where code or types are read from the frame, or where those columns do not lie
+/// The same of a problem, from `column` on. False, and nothing is done, where code or types are read from the frame, or where those columns do not lie
 /// in vectors.
-template <class Problem, class Types, class Expr, class Slices, class Sums>
-CCKS_INLINE bool finish_rows(const Problem& p, const Arguments<Types>& args, const Expr& expr, u32 row, u32 step, u32 m, u32 column, bool sliced, const Slices& slices,
-                             const Sums& sums) {
+template <class Problem, class Types, class Expr, class Sums>
+CCKS_INLINE bool finish_rows(const Problem& p, const Arguments<Types>& args, const Expr& expr, u32 row, u32 step, u32 m, u32 column, const Sums& sums) {
   constexpr u32 kFirst = kRowsFirst<Expr>;
   if constexpr (kFirst == 0 || kTwins<Types> != TwinnedCode<Expr> || Types::kCount == 0) {
     return false;
@@ -264,10 +260,7 @@ CCKS_INLINE bool finish_rows(const Problem& p, const Arguments<Types>& args, con
     const u32 bytes = bytes_of(p.out.type);
     const i64 row_bytes = p.out.stride[2] * bytes;
     if (!operands.fits() || p.out.stride[3] != 1 || !vector_aligned(to, bytes) || row_bytes % vector_alignment(bytes) != 0) return false;
-    if (sliced)
-      finish_fitting_rows(operands, args, expr, p.out.type, c, to, row_bytes, row, step, m, slices);
-    else
-      finish_fitting_rows(operands, args, expr, p.out.type, c, to, row_bytes, row, step, m, sums);
+    finish_fitting_rows(operands, args, expr, p.out.type, c, to, row_bytes, row, step, m, sums);
     return true;
   }
 }

@@ -249,15 +249,13 @@ CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams
   const u32 j = (lanes.lane() & (columns / kVector - 1)) * kVector, first = lanes.lane() >> shift, step = Lanes::kLanes >> shift;
   float* const block = reinterpret_cast<float*>(grouped_scratch(lanes));
   const u32 pitch = narrow ? narrow_pitch(columns) : grouped_pitch(columns);
-  const SumsOf<true> slices{block + j, pitch, kNarrowRows};
-  const SumsOf<false> sums{block + j, pitch, 0};
-  bool sliced = narrow;
+  SumsOf sums{block + j, pitch, narrow ? kNarrowRows : 0};
   if (chunk.count > 1) {
     u32* const told = reinterpret_cast<u32*>(block) + kGroupedSums;
     const SumsShare share{block + j, pitch, first, step, j < n ? m : 0};
     const i32 column = c[3] + static_cast<i32>(j);
-    if (!(narrow ? add_chunks(lanes, call, tile, chunk, share, c[2], column, slices, told) : add_chunks(lanes, call, tile, chunk, share, c[2], column, sums, told))) return;
-    sliced = false;
+    if (!add_chunks(lanes, call, tile, chunk, share, c[2], column, sums, told)) return;
+    sums.slice_rows = 0;
   }
   if (j >= n) return;  // n is a multiple of four
   c[3] += static_cast<i32>(j);
@@ -267,10 +265,7 @@ CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams
   const Arguments<Types> args{call, types, nullptr, kFirst};
   const RowOperands<kFirst, Types> operands(call, types, c);
   u8* const to = operand_base(frame, out) + at * bytes_of(type);
-  if (sliced)
-    finish_fitting_rows(operands, args, Expr{}, type, c, to, out_bytes, first, step, m, slices);
-  else
-    finish_fitting_rows(operands, args, Expr{}, type, c, to, out_bytes, first, step, m, sums);
+  finish_fitting_rows(operands, args, Expr{}, type, c, to, out_bytes, first, step, m, sums);
 }
 
 }  // namespace CCKS_ISA
