@@ -32,17 +32,25 @@ struct AttentionRows {
   struct Limits {
     u32 begin, end;
   };
-  /// The positions that row `row` attends to, none of them outside the context; begin is at most end.
-  CCKS_INLINE Limits limits_of(u32 row) const {
-    Limits own{0, static_cast<u32>(most(0, least(static_cast<i32>(context), reach + static_cast<i32>(row) * reach_step)))};
+  /// What `limits` says of a row, as it lies there.
+  struct Said {
+    i32 begin, end;
+  };
+  CCKS_INLINE Said said_of(u32 row) const {
+    Said said{0, 0x7fffffff};
     if (limits != nullptr) {
       const u8* of = limits + row * u64{limits_row};
-      own.begin = static_cast<u32>(most(0, *reinterpret_cast<const i32*>(of)));
-      own.end = least(own.end, static_cast<u32>(most(0, *reinterpret_cast<const i32*>(of + limits_column))));
+      said = {*reinterpret_cast<const i32*>(of), *reinterpret_cast<const i32*>(of + limits_column)};
     }
-    own.end = most(own.begin, own.end);
-    return own;
+    return said;
   }
+  /// The positions that row `row` attends to, none of them outside the context; begin is at most end.
+  CCKS_INLINE Limits limits_of(u32 row, const Said& said) const {
+    const i32 reached = most(0, least(static_cast<i32>(context), reach + static_cast<i32>(row) * reach_step));
+    const u32 begin = static_cast<u32>(most(0, said.begin)), end = static_cast<u32>(least(reached, most(0, said.end)));
+    return {begin, most(begin, end)};
+  }
+  CCKS_INLINE Limits limits_of(u32 row) const { return limits_of(row, said_of(row)); }
 };
 
 template <u32 kDims, Dtype D, class Lanes>

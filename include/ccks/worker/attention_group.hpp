@@ -41,9 +41,10 @@ class GroupAttention {
         c_(lanes.lane() % 4) {}
 
   CCKS_INLINE void run() {
+    const AttentionRows::Said first = t_.said_of(0), own = t_.said_of(least(lanes_.lane(), t_.rows - 1));  // all on their way together with queries
     load_queries(t_.head);
-    Cursor next = fetch_first();
-    find_sequences();
+    Cursor next = fetch_first(t_.limits_of(0, first));
+    find_sequences(own);
     next.end = list()[0].end;  // the first row may end before others of its sequence do
     CCKS_NO_UNROLL
     while (next.asked < ahead()) fetch(next);
@@ -99,8 +100,7 @@ class GroupAttention {
   }
 
   /// The first blocks, before it is known where sequences end: those that the first row attends to all of.
-  CCKS_INLINE Cursor fetch_first() {
-    const Limits first = t_.limits_of(0);
+  CCKS_INLINE Cursor fetch_first(const Limits& first) {
     const u32 kv_head = t_.head / t_.group;
     const u64 at = u64{kv_head} * (kDims * 2);
     Cursor next{0, 0, first.begin, first.end, 0, t_.head, t_.group * (kv_head + 1) - t_.head, t_.k + at, t_.v + at};
@@ -109,11 +109,11 @@ class GroupAttention {
     return next;
   }
 
-  /// Limits of each row and the list of sequences, in scratch.
-  CCKS_INLINE void find_sequences() {
+  /// Limits of each row and the list of sequences, in scratch. said: of the lane's row, where there is one.
+  CCKS_INLINE void find_sequences(const AttentionRows::Said& said) {
     const u32 row = lanes_.lane();
     Limits own{0, 0};
-    if (row < t_.rows) own = t_.limits_of(row);
+    if (row < t_.rows) own = t_.limits_of(row, said);
     if (row < kRows) table()[row] = own;
     lanes_.sync();
     bool begins = false, differs = false;
@@ -408,40 +408,39 @@ CCKS_INLINE bool grouped_attention(Lanes& lanes, const Call& call, u32 tile) {
     const OperandParams &q = call.operands[0], &k = call.operands[1], &v = call.operands[2], &out = call.operands[kOut];
     i32 c[4];
     tile_coordinates(op, tile, c);
-    const i32 row = c[2] * op.tile[2], column = c[3] * op.tile[3];
-    const auto at = [&](const OperandParams& o, i32 first) { return operand_base(call.frame, o) + (c[1] * o.stride[1] + first * o.stride[2]) * 2; };
+    const i32 first = c[2] * op.tile[2], end = first + static_cast<i32>(least(op.tile[2], out.dim[2] - first)), column = c[3] * op.tile[3];
+    const auto at = [&](const OperandParams& o, i32 row) { return operand_base(call.frame, o) + (c[1] * o.stride[1] + row * o.stride[2]) * 2; };
     const auto bytes = [](const OperandParams& o) { return static_cast<u32>(o.stride[2]) * 2; };
-    const u32 heads = static_cast<u32>(op.dims[0]), dims = static_cast<u32>(q.dim[3]) / heads, head = static_cast<u32>(column) / dims;
-    AttentionRows of{at(q, row), at(k, 0), at(v, 0), at(out, row), nullptr, bytes(q), bytes(k), bytes(v), bytes(out), 0, 0};
-    of.context = static_cast<u32>(k.dim[2]);
-    of.head = head;
-    of.head_end = head + static_cast<u32>(least(op.tile[3], out.dim[3] - column)) / dims;
-    of.group = heads / static_cast<u32>(op.dims[1]);
-    of.reach = op.dims[2] != 0 ? row + 1 + k.dim[2] - q.dim[2] : k.dim[2];
-    of.reach_step = op.dims[2] != 0 ? 1 : 0;
-    of.scale = op.scalars[0];
-    of.deep = lanes.scratch_bytes() >= kCudaGroupedScratchBytes;
-    if constexpr (kOut == 4) {
-      const OperandParams& limits = call.operands[3];
-      of.limits = operand_base(call.frame, limits) + row * limits.stride[2] * static_cast<i64>(sizeof(i32));
-      of.limits_row = static_cast<u32>(limits.stride[2]) * static_cast<u32>(sizeof(i32));
-      of.limits_column = static_cast<u32>(limits.stride[3]) * static_cast<u32>(sizeof(i32));
-    }
-    constexpr u32 kRows = Lanes::kLanes / Lanes::kWarp * 16;
+    const u32 heads = static_cast<u32>(op.dims[0]), kv_heads = static_cast<u32>(op.dims[1]);
+    const bool wide = static_cast<u32>(q.dim[3]) != heads * 64;  // 128 dims
+    const u32 dims_log = wide ? 7 : 6;
+    constexpr i32 kRows = Lanes::kLanes / Lanes::kWarp * 16;
+    // What a walk goes by is found anew for the next rows, of which there are hardly any: kept over the walk it would go through memory for the first, too.
     CCKS_NO_UNROLL
-    for (u32 left = static_cast<u32>(least(op.tile[2], out.dim[2] - row));;) {
-      of.rows = least(left, kRows);
-      if (dims == 64)
-        run_block_attention<64, Q::kDtype>(lanes, of);
-      else
+    for (i32 row = first;;) {
+      AttentionRows of{at(q, row), at(k, 0), at(v, 0), at(out, row), nullptr, bytes(q), bytes(k), bytes(v), bytes(out), 0, 0};
+      of.context = static_cast<u32>(k.dim[2]);
+      of.head = static_cast<u32>(column) >> dims_log;
+      of.head_end = of.head + (static_cast<u32>(least(op.tile[3], out.dim[3] - column)) >> dims_log);
+      of.group = heads == kv_heads ? 1 : heads / kv_heads;
+      of.reach = op.dims[2] != 0 ? row + 1 + k.dim[2] - q.dim[2] : k.dim[2];
+      of.reach_step = op.dims[2] != 0 ? 1 : 0;
+      of.scale = op.scalars[0];
+      of.deep = lanes.scratch_bytes() >= kCudaGroupedScratchBytes;
+      of.rows = static_cast<u32>(least(end - row, kRows));
+      if constexpr (kOut == 4) {
+        const OperandParams& limits = call.operands[3];
+        of.limits = operand_base(call.frame, limits) + row * limits.stride[2] * static_cast<i64>(sizeof(i32));
+        of.limits_row = static_cast<u32>(limits.stride[2]) * static_cast<u32>(sizeof(i32));
+        of.limits_column = static_cast<u32>(limits.stride[3]) * static_cast<u32>(sizeof(i32));
+      }
+      if (wide)
         run_block_attention<128, Q::kDtype>(lanes, of);
-      left -= of.rows;
-      if (left == 0) break;
+      else
+        run_block_attention<64, Q::kDtype>(lanes, of);
+      row += kRows;
+      if (row >= end) break;
       lanes.sync();  // what these rows have left in scratch is read
-      of.q += u64{kRows} * of.q_row;
-      of.out += u64{kRows} * of.out_row;
-      if (of.limits != nullptr) of.limits += u64{kRows} * of.limits_row;
-      of.reach += static_cast<i32>(kRows) * of.reach_step;
     }
     return true;
   }
