@@ -33,20 +33,42 @@ CCKS_INLINE void load_counts(const View<C>& count, u32 begin, u32 end, u32 rows,
   for (u32 i = 0; i < kEach; ++i) taken[i] = found[i] >= 0 && found[i] <= rows ? static_cast<u32>(found[i]) : rows + 1;
 }
 
+/// Into how many tiles rows go, `each` in one, of `rows` in all: by a shift where that is a power of two or all of them. A division is some 25 instructions, and a tile has eight of them to find its expert.
+class RowTiles {
+ public:
+  CCKS_INLINE RowTiles(u32 each, u32 rows) : each_(each), log_((each & (each - 1)) == 0 || rows <= each ? log2_of(ceil_pow2(each)) : kUneven) {}
+  template <u32 kCount>
+  CCKS_INLINE void count(const u32 (&taken)[kCount], u32 (&tiles)[kCount]) const {
+    if (log_ != kUneven) {
+      CCKS_UNROLL
+      for (u32 i = 0; i < kCount; ++i) tiles[i] = (taken[i] + (1u << log_) - 1) >> log_;
+    } else {
+      CCKS_UNROLL
+      for (u32 i = 0; i < kCount; ++i) tiles[i] = ceil_div(taken[i], each_);
+    }
+  }
+
+ private:
+  static constexpr u32 kUneven = 32;
+  u32 each_, log_;
+};
+
 /// As find_expert (ops_matmul.hpp), by lanes of a warp that share out the experts. All lanes of the warp call it. Counts come from the L2, through which
 /// weights pass: they are loaded once where a lane has no more than four. What one lane has found the others read in scratch, a place for each warp.
 template <class Lanes, class C>
 CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows) {
   constexpr u32 kWarp = Lanes::kWarp, kEach = 4;
   const u32 each = ceil_div(experts, kWarp), begin = least(lanes.lane() % kWarp * each, experts), end = least(begin + each, experts);
-  u32 held[kEach], taken = 0, tiles = 0;
+  const RowTiles row_tiles(rows_per_tile, rows);
+  u32 held[kEach], its_tiles[kEach], taken = 0, tiles = 0;
   CCKS_NO_UNROLL
   for (u32 first = begin; first < end; first += kEach) {
     load_counts(count, first, end, rows, held);
+    row_tiles.count(held, its_tiles);
     CCKS_UNROLL
     for (u32 i = 0; i < kEach; ++i) {
       taken = least(taken + held[i], rows + 1);
-      tiles += ceil_div(held[i], rows_per_tile);
+      tiles += its_tiles[i];
     }
   }
   u32 taken_before = 0, tiles_before = 0, all_taken = taken, all_tiles = tiles;
@@ -64,15 +86,17 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
   if (index >= tiles_before && index < tiles_before + tiles) {
     CCKS_NO_UNROLL
     for (u32 first = begin; first < end; first += kEach) {
-      if (each > kEach) load_counts(count, first, end, rows, held);
+      if (each > kEach) {
+        load_counts(count, first, end, rows, held);
+        row_tiles.count(held, its_tiles);
+      }
       CCKS_UNROLL
       for (u32 i = 0; i < kEach; ++i) {
-        const u32 its_tiles = ceil_div(held[i], rows_per_tile);
-        if (index - tiles_before < its_tiles) {
+        if (index - tiles_before < its_tiles[i]) {
           const u32 skipped = (index - tiles_before) * rows_per_tile;
           *told = {static_cast<i32>(first + i), taken_before + skipped, least(rows_per_tile, held[i] - skipped), true};
         }
-        tiles_before += its_tiles;  // from the one that is meant on more than `index`, and the difference below zero
+        tiles_before += its_tiles[i];  // from the one that is meant on more than `index`, and the difference below zero
         taken_before += held[i];
       }
     }

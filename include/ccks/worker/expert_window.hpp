@@ -49,16 +49,24 @@ class GatheredRows {
   }
   /// packet: of each row, in bytes.
   CCKS_INLINE void find(const ExpertWindow& w, u32 packet) {
+    u32 row[kTimes];
     CCKS_UNROLL
     for (u32 i = 0; i < kTimes; ++i) {
-      u32 row = static_cast<u32>(named_[i]);
-      if (w.source != nullptr) {
-        const bool there = named_[i] >= 0 && named_[i] < w.limit;
-        if (!there) missing_ = 1;
-        row = there ? row / w.divisor : 0;
-      }
-      row_[i] = w.rows + u64{row} * w.row_bytes + packet;
+      const bool there = w.source == nullptr || (named_[i] >= 0 && named_[i] < w.limit);
+      if (!there) missing_ = 1;
+      row[i] = there ? static_cast<u32>(named_[i]) : 0;
     }
+    if (w.source != nullptr) {
+      if ((w.divisor & (w.divisor - 1)) == 0) {
+        CCKS_UNROLL
+        for (u32 i = 0; i < kTimes; ++i) row[i] >>= log2_of(w.divisor);
+      } else {
+        CCKS_UNROLL
+        for (u32 i = 0; i < kTimes; ++i) row[i] /= w.divisor;
+      }
+    }
+    CCKS_UNROLL
+    for (u32 i = 0; i < kTimes; ++i) row_[i] = w.rows + u64{row[i]} * w.row_bytes + packet;
   }
   CCKS_INLINE const u8* row(u32 i) const { return row_[i]; }
   CCKS_INLINE void step(u32 bytes) {
