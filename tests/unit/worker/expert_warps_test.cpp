@@ -236,6 +236,21 @@ void check_bad_indices(int rows) {
     EXPECT_EQ(run(), FaultCode::bad_index);
   }
 }
+TEST(ExpertWarps, RowTilesAreWhatADivisionSays) {
+  for (const u32 each : {1u, 2u, 3u, 5u, 64u, 100u, 128u, 136u, 256u}) {
+    for (const u32 rows : {1u, 2u, 7u, 64u, 99u, 128u, 151u, 1000u}) {
+      const RowTiles row_tiles(each, rows);
+      for (u32 taken = 0; taken <= rows; ++taken) {
+        const u32 two[2] = {taken, rows - taken};
+        u32 tiles[2];
+        row_tiles.count(two, tiles);
+        ASSERT_EQ(tiles[0], ceil_div(taken, each)) << taken << " of " << rows << " rows by " << each;
+        ASSERT_EQ(tiles[1], ceil_div(rows - taken, each)) << rows - taken << " of " << rows << " rows by " << each;
+      }
+    }
+  }
+}
+
 TEST(ExpertWarps, BadIndicesAreFaults) {
   check_bad_indices<RoomyWarps>(3);
   for (const int rows : {3, 40, 70}) check_bad_indices<GroupWarps>(rows);
