@@ -43,7 +43,7 @@ std::string code_type(std::span<const wire::ExprInstr> code, bool of_frame = fal
   return text + ">";
 }
 
-/// kind: TypedOp, ShapedOp (of `shape`), GroupedOp.
+/// kind: TypedOp, ShapedOp (of `shape`), GroupedOp (whose blocks are as wide as `shape`).
 std::string op_type(const char* kind, const PlanImage& image, const plan::OpDesc& op, const std::string& shape = "", bool of_frame = false) {
   const std::span instructions = std::span(image.code).subspan(op.code_first, op.code_count);
   std::string code = code_type(instructions, of_frame);
@@ -160,9 +160,10 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
     const bool fixed = shapes == BodyShapes::fixed && !custom;
     const TakesGroups groups = custom ? TakesGroups{} : takes_groups(image, op);
     const OpShape shape = fixed && !groups.always ? shape_of_op(image, op) : OpShape{};
+    const std::string blocks = fmt::format("{}u", groups.columns);
     const bool one_shape = !shape.typical && !shape.text.empty();
     std::string type = custom          ? fmt::format("Custom{}", all.bodies.count)
-                       : groups.always ? op_type("GroupedOp", image, op)
+                       : groups.always ? op_type("GroupedOp", image, op, blocks)
                        : one_shape     ? op_type("ShapedOp", image, op, shape.text)
                                        : maps.type(op);
     std::string code;
@@ -179,7 +180,7 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
     if (!any) return any.status();
     const Result<std::uint16_t> typical = shape.typical ? all.add(op_type("ShapedOp", image, op, shape.text), "", op.name) : any;
     if (!typical) return typical.status();
-    const Result<std::uint16_t> grouped = groups.ever && !groups.always ? all.add(op_type("GroupedOp", image, op), "", op.name) : any;
+    const Result<std::uint16_t> grouped = groups.ever && !groups.always ? all.add(op_type("GroupedOp", image, op, blocks), "", op.name) : any;
     if (!grouped) return grouped.status();
     all.bodies.of_op.push_back(*any);
     all.bodies.typical_of_op.push_back(*typical);

@@ -180,7 +180,8 @@ TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {
   if (!shape.known()) return {};
   const bool half = wire::dtype_is_half(image.operands[op.operand_first].dtype);
   const bool varies = half && shape.varies() && shape.params.tile[2] >= wire::kGroupedLeastRows;
-  return {shape.grouped() || varies, shape.grouped() && !shape.varies()};
+  const bool fixed = op.tile[3] == plan::kNone || image.dims[op.tile[3]].op == plan::DimOp::constant;
+  return {shape.grouped() || varies, shape.grouped() && !shape.varies(), fixed ? wire::product_columns(static_cast<std::uint32_t>(shape.params.tile[3])) : 0};
 }
 
 }  // namespace ccks::codegen

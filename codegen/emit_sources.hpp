@@ -88,6 +88,7 @@ std::uint32_t routed_rows(const PlanImage& image);
 /// Whether a body for groups of warps (ccks/worker/grouped_ops.hpp) takes the op, at some or (`always`) at all of its shapes.
 struct TakesGroups {
   bool ever = false, always = false;
+  std::uint32_t columns = 0;  // of a block, where all tiles but the last have the same at all shapes; 0: they have not
 };
 TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op);
 /// Whether the op is a matmul that norms its rows first.

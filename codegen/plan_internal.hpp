@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -109,6 +110,7 @@ struct Planner {
   PlanOptions options;
   std::vector<std::int64_t> typical = {};  // per symbol: its preset, else its upper bound
   std::uint32_t scratch_bytes = 0;  // of a worker
+  std::map<std::int64_t, std::int64_t> widest_products = {};  // for groups of warps, with nothing folded into them, by rows at the typical sizes: the most columns
   std::vector<LoweredOp> ops = {};
   MemoryPlan memory = {};
   std::vector<Edge> edges = {};  // ascending by consumer

@@ -82,6 +82,11 @@ std::uint32_t workers_of(const Planner& planner) {
   return planner.options.workers ? planner.options.workers : planner.options.device == "cuda" ? 132 : 8;
 }
 
+bool is_plain_product(const spec::Op& op) {
+  const auto* matmul = std::get_if<spec::MatmulAttrs>(&op.attrs);
+  return matmul != nullptr && !matmul->norm && !matmul->rope && !matmul->twin;
+}
+
 worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   worker::TileQuestion q = l.question;
   q.kind = l.out.kind;
@@ -104,6 +109,8 @@ worker::TileHint ask_hints(const OpLowering& l, bool at_upper_bounds) {
   q.device = cuda ? worker::DeviceClass::cuda : worker::DeviceClass::host;
   q.roomy = l.planner.scratch_bytes >= worker::kCudaGroupedScratchBytes;
   q.workers = workers_of(l.planner);
+  const auto beside = l.planner.widest_products.find(l.planner.typical_value(l.out.extent[2]));
+  if (is_plain_product(l.op) && beside != l.planner.widest_products.end()) q.widest = beside->second;
   if (has_twin(l.op)) return twins_hint(q);
   return turns_heads(l.op) ? pairs_hint(q) : worker::tile_hint(q);
 }
@@ -414,6 +421,16 @@ std::uint32_t wanted_scratch(const Planner& planner) {
   return bytes;
 }
 
+void find_widest_products(Planner& planner) {
+  planner.widest_products.clear();
+  for (const spec::Op& op : planner.program.ops) {
+    if (!is_plain_product(op) || !takes_groups(planner.program, op)) continue;
+    const auto& rows = op.inputs[0].dims;
+    std::int64_t& widest = planner.widest_products[planner.typical_value(rows[rows.size() - 2].extent)];
+    widest = std::max(widest, planner.typical_value(op.inputs[1].dims.back().extent));
+  }
+}
+
 }  // namespace
 
 bool lies_in_packets(const spec::Program& program, const spec::Op& matmul) {
@@ -439,6 +456,7 @@ bool takes_groups(const spec::Program& program, const spec::Op& matmul) {
 
 Status lower_ops(Planner& planner) {
   planner.scratch_bytes = wanted_scratch(planner);
+  find_widest_products(planner);
   if (planner.program.ops.size() >= wire::kMaxOps)
     return {ErrorCode::unsupported, fmt::format("the program has {} ops; at most {} are possible",
                                                 planner.program.ops.size(), wire::kMaxOps - 1)};

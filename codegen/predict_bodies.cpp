@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ccks/wire/op_shape.hpp"
 #include "ccks/worker/tile_hints.hpp"
 
 namespace ccks::codegen {
@@ -24,9 +25,10 @@ double product_us(const Model& m, const GroupCost& cost, std::size_t op) {
   const check::OpNow& now = m.ops[op];
   const bool shared = now.desc->output_count == 3;  // wire::shares_depth, along axis 0
   const double steps = static_cast<double>(m.operands_of(op)[0].dim[3]) / (shared ? static_cast<double>(now.grid[0]) : 1.0) / 64;
-  const double blocks = std::ceil(static_cast<double>(now.tile[3]) / 256);
-  const bool narrow = now.tile[3] <= 128 && now.tile[2] <= 64;
-  return (narrow ? cost.narrow_fixed_us : cost.fixed_us) + blocks * steps * (narrow ? cost.narrow_us : now.tile[3] > 128 ? cost.wide_us : cost.half_us);
+  if (now.tile[3] <= 128 && now.tile[2] <= 64) return cost.narrow_fixed_us + steps * cost.narrow_us;
+  const std::int64_t columns = std::min<std::int64_t>(now.tile[3], wire::kGroupedColumns);
+  const double blocks = std::ceil(static_cast<double>(now.tile[3]) / wire::kGroupedColumns);
+  return cost.fixed_us + static_cast<double>(columns) * cost.column_us + blocks * steps * cost.step_us[wire::product_columns(static_cast<std::uint32_t>(columns)) / 64 - 1];
 }
 
 /// Of an expert's rows: weights of one tile as they come from memory, and what each row adds.
@@ -66,7 +68,7 @@ double body_us(const Model& m, const PredictCosts& costs, std::size_t op, std::s
   const double operations = static_cast<double>(m.values[d.operations]) / tiles;
   const double together = bytes * std::min(tiles, static_cast<double>(workers)) / costs.bytes_per_us;
   const bool products = kind == OpCode::matmul || kind == OpCode::expert_matmul, attends = kind == OpCode::attention && now.tile[2] > 32;
-  if (costs.groups.wide_us > 0 && (products || attends) && takes_units(m, op)) {
+  if (costs.groups.step_us[3] > 0 && (products || attends) && takes_units(m, op)) {
     const GroupCost& cost = costs.groups;
     return std::max(together, kind == OpCode::matmul ? product_us(m, cost, op) : attends ? attention_us(m, cost, op, operations) : expert_us(m, cost, op));
   }

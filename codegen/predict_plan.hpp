@@ -17,10 +17,11 @@ struct BodyCost {
   double operations_per_us = 0;
 };
 
-/// What tiles of many rows take in 16-bit floats, by four warps together (include/ccks/worker/product_group.hpp). No wide_us: nothing was measured, and they take what other blocks do.
+/// What tiles of many rows take in 16-bit floats, by four warps together (include/ccks/worker/product_group.hpp). No step_us: nothing was measured, and they take what other blocks do.
 struct GroupCost {
-  double fixed_us = 0, narrow_fixed_us = 0;           // of a product's tile, beside its walk; of one of no more than 64 rows and 128 columns
-  double wide_us = 0, half_us = 0, narrow_us = 0;     // a step of 64 along k: of 256 columns, of 128 or fewer, of no more than 64 rows
+  double fixed_us = 0, column_us = 0;                 // of a product's tile, beside its walk, and more for each column
+  double narrow_fixed_us = 0;                         // of one of no more than 64 rows and 128 columns
+  double step_us[4] = {}, narrow_us = 0;              // a step of 64 along k: of up to 64, 128, 192 and 256 columns, of no more than 64 rows
   double expert_us = 0, expert_bytes_per_us = 0, row_us = 0;  // a tile of an expert: beside its weights, those at the rate of one worker, and a row more
   double missing_us = 0;                              // one that finds that there are no rows for it
   double attention_us = 0, head_us = 0, attention_operations_per_us = 0;  // a tile of attention, each head, and its operations

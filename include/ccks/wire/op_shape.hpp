@@ -16,6 +16,8 @@ inline constexpr i32 kStreamedResults = 1024;  // of a tile of one, at most: eig
 
 // Of a tile of a kOpGroups matmul: rows and columns at most, and at least.
 inline constexpr i32 kGroupedTile = 128, kGroupedColumns = 256, kGroupedLeastRows = 9, kGroupedLeastColumns = 33;
+/// Columns of the block that a tile of n is for them, of which as many are there.
+CCKS_HD constexpr u32 product_columns(u32 n) { return n <= 64 ? 64 : n <= 128 ? 128 : n <= 192 ? 192 : 256; }
 
 /// Bodies of a kOpVectors matmul, dims[0].
 enum class ProductBody : i32 {

@@ -36,7 +36,7 @@ struct ExpertSums {
 template <class Lanes, bool kExperts = true>
 CCKS_INLINE constexpr u32 expert_block_columns(u32 m, u32 n, bool twin) {
   if constexpr (GroupLanes<Lanes> && !kExperts)
-    return is_narrow(m, n) ? narrow_columns(n) : grouped_columns(n);
+    return is_narrow(m, n) ? narrow_columns(n) : product_columns(n);
   else if constexpr (GroupLanes<Lanes>)
     return m <= kNarrowRows ? 128 : grouped_columns(twin ? 2 * n : n);
   else
@@ -106,12 +106,11 @@ struct BlockSums {
   CCKS_INLINE void twin(u32 i, float* to) const { SumsOf{sums.at + twin_at, sums.pitch, sums.slice_rows}(i - i0, to); }
 };
 
-/// What a walk over a block of m rows and n columns left in scratch, brought together and finished. at_once: columns of b in a block, a power of two.
+/// What a walk over a block of m rows and n columns left in scratch, brought together and finished. at_once: columns of b in a block.
 template <class Lanes, class Problem>
 CCKS_INLINE void finish_expert(Lanes& lanes, const Problem& problem, u32 i0, u32 j0, u32 m, u32 n, u32 at_once, const ExpertSums& left) {
   constexpr bool kTwin = TwinnedCode<typename Problem::Epilogue>;
-  const u32 shift = at_once == 64 ? 4 : at_once == 128 ? 5 : 6;  // of at_once / kVector
-  const u32 first = lanes.lane() >> shift, step = Lanes::kLanes >> shift, j = (lanes.lane() & (at_once / kVector - 1)) * kVector;
+  const auto [j, first, step] = share_of_block<Lanes::kLanes>(lanes.lane(), at_once);
   if (j >= n) return;
   const BlockSums sums{{left.at + j, left.pitch, left.slice_rows}, left.twin, i0};
   if (n - j >= kVector && finish_rows(problem, problem.args, problem.expr, i0 + first, step, i0 + m, j0 + j, sums)) return;

@@ -1,5 +1,5 @@
-// GroupedOp: the body of matmuls that are kOpGroups, of any shape. What all products of a program run in turn has room where a GPU keeps instructions; a body for each shape
-// had not: a step of 64 rows of a Llama layer ran seven of them, each anew from memory. Other lanes run a TypedOp.
+// GroupedOp: the body of matmuls that are kOpGroups, of any shape, but that it may know how wide their blocks are (ProductBlocks). What all products of a program run in turn has room
+// where a GPU keeps instructions; a body for each shape had not: a step of 64 rows of a Llama layer ran seven of them, each anew from memory. Other lanes run a TypedOp.
 #pragma once
 
 #include "ccks/worker/product_group.hpp"
@@ -8,7 +8,7 @@
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-template <OpCode kKind, class CodeOf, Dtype... kTypes>
+template <OpCode kKind, class CodeOf, u32 kColumns, Dtype... kTypes>
 struct GroupedOp {
   using Types = FixedTypes<kTypes...>;
   using Expr = typename CodeOf::template Bind<epilogue_first(kKind)>;
@@ -23,7 +23,7 @@ struct GroupedOp {
   static CCKS_INLINE FaultCode run_inline(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     if constexpr (GroupLanes<Lanes> && kGroupedTypes<Types, Expr>) {
       if (tile >= op.tile_count || (op.flags & wire::kOpGroups) == 0 || lanes.scratch_bytes() < kCudaGroupedScratchBytes) return FaultCode::bad_op;
-      run_grouped<Types, Expr>(lanes, frame, op, tile);
+      run_grouped<Types, Expr, kColumns>(lanes, frame, op, tile);
       return FaultCode::none;
     } else {
       return TypedOp<kKind, CodeOf, kTypes...>::run(lanes, frame, op, tile);

@@ -81,22 +81,32 @@ struct LinkedOps {
                                             first, source_bytes, divisor, limit,     wide};                                \
     return ccks::worker::NarrowWalk<ccks::wire::Dtype::type, most, ccks::worker::kNarrowRows, false, ccks::worker::CudaLanes>(lanes, window).run(); \
   }
+// Blocks of `most` columns, as ProductBlocks has them; 256: of any.
+#define CCKS_CUDA_LINKED_PACKETS(most, type)                                                                                                      \
+  CCKS_WALK_PACKETS(most, type) {                                                                                                                 \
+    using namespace ccks::worker;                                                                                                                 \
+    if (!is_narrow(m, n)) {                                                                                                                       \
+      const u32 wide = most == 256 ? product_columns(n) : most;                                                                                   \
+      if (wide == 64) return ccks_walk_grouped_64_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                        \
+      if (wide == 128) return ccks_walk_grouped_128_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                      \
+      if (wide == 192) return ccks_walk_grouped_192_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                      \
+      return ccks_walk_grouped_256_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                                       \
+    }                                                                                                                                             \
+    if (most == 64 || narrow_columns(n) == 64)                                                                                                    \
+      (void)ccks_walk_narrow_64_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);                              \
+    else                                                                                                                                          \
+      (void)ccks_walk_narrow_128_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);                             \
+  }
 #define CCKS_CUDA_LINKED_PRODUCTS(type) \
+  CCKS_CUDA_LINKED_PRODUCT(64, type)    \
   CCKS_CUDA_LINKED_PRODUCT(128, type)   \
+  CCKS_CUDA_LINKED_PRODUCT(192, type)   \
   CCKS_CUDA_LINKED_PRODUCT(256, type)   \
   CCKS_CUDA_LINKED_NARROW(64, type)     \
   CCKS_CUDA_LINKED_NARROW(128, type)    \
-  CCKS_WALK_PACKETS(type) {             \
-    using namespace ccks::worker;       \
-    if (!is_narrow(m, n)) {             \
-      if (grouped_columns(n) == 128) return ccks_walk_grouped_128_##type(rows, columns, row_bytes, column_bytes, m, n, k); \
-      return ccks_walk_grouped_256_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                \
-    }                                   \
-    if (narrow_columns(n) == 64)        \
-      (void)ccks_walk_narrow_64_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);       \
-    else                                \
-      (void)ccks_walk_narrow_128_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);      \
-  }
+  CCKS_CUDA_LINKED_PACKETS(64, type)    \
+  CCKS_CUDA_LINKED_PACKETS(128, type)   \
+  CCKS_CUDA_LINKED_PACKETS(256, type)
 
 // Rows of the op, by 128 columns; beyond 64 rows columns of the block.
 #define CCKS_CUDA_LINKED_EXPERT(name, type, ...)                                                                           \

@@ -23,17 +23,25 @@
   CCKS_KEEPS(8)                                                                                                                         \
   extern "C" __device__ void ccks_walk_grouped_##columns_##_##type(const ccks::wire::u8* rows, const ccks::wire::u8* columns, ccks::wire::u32 row_bytes, \
                                                       ccks::wire::u32 column_bytes, ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k)
-CCKS_WALK_GROUPED(128, bf16);
-CCKS_WALK_GROUPED(256, bf16);
-CCKS_WALK_GROUPED(128, f16);
-CCKS_WALK_GROUPED(256, f16);
-// One of these, or of the narrow ones below, whichever the block is for: a call of one has its arguments in place once.
-#define CCKS_WALK_PACKETS(type)                                                                                                                      \
+#define CCKS_WALKS_GROUPED(type) \
+  CCKS_WALK_GROUPED(64, type);   \
+  CCKS_WALK_GROUPED(128, type);  \
+  CCKS_WALK_GROUPED(192, type);  \
+  CCKS_WALK_GROUPED(256, type)
+CCKS_WALKS_GROUPED(bf16);
+CCKS_WALKS_GROUPED(f16);
+// One of these, or of the narrow ones below, whichever the block is for: a call of one has its arguments in place once. Of blocks of 64 or 128 columns,
+// or, 256, of any.
+#define CCKS_WALK_PACKETS(columns_, type)                                                                                                            \
   CCKS_KEEPS(8)                                                                                                                                      \
-  extern "C" __device__ void ccks_walk_packets_##type(const ccks::wire::u8* rows, const ccks::wire::u8* columns, ccks::wire::u32 row_bytes,          \
+  extern "C" __device__ void ccks_walk_packets_##columns_##_##type(const ccks::wire::u8* rows, const ccks::wire::u8* columns, ccks::wire::u32 row_bytes,          \
                                                       ccks::wire::u32 column_bytes, ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k)
-CCKS_WALK_PACKETS(bf16);
-CCKS_WALK_PACKETS(f16);
+#define CCKS_WALKS_PACKETS(type) \
+  CCKS_WALK_PACKETS(64, type);   \
+  CCKS_WALK_PACKETS(128, type);  \
+  CCKS_WALK_PACKETS(256, type)
+CCKS_WALKS_PACKETS(bf16);
+CCKS_WALKS_PACKETS(f16);
 // product_narrow.hpp: ExpertWindow, field by field
 #define CCKS_WALK_NARROW(columns_, type)                                                                                                             \
   CCKS_KEEPS(8)                                                                                                                                      \

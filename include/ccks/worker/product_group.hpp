@@ -1,7 +1,7 @@
-// Products of many rows, 16-bit floats that lie along k in both operands, by groups of four warps (GroupLanes): a block of up to 128 rows by 128 or 256 columns. Those of up
+// Products of many rows, 16-bit floats that lie along k in both operands, by groups of four warps (GroupLanes): a block of up to 128 rows by 64, 128, 192 or 256 columns. Those of up
 // to 64 rows and 128 columns are product_narrow.hpp's.
 //
-// Stages have 64 elements along k of all rows and columns. Of five, three are on their way, one is multiplied, and one may still be by warps that are behind; of three, for
+// Stages have 64 elements along k of all rows and columns. Of six, five or four all but two are on their way, one is multiplied, and one may still be by warps that are behind; of three, for
 // which 256 columns leave room, two are on their way, and warps wait for their products before they meet. The sums are left in scratch and finished row by row (finish_rows.hpp). The walk calls nothing: ptxas
 // waits for each product in a function that calls another.
 #pragma once
@@ -33,8 +33,25 @@ struct GroupedWindow {
 CCKS_INLINE constexpr u32 grouped_pitch(u32 columns) { return columns + 8; }
 inline constexpr u32 kGroupedSums = wire::kGroupedTile * grouped_pitch(wire::kGroupedColumns);  // floats of a block's sums, of either walk, at most
 static_assert(kGroupedSums >= 2 * kNarrowRows * narrow_pitch(128) && 1024 + (kGroupedSums + 1) * sizeof(float) <= kCudaGroupedScratchBytes);
-/// Columns of a block for a tile of n.
+/// Columns of an expert's block for a tile of n.
 CCKS_INLINE constexpr u32 grouped_columns(u32 n) { return n <= 128 ? 128 : 256; }
+/// Of a matmul's.
+using wire::product_columns;
+
+/// What a lane finishes of a block's sums: four columns from j on of rows row, row + step, ... One that has none begins behind the block's columns.
+struct ShareOfBlock {
+  u32 j, row, step;
+};
+template <u32 kLanes>
+CCKS_INLINE constexpr ShareOfBlock share_of_block(u32 lane, u32 columns) {
+  constexpr u32 kOfThree = 192 / kVector, kRowsOfThree = kLanes / kOfThree;
+  if (columns == 192) {
+    const u32 row = lane / kOfThree;
+    return {row < kRowsOfThree ? (lane - row * kOfThree) * kVector : columns, row, kRowsOfThree};
+  }
+  const u32 shift = columns == 64 ? 4 : columns == 128 ? 5 : 6;
+  return {(lane & ((1u << shift) - 1)) * kVector, lane >> shift, kLanes >> shift};
+}
 
 struct alignas(8) TwoSums {
   float v[2];
@@ -67,7 +84,7 @@ template <Dtype kType, u32 kColumns, bool kExperts, class Lanes>
 class GroupedWalk {
  public:
   static constexpr u32 kRows = wire::kGroupedTile;
-  static constexpr u32 kStages = kColumns == 128 ? 5 : 3;
+  static constexpr u32 kStages = kColumns == 64 ? 6 : kColumns == 128 ? 5 : kColumns == 192 ? 4 : 3;
   static constexpr bool kOverlap = kStages > 3;  // products of two stages are under way at a time
   static constexpr u32 kAhead = kStages - (kOverlap ? 2 : 1), kPitch = grouped_pitch(kColumns);
   static constexpr u32 kLineBytes = kExpertRowBytes, kDepth = kLineBytes / 2, kStageBytes = (kRows + kColumns) * kLineBytes;
@@ -197,18 +214,37 @@ CCKS_OUTLINE void walk_grouped(Lanes& lanes, const u8* rows, const u8* columns, 
   const ExpertWindow window = GroupedWindow{rows, columns, row_bytes, column_bytes, m, n, k}.evenly();
   (void)GroupedWalk<kType, kColumns, false, Lanes>(lanes, window).run();  // which names no rows
 }
-/// Sums of a block, from grouped_scratch on: of grouped_columns(w.n), or as multiply_narrow leaves them.
-template <Dtype kType, class Lanes>
+/// Blocks of a product whose tiles have product_columns(n) == kColumns, or fewer behind the last whole one; 0: of any.
+template <u32 kColumns>
+struct ProductBlocks {
+  static_assert(kColumns == 0 || kColumns == product_columns(kColumns));
+  /// Whether one of m rows and n columns is product_narrow.hpp's.
+  CCKS_INLINE static constexpr bool are_narrow(u32 m, u32 n) { return kColumns <= 128 && is_narrow(m, n); }
+  CCKS_INLINE static constexpr u32 columns(u32 n) { return kColumns == 0 ? product_columns(n) : kColumns; }
+  CCKS_INLINE static constexpr u32 narrow(u32 n) { return kColumns == 64 ? 64 : narrow_columns(n); }
+};
+
+/// Sums of a block, from grouped_scratch on, as ProductBlocks says, or as multiply_narrow leaves them.
+template <Dtype kType, u32 kColumns = 0, class Lanes>
 CCKS_INLINE void multiply_packets(Lanes& lanes, const GroupedWindow& w) {
+  constexpr bool kBf16 = kType == Dtype::bf16;
+  const auto with = [&](auto walk) { return walk(w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k); };
 #if CCKS_LINKED_WALKS
-  (kType == Dtype::bf16 ? ccks_walk_packets_bf16 : ccks_walk_packets_f16)(w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+  if constexpr (kColumns == 64) return with(kBf16 ? ccks_walk_packets_64_bf16 : ccks_walk_packets_64_f16);
+  if constexpr (kColumns == 128) return with(kBf16 ? ccks_walk_packets_128_bf16 : ccks_walk_packets_128_f16);
+  if constexpr (kColumns == 192) return with(kBf16 ? ccks_walk_grouped_192_bf16 : ccks_walk_grouped_192_f16);
+  if constexpr (kColumns == 256) return with(kBf16 ? ccks_walk_grouped_256_bf16 : ccks_walk_grouped_256_f16);
+  if constexpr (kColumns == 0) return with(kBf16 ? ccks_walk_packets_256_bf16 : ccks_walk_packets_256_f16);
 #else
-  if (is_narrow(w.m, w.n)) {
+  if (ProductBlocks<kColumns>::are_narrow(w.m, w.n)) {
     (void)multiply_narrow<kType>(lanes, w.evenly());  // which names no rows
-  } else if (grouped_columns(w.n) == 128) {
-    walk_grouped<kType, 128>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
-  } else {
-    walk_grouped<kType, 256>(lanes, w.rows, w.columns, w.row_bytes, w.column_bytes, w.m, w.n, w.k);
+    return;
+  }
+  switch (ProductBlocks<kColumns>::columns(w.n)) {
+    case 64: return with([&](auto... of) { walk_grouped<kType, 64>(lanes, of...); });
+    case 128: return with([&](auto... of) { walk_grouped<kType, 128>(lanes, of...); });
+    case 192: return with([&](auto... of) { walk_grouped<kType, 192>(lanes, of...); });
+    default: return with([&](auto... of) { walk_grouped<kType, 256>(lanes, of...); });
   }
 #endif
 }
@@ -218,9 +254,10 @@ template <class Types, class Expr>
 inline constexpr bool kGroupedTypes = kHasGroups && kExpertUnits<TypeOf<0, Types>, TypeOf<1, Types>> && !kNormed<Types> && !kRoped<Types> && !kTwins<Types> &&
                                       kEpilogueFirst<Expr> != 0;
 
-/// A tile of a kOpGroups op, whose shape is taken from the op.
-template <class Types, class Expr, class Lanes>
+/// A tile of a kOpGroups op, whose shape is taken from the op but for ProductBlocks<kColumns>.
+template <class Types, class Expr, u32 kColumns, class Lanes>
 CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
+  using Blocks = ProductBlocks<kColumns>;
   constexpr u32 kFirst = kEpilogueFirst<Expr>, kOut = Types::kCount - 1;
   const Call call(frame, op);
   const OperandParams &a = call.operands[0], &b = call.operands[1], &out = call.operands[kOut];
@@ -234,7 +271,7 @@ CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams
   c[2] *= op.tile[2];
   c[3] *= op.tile[3];
   const u32 m = static_cast<u32>(least(op.tile[2], out.dim[2] - c[2])), n = static_cast<u32>(least(op.tile[3], out.dim[3] - c[3]));
-  const bool narrow = is_narrow(m, n);
+  const bool narrow = Blocks::are_narrow(m, n);
   const u32 row_bytes = static_cast<u32>(a.stride[2]) * 2, column_bytes = static_cast<u32>(b.stride[3]) * 2;  // below 2^24
   i64 batch[3] = {chunk.begin, chunk.begin, 0};
   if ((c[0] | c[1]) != 0) {
@@ -242,11 +279,11 @@ CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams
     batch[1] += c[0] * b.stride[0] + c[1] * b.stride[1];
     batch[2] = c[0] * out.stride[0] + c[1] * out.stride[1];
   }
-  multiply_packets<TypeOf<0, Types>::kDtype>(lanes, {operand_base(frame, a) + batch[0] * 2 + u64{static_cast<u32>(c[2])} * row_bytes,
-                                                     operand_base(frame, b) + batch[1] * 2 + u64{static_cast<u32>(c[3])} * column_bytes, row_bytes, column_bytes, m, n,
-                                                     chunk.end - chunk.begin});
-  const u32 columns = narrow ? narrow_columns(n) : grouped_columns(n), shift = columns == 64 ? 4 : columns == 128 ? 5 : 6;  // of columns / kVector
-  const u32 j = (lanes.lane() & (columns / kVector - 1)) * kVector, first = lanes.lane() >> shift, step = Lanes::kLanes >> shift;
+  multiply_packets<TypeOf<0, Types>::kDtype, kColumns>(lanes, {operand_base(frame, a) + batch[0] * 2 + u64{static_cast<u32>(c[2])} * row_bytes,
+                                                               operand_base(frame, b) + batch[1] * 2 + u64{static_cast<u32>(c[3])} * column_bytes, row_bytes, column_bytes, m, n,
+                                                               chunk.end - chunk.begin});
+  const u32 columns = narrow ? Blocks::narrow(n) : Blocks::columns(n);
+  const auto [j, first, step] = share_of_block<Lanes::kLanes>(lanes.lane(), columns);
   float* const block = reinterpret_cast<float*>(grouped_scratch(lanes));
   const u32 pitch = narrow ? narrow_pitch(columns) : grouped_pitch(columns);
   SumsOf sums{block + j, pitch, narrow ? kNarrowRows : 0};

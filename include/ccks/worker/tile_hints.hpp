@@ -1,6 +1,6 @@
 // Tile sizes the ops like best, for the planner: pure functions of shape and machine. Any other tile is right too, only
 // slower. Sizes are whole extents or powers of two (times the granule), so that producer and consumer tiles nest, but for products of
-// few rows on a GPU.
+// few rows on a GPU, and some of many.
 #pragma once
 
 #include "ccks/wire/base.hpp"
@@ -39,6 +39,7 @@ struct TileQuestion {
   wire::i64 experts = 1;  // expert_matmul
   bool roomy = false;     // workers have kCudaGroupedScratchBytes
   bool packets = false;   // matmul: 16-bit floats that lie along depth in a and b
+  wire::i64 widest = 0;   // matmul that tiles of any columns suit: the most columns of one of as many rows that runs with it; 0: it is not known which do
   bool rows_vary = false; // extent[2] may be another one from run to run, so that tile[2] suits the largest
 };
 
@@ -190,10 +191,14 @@ CCKS_HD constexpr TileHint block_matmul(const TileQuestion& q, i64 rows_wanted) 
   }
 }
 
-/// What a tile of up to so many columns takes beside others (worker/README.md, 2026-11-23 and 2026-11-25).
-CCKS_HD constexpr i64 staged_cost(i64 columns) { return columns > 128 ? 48 : columns > 64 ? 30 : 20; }
-/// Rows and columns of the blocks that matrix units take at a time (product_group.hpp): as many columns as let the worker with the most tiles be through first, fewer rows
-/// where workers would have none. Of rows that vary a tenth more are counted: a plan is made for what is typical, and one tile more for each worker is a lot.
+/// What a tile of 128 rows and up to so many columns takes, and what lies between two, in tens of an H200's cycles (worker/README.md, 2026-11-30).
+CCKS_HD constexpr i64 staged_cost(i64 columns, i64 depth) {
+  const i64 step = columns > 192 ? 117 : columns > 128 ? 81 : columns > 64 ? 69 : 54;  // of 64 along the depth
+  return 1000 + 5 * columns / 2 + ceil_div(depth, 64) * step;
+}
+/// Rows and columns of the blocks that matrix units take at a time (product_group.hpp), as many columns as let all be through first, fewer rows where workers would have none. Where no product
+/// of as many rows has more tiles than there are workers, that is the worker with the most tiles. Otherwise tiles are ready, and workers free, at different times: what counts is what all take,
+/// and how long the last tile, and a little of what it waits for. Of rows that vary a tenth more are counted: a plan is made for what is typical, and one tile more for each worker is a lot.
 CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
   TileHint t;
   if (q.extent[2] <= 64) {  // product_narrow.hpp: half as many columns take two thirds of the time
@@ -205,17 +210,24 @@ CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
   TileQuestion more = q;
   if (q.rows_vary) more.extent[2] += more.extent[2] / 10;
   t.tile[2] = fit(q.extent[2], 128);
+  const i64 workers = static_cast<i64>(q.workers);
+  TileQuestion widest = more;
+  widest.extent[3] = most(q.widest, q.extent[3]);
+  TileHint wide = t;
+  wide.tile[3] = 256;
+  const bool in_turn = tiles_of(widest, wide) > workers;
   i64 least_time = 0;
-  for (i64 columns = 256; columns >= 64; columns /= 2) {
-    TileHint wide = t;
-    wide.tile[3] = fit(q.extent[3], columns);
-    const i64 time = ceil_div(tiles_of(more, wide), static_cast<i64>(q.workers)) * staged_cost(wide.tile[3]);
+  for (i64 columns = 256; columns >= 64; columns -= 64) {
+    if (columns == 192 && (in_turn || q.widest == 0)) continue;
+    wide.tile[3] = static_cast<i32>(most(1, least(q.extent[3], columns)));
+    const i64 tiles = tiles_of(more, wide), cost = staged_cost(wide.tile[3], q.depth);
+    const i64 time = cost * (in_turn ? tiles + workers * 5 / 4 : ceil_div(tiles, workers));
     if (least_time != 0 && time >= least_time) continue;
     least_time = time;
     t.tile[3] = wide.tile[3];
   }
   if (t.tile[3] > 64) return t;
-  while (t.tile[2] > 32 && tiles_of(q, t) < static_cast<i64>(q.workers)) t.tile[2] /= 2;
+  while (t.tile[2] > 32 && tiles_of(q, t) < workers) t.tile[2] /= 2;
   return t;
 }
 

@@ -92,6 +92,28 @@ TEST(EmitShapes, ProductsForGroupsOfWarpsHaveOneBodyForAllShapes) {
   EXPECT_EQ(bodies_of_halves("{range: [1, 64], default: 1}"), (Kinds{"TypedOp", "ShapedOp", "TypedOp"})) << "workers have no room for stages";
 }
 
+TEST(EmitShapes, ProductsForGroupsOfWarpsKnowHowWideTheirBlocksAre) {
+  const std::string text = R"(
+ccks: 1
+program: p
+dtype: bf16
+dims: {n: {range: [1, 4096], default: 1446}}
+tensors:
+  x: {shape: [n, 512], kind: input}
+  w: {shape: [1536, 512], kind: weight}
+  v: {shape: [512, 512], kind: weight}
+  y: {shape: [n, 1536], kind: output}
+  z: {shape: [n, 512], kind: output}
+ops:
+  - {op: matmul, a: x, b: w.T, out: y}
+  - {op: matmul, a: x, b: v.T, out: z}
+)";
+  const Bodies bodies = bodies_of(text, BodyShapes::fixed);
+  const auto blocks = [&](std::size_t op) { return bodies.list[bodies.groups_of_op[op]].type; };
+  EXPECT_NE(blocks(0).find(", 192u, Dtype"), std::string::npos) << blocks(0);
+  EXPECT_NE(blocks(1).find(", 64u, Dtype"), std::string::npos) << blocks(1);
+}
+
 /// By what the program was made for.
 TEST(EmitShapes, RowsAreHandedOnWhereProductsThatStreamHaveFew) {
   const auto rows_handed_on = [](const std::string& n, const std::string& dtype = "bf16", BodyShapes shapes = BodyShapes::fixed) {

@@ -7,7 +7,8 @@
 namespace ccks::worker::test {
 namespace {
 
-template <Dtype D>
+/// kColumns: as GroupedOp has it.
+template <Dtype D, u32 kColumns = 0>
 void check(std::uint32_t seed, int rows, int columns, int depth, Index tile) {
   Bench b(seed);
   const auto filled = [&](Index dims) {
@@ -27,7 +28,7 @@ void check(std::uint32_t seed, int rows, int columns, int depth, Index tile) {
   b.code = {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1)};
   b.op.dims[wire::kEpilogueDim] = 2;
   b.tiles(out.dim, tile);
-  using Op = GroupedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, D, D, D, D>;
+  using Op = GroupedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, kColumns, D, D, D, D>;
   u32 groups = 0;
   bool awaited = false;
   const auto run = [&](const auto& frame, const auto& op) {
@@ -61,6 +62,21 @@ TEST(ProductGroup, RowsAndColumnsThatThereAreNot) {
 TEST(ProductGroup, WideBlocks) {
   check<Dtype::bf16>(8, 128, 256, 200, {1, 1, 128, 256});
   check<Dtype::f16>(9, 100, 180, 64, {1, 1, 128, 256});
+}
+TEST(ProductGroup, BlocksOf64Columns) {
+  check<Dtype::bf16>(20, 128, 64, 448, {1, 1, 128, 64});
+  check<Dtype::f16>(21, 127, 36, 72, {1, 1, 128, 64});
+}
+TEST(ProductGroup, BlocksOf192Columns) {
+  check<Dtype::bf16>(22, 128, 192, 448, {1, 1, 128, 192});
+  check<Dtype::f16>(23, 90, 164, 72, {1, 1, 128, 192});
+}
+// Behind the last whole one there are fewer columns, and behind the last rows fewer of those.
+TEST(ProductGroup, BlocksOfColumnsThatTheBodyKnows) {
+  check<Dtype::bf16, 64>(24, 200, 136, 136, {1, 1, 128, 64});
+  check<Dtype::bf16, 128>(25, 200, 168, 136, {1, 1, 128, 128});
+  check<Dtype::bf16, 192>(26, 150, 232, 136, {1, 1, 128, 192});
+  check<Dtype::bf16, 256>(27, 150, 292, 136, {1, 1, 128, 256});
 }
 TEST(ProductGroup, ManyTiles) { check<Dtype::bf16>(7, 200, 296, 80, {1, 1, 128, 128}); }
 TEST(ProductGroup, NarrowBlocks) {

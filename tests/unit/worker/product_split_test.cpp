@@ -26,7 +26,7 @@ struct InOrder {
 
 template <Dtype D>
 struct SplitProduct {
-  using Op = GroupedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, D, D, D, D>;
+  using Op = GroupedOp<OpCode::matmul, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, 0, D, D, D, D>;
 
   SplitProduct(std::uint32_t seed, const Size& of) : size(of), b(seed) {
     a = b.tensor(D, {1, 1, of.rows, of.depth}, true);

@@ -33,18 +33,26 @@ TEST(TileHints, IdleWorkersShareTheRowsOfAProduct) {
 }
 
 TEST(TileHints, ProductsOfManyRowsAreAsWideAsLetsTheBusiestWorkerBeThroughFirst) {
-  const auto tile = [](wire::i64 m, wire::i64 n, bool rows_vary = false) {
+  const auto tile = [](wire::i64 m, wire::i64 n, bool rows_vary = false, wire::i64 widest = 0, wire::i64 depth = 512) {
     TileQuestion q = product(DeviceClass::cuda, m, n, wire::Dtype::bf16);
+    q.depth = depth;
     q.roomy = true;
     q.rows_vary = rows_vary;
+    q.widest = widest;
     const TileHint t = tile_hint(q);
     return std::pair(t.tile[2], t.tile[3]);
   };
   EXPECT_EQ(tile(44'055, 1'536), std::pair(128, 256));
   EXPECT_EQ(tile(5'364, 1'536), std::pair(128, 256)) << "two of 256 columns, where of 128 there would be four";
-  EXPECT_EQ(tile(5'364, 1'024), std::pair(128, 128)) << "three of 128 columns, where of 256 there would be two";
+  EXPECT_EQ(tile(5'364, 512), std::pair(128, 256)) << "one each, alone";
+  EXPECT_EQ(tile(5'364, 512, false, 512), std::pair(128, 192)) << "one each";
+  EXPECT_EQ(tile(5'364, 512, true, 512), std::pair(128, 256)) << "some rows more, and one each would be two";
+  EXPECT_EQ(tile(5'364, 512, true, 2'048), std::pair(128, 128)) << "behind one of several tiles a worker";
+  EXPECT_EQ(tile(5'364, 512, true, 2'048, 2'048), std::pair(128, 128));
+  EXPECT_EQ(tile(11'905, 512, true, 2'048, 2'048), std::pair(128, 256)) << "what all take counts more";
   EXPECT_EQ(tile(1'376, 1'536), std::pair(128, 128)) << "one each";
   EXPECT_EQ(tile(1'376, 1'536, true), std::pair(128, 256)) << "some rows more, and one each would be two";
+  EXPECT_EQ(tile(1'376, 1'536, true, 1'536), std::pair(128, 192)) << "of which there is one each then, too";
   EXPECT_EQ(tile(1'446, 512), std::pair(64, 64)) << "48 tiles of 128 x 128";
 }
 
