@@ -127,13 +127,19 @@ Expr route_tile(const OpLowering& l) {
   return max(Expr(kLeastRouteTokens), min(Expr(kMostRouteTokens), ceildiv(l.out.extent[2], Expr(std::int64_t{workers_of(l.planner)}))));
 }
 
-/// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent:
+/// Of rows that a GPU's warps take one by one, so that half as many a tile take little more in all.
+bool norms(const OpLowering& l) {
+  const spec::OpKind kind = l.op.kind();
+  return l.planner.options.device == "cuda" && (kind == spec::OpKind::layernorm || kind == spec::OpKind::rmsnorm || kind == spec::OpKind::softmax);
+}
+
+/// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent, or is half of that where it makes no great difference:
 /// at smaller ones it is clipped, while a tile made for one row would cut a thousand rows into a thousand tiles.
 void choose_tiles(OpLowering& l) {
   const worker::TileHint largest = ask_hints(l, true);
   worker::TileHint hint = ask_hints(l, false);
   for (std::size_t i = 0; i < 4; ++i)
-    if (!l.out.extent[i].is_constant()) hint.tile[i] = std::max(hint.tile[i], largest.tile[i]);
+    if (!l.out.extent[i].is_constant()) hint.tile[i] = std::max(hint.tile[i], norms(l) ? largest.tile[i] / 2 : largest.tile[i]);
   if (l.columns != 0) hint.tile[3] = static_cast<std::int32_t>(l.columns / (turns_heads(l.op) ? 2 : 1));
   if (is_split(l.op) && l.op.kind() == spec::OpKind::attention) hint.tile[2] = std::max<std::int32_t>(hint.tile[2], kSplitRows);
   if (shares_rows(l.op)) hint = {};

@@ -46,6 +46,24 @@ TEST_P(PlanRagged, TellsWhatTheEngineWants) {
   EXPECT_EQ(r.tables[spec::RaggedDim::position], plan::kNone);
 }
 
+// A GPU's: on the host a tile has as many as suit the most rows that there may be.
+TEST_P(PlanRagged, NormsHaveHalfAsManyRowsATileWhereThereAreFew) {
+  const auto rows_of_tile = [&](const std::string& each) {
+    plan_text(R"(ccks: 1
+program: p
+dtype: bf16
+dims:
+  n: {range: [1, 128], default: 32}
+  rows: {ragged: n, length: [1, 512], default: )" + each + R"(}
+tensors: {x: {shape: [rows, 512], kind: input}, y: {shape: [rows, 512], kind: output}}
+ops: [{op: softmax, x: x, out: y}]
+)");
+    return test::PlanAt(image_.view(), {32, 1376}).value(image_.ops[0].tile[2]);
+  };
+  const std::int64_t few = rows_of_tile("43"), many = rows_of_tile("400");
+  EXPECT_EQ(few, std::string(GetParam()) == "cuda" ? many / 2 : many);
+}
+
 TEST_P(PlanRagged, AttentionWaitsForAllKeysAndReadsItsOwnLimits) {
   const test::PlanAt at(image_.view(), {32, 3200});
   const std::uint32_t attention = 1;
