@@ -233,7 +233,7 @@ std::string advice(const spec::Program& program, const Explanation& e) {
            "A layer of 128 experts took an H200 0.4 (1 token), 0.55 (8), 0.8 (512) and 0.7 (2,048) of the time of PyTorch's grouped products in a CUDA graph: measure both (bench/moe_layer.py).";
   if (!program.ragged.empty())
     text += std::string(text.empty() ? "" : " ") + "Sequences of any lengths lie one behind the other: a captured graph pads all to the longest, or is captured for each set of lengths. "
-           "A layer of an encoder in bf16 took an H200 0.58 to 1.04 of the time of PyTorch's padded graph, the more of that is padding the less, and with few short sequences as long: measure both (bench/ragged_encoder.py).";
+           "A layer of an encoder in bf16 took an H200 0.53 to 0.90 of the time of PyTorch's padded graph, the more of that is padding the less: measure both (bench/ragged_encoder.py).";
   if (!program.conditions.empty()) text += (text.empty() ? "" : " ") + advice_on_conditions(program, e);
   if (!text.empty()) return text;
   text = advice_on_static(e);

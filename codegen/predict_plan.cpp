@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "ccks/wire/op_shape.hpp"
 #include "ccks/wire/relay.hpp"
@@ -40,21 +41,50 @@ class Player {
     std::size_t worker = 0;
   };
 
-  /// When the tile `index` of `tiles` may begin on `worker`: it waits for all of an op, or for the tile in the same place.
-  double ready(std::size_t op, std::size_t index, std::size_t tiles, std::size_t worker) const {
-    const plan::OpDesc& d = *m_.ops[op].desc;
-    double at = 0;
-    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w) {
-      const check::WaitNow& wait = m_.waits[w];
-      const std::vector<End>& producer = ends_[wait.producer];
-      if (producer.empty()) continue;
-      const bool one = m_.signals[wait.signal].total == 1 && producer.size() >= tiles;
-      const std::size_t first = one ? index * producer.size() / tiles : 0;
-      const std::size_t end = one ? std::max(first + 1, (index + 1) * producer.size() / tiles) : producer.size();
-      const double late = one ? 0 : costs_.spread * bodies_[wait.producer];
-      for (std::size_t i = first; i < end; ++i)
-        at = std::max(at, producer[i].us + late + (producer[i].worker == worker ? 0 : costs_.hop_us));
+  /// What of its producer a tile waits for: [first, end) of its tiles. `late`: the last of them are later than what they take on average.
+  struct Awaited {
+    std::size_t first = 0, end = 0;
+    bool late = true;
+  };
+  /// The tile in the same place, or those of the same rows. nullopt: the whole op.
+  std::optional<Awaited> awaited(std::size_t op, const check::WaitNow& wait, std::size_t index, std::size_t tiles) const {
+    const check::SignalNow& signal = m_.signals[wait.signal];
+    const std::size_t all = ends_[wait.producer].size();
+    if (signal.total == 1 && all >= tiles) {
+      const std::size_t first = index * all / tiles;
+      return Awaited{first, std::max(first + 1, (index + 1) * all / tiles), false};
     }
+    const auto &own = m_.ops[op].grid, &grid = m_.ops[wait.producer].grid;
+    if (own[0] * own[1] != 1 || grid[0] * grid[1] != 1 || grid[2] == 1) return std::nullopt;
+    for (std::size_t i = 0; i < wait.axis.size(); ++i) {
+      if (signal.axis[i] != 2 || wait.axis[i].grid_axis != 2) continue;
+      const check::Blocks rows = check::blocks_at(wait.axis[i], static_cast<std::int64_t>(index) / own[3]);
+      const auto columns = static_cast<std::size_t>(grid[3]);
+      return Awaited{static_cast<std::size_t>(rows.lo) * columns, std::min(static_cast<std::size_t>(rows.hi) * columns, all), true};
+    }
+    return std::nullopt;
+  }
+  double end_of(const check::WaitNow& wait, const Awaited& of, std::size_t worker) const {
+    const double late = of.late ? costs_.spread * bodies_[wait.producer] : 0;
+    double at = 0;
+    for (std::size_t i = of.first; i < of.end; ++i) {
+      const End& end = ends_[wait.producer][i];
+      at = std::max(at, end.us + late + (end.worker == worker ? 0 : costs_.hop_us));
+    }
+    return at;
+  }
+  /// When all ops of which a tile waits for everything have ended, for `worker`.
+  double ready(std::size_t op, std::size_t tiles, std::size_t worker) const {
+    double at = 0;
+    for (const check::WaitNow& wait : m_.waits_of(op))
+      if (!awaited(op, wait, 0, tiles)) at = std::max(at, end_of(wait, {0, ends_[wait.producer].size()}, worker));
+    return at;
+  }
+  /// When what the tile `index` of `tiles` waits for besides has, for `worker`.
+  double ready(std::size_t op, std::size_t index, std::size_t tiles, std::size_t worker) const {
+    double at = 0;
+    for (const check::WaitNow& wait : m_.waits_of(op))
+      if (const std::optional<Awaited> some = awaited(op, wait, index, tiles); some && !ends_[wait.producer].empty()) at = std::max(at, end_of(wait, *some, worker));
     return at;
   }
 
@@ -67,11 +97,11 @@ class Player {
     out.body_us = bodies_[op] = body_us(m_, costs_, op, free_.size());
     out.busy_us = (out.body_us * static_cast<double>(there) + costs_.groups.missing_us * static_cast<double>(tiles - there)) / static_cast<double>(free_.size());
     ends_[op].resize(tiles);
-    double whole = -1;  // the same for all tiles that wait for whole ops only
+    double whole = 0;  // the same for all tiles
     for (std::size_t i = 0; i < tiles; ++i) {
       const std::size_t worker = choose(op, i, tiles);
-      if (whole < 0 || !waits_for_whole_ops(op)) whole = ready(op, i, tiles, worker);
-      const double begin = std::max(free_[worker] + costs_.next_us, whole);
+      if (i == 0) whole = ready(op, tiles, worker);
+      const double begin = std::max({free_[worker] + costs_.next_us, whole, ready(op, i, tiles, worker)});
       out.begin_us = i == 0 ? begin : std::min(out.begin_us, begin);
       free_[worker] = begin + (i < there ? out.body_us : costs_.groups.missing_us);
       ends_[op][i] = {free_[worker], worker};
@@ -196,13 +226,6 @@ class Player {
       if (free_[same] <= free_[soonest] + costs_.hop_us) return same;
     }
     return soonest;
-  }
-
-  bool waits_for_whole_ops(std::size_t op) const {
-    const plan::OpDesc& d = *m_.ops[op].desc;
-    for (std::uint32_t w = d.wait_first; w < d.wait_first + d.wait_count; ++w)
-      if (m_.signals[m_.waits[w].signal].total == 1) return false;
-    return true;
   }
 
   const check::Model& m_;

@@ -198,7 +198,7 @@ CCKS_HD constexpr i64 staged_cost(i64 columns, i64 depth) {
 }
 /// Rows and columns of the blocks that matrix units take at a time (product_group.hpp), as many columns as let all be through first, fewer rows where workers would have none. Where no product
 /// of as many rows has more tiles than there are workers, that is the worker with the most tiles. Otherwise tiles are ready, and workers free, at different times: what counts is what all take,
-/// and how long the last tile, and a little of what it waits for. Of rows that vary a tenth more are counted: a plan is made for what is typical, and one tile more for each worker is a lot.
+/// and how long the last tile, and half of one that it waits for; by a depth of 512, since products of as many columns are best cut alike. Of rows that vary a tenth more are counted: a plan is made for what is typical, and one tile more for each worker is a lot.
 CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
   TileHint t;
   if (q.extent[2] <= 64) {  // product_narrow.hpp: half as many columns take two thirds of the time
@@ -220,8 +220,8 @@ CCKS_HD constexpr TileHint staged_matmul(const TileQuestion& q) {
   for (i64 columns = 256; columns >= 64; columns -= 64) {
     if (columns == 192 && (in_turn || q.widest == 0)) continue;
     wide.tile[3] = static_cast<i32>(most(1, least(q.extent[3], columns)));
-    const i64 tiles = tiles_of(more, wide), cost = staged_cost(wide.tile[3], q.depth);
-    const i64 time = cost * (in_turn ? tiles + workers * 5 / 4 : ceil_div(tiles, workers));
+    const i64 tiles = tiles_of(more, wide), cost = staged_cost(wide.tile[3], in_turn ? least(q.depth, 512) : q.depth);
+    const i64 time = cost * (in_turn ? tiles + workers * 3 / 2 : ceil_div(tiles, workers));
     if (least_time != 0 && time >= least_time) continue;
     least_time = time;
     t.tile[3] = wide.tile[3];

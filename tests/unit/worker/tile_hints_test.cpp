@@ -47,9 +47,12 @@ TEST(TileHints, ProductsOfManyRowsAreAsWideAsLetsTheBusiestWorkerBeThroughFirst)
   EXPECT_EQ(tile(5'364, 512), std::pair(128, 256)) << "one each, alone";
   EXPECT_EQ(tile(5'364, 512, false, 512), std::pair(128, 192)) << "one each";
   EXPECT_EQ(tile(5'364, 512, true, 512), std::pair(128, 256)) << "some rows more, and one each would be two";
-  EXPECT_EQ(tile(5'364, 512, true, 2'048), std::pair(128, 128)) << "behind one of several tiles a worker";
-  EXPECT_EQ(tile(5'364, 512, true, 2'048, 2'048), std::pair(128, 128));
-  EXPECT_EQ(tile(11'905, 512, true, 2'048, 2'048), std::pair(128, 256)) << "what all take counts more";
+  // Behind one of several tiles a worker.
+  for (const wire::i64 depth : {512, 2'048}) {
+    EXPECT_EQ(tile(5'364, 512, true, 2'048, depth), std::pair(128, 128)) << depth;
+    EXPECT_EQ(tile(6'403, 512, true, 2'048, depth), std::pair(128, 128)) << depth;
+    EXPECT_EQ(tile(11'905, 512, true, 2'048, depth), std::pair(128, 256)) << depth << ": what all take counts more";
+  }
   EXPECT_EQ(tile(1'376, 1'536), std::pair(128, 128)) << "one each";
   EXPECT_EQ(tile(1'376, 1'536, true), std::pair(128, 256)) << "some rows more, and one each would be two";
   EXPECT_EQ(tile(1'376, 1'536, true, 1'536), std::pair(128, 192)) << "of which there is one each then, too";
