@@ -25,7 +25,8 @@ double product_us(const Model& m, const GroupCost& cost, std::size_t op) {
   const check::OpNow& now = m.ops[op];
   const bool shared = now.desc->output_count == 3;  // wire::shares_depth, along axis 0
   const double steps = static_cast<double>(m.operands_of(op)[0].dim[3]) / (shared ? static_cast<double>(now.grid[0]) : 1.0) / 64;
-  if (now.tile[3] <= 128 && now.tile[2] <= 64) return cost.narrow_fixed_us + steps * cost.narrow_us;
+  const std::int64_t rows = std::min(now.tile[2], m.operands_of(op)[now.desc->input_count].dim[2]);  // a plan for many may have few
+  if (now.tile[3] <= 128 && rows <= 64) return cost.narrow_fixed_us + steps * cost.narrow_us;
   const std::int64_t columns = std::min<std::int64_t>(now.tile[3], wire::kGroupedColumns);
   const double blocks = std::ceil(static_cast<double>(now.tile[3]) / wire::kGroupedColumns);
   return cost.fixed_us + static_cast<double>(columns) * cost.column_us + blocks * steps * cost.step_us[wire::product_columns(static_cast<std::uint32_t>(columns)) / 64 - 1];

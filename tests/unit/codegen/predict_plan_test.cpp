@@ -242,6 +242,36 @@ TEST(PredictGroups, AnEncoderIsWithinAFifthOfWhatWasMeasured) {
   }
 }
 
+// Products of n rows, the second by what the first makes.
+Planned rows_planned(std::uint32_t workers, std::int64_t typical, std::int64_t n) {
+  const std::string text = "ccks: 1\nprogram: p\ndtype: bf16\ndims: {n: {range: [1, 4096], default: " + std::to_string(typical) + R"(}}
+tensors:
+  x: {shape: [n, 512], kind: input}
+  w: {shape: [512, 512], kind: weight}
+  v: {shape: [512, 512], kind: weight}
+  y: {shape: [n, 512], kind: output}
+ops:
+  - {op: matmul, a: x, b: w.T, out: h}
+  - {op: matmul, a: h, b: v.T, out: y}
+)";
+  return {workers, spec::parse_text(text, "p.yaml").program, {{"n", n}}};
+}
+
+TEST(PredictGroups, ATileOfAPlanForManyRowsMayHaveFew) {
+  const codegen::PredictCosts costs = codegen::predict_costs("h200");
+  const auto body_us = [&](std::int64_t n) { return predict_plan(rows_planned(132, 1446, n).model, costs, 132).ops[0].body_us; };
+  EXPECT_DOUBLE_EQ(body_us(1446), costs.groups.fixed_us + 64 * costs.groups.column_us + 8 * costs.groups.step_us[0]);
+  EXPECT_DOUBLE_EQ(body_us(64), costs.groups.narrow_fixed_us + 8 * costs.groups.narrow_us);
+}
+
+TEST(PredictGroups, TilesWaitForTheirRowsAlone) {
+  const Planned planned = rows_planned(4, 700, 640);  // five tiles of 128 rows and 512 columns at most, in two or more turns
+  const codegen::Prediction p = predict_plan(planned.model, codegen::predict_costs("h200"), 4);
+  ASSERT_EQ(planned.model.ops[0].grid[2], 5);
+  ASSERT_GT(planned.model.ops[0].grid[3], 1);
+  EXPECT_LT(p.ops[1].begin_us, p.ops[0].end_us) << "rows that are there are gone on with";
+}
+
 TEST(PredictGroups, ExpertsWithoutRowsHaveNoTiles) {
   const auto there = [](std::int64_t tokens) {
     const Planned planned(132, spec::parse_file(std::string(CCKS_SOURCE_DIR) + "/spec/examples/moe_layer.yaml", {.constants = {{"t", tokens}}}).program, {{"t", tokens}});
