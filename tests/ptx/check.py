@@ -10,9 +10,9 @@ usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|step|products|sass|weake
  step      a linked body of a decode step saves few registers around its short way, whatever its longer ways want
  products  products of four warps together go on in the background
  sass      the same of the machine code: 16-byte accesses are whole, only ordered accesses pay for their order, what drops the L1
-           behind an acquire is not under another condition, and no zero is read before it is there
- weakened  the checks above refuse code in which an order is weakened, or a zero read too early
- images    no zero is read before it is there in what the JIT makes of these programs, and no constants are loaded from memory
+           behind an acquire is not under another condition, no zero is read before it is there, and no descriptor is half a one
+ weakened  the checks above refuse code in which an order is weakened, a zero read too early, or a descriptor half a one
+ images    no zero is read before it is there in what the JIT makes of these programs, no descriptor is half a one, and no constants are loaded from memory
 
 Exit 77 (a skip) without nvcc, and `sass` without a disassembler.
 """
@@ -319,6 +319,13 @@ def check_zeros(wrong, name, listing):
             cycles += later[2]
 
 
+def check_descriptors(wrong, name, listing):
+    """A descriptor of global memory is two uniform registers, of which the first is even. ptxas 13.0 had one begin at UR1, in an unrolled loop of copies with a hint for the
+    L2: an illegal instruction."""
+    for text in sorted(set(re.findall(r"\*/ +([^;]*desc\[UR\d*[13579]\][^;]*);", listing))):
+        wrong.need(False, f"{name}: {text.strip()!r} has half a descriptor")
+
+
 # What a launch begins with; and a byte of an empty type, which a product of several rows loads once a tile: found by this check, not mended yet.
 KNOWN = ("5clearEv", "10clear_ring", "10TurnedRows")
 
@@ -350,6 +357,7 @@ def check_images(nvcc, _, work):
         for image in images:
             listing = listing_of(nvdisasm, image, work)
             check_zeros(wrong, f"{spec}, {image.name[:12]}", listing)
+            check_descriptors(wrong, f"{spec}, {image.name[:12]}", listing)
             check_constants(wrong, f"{spec}, {image.name[:12]}", listing)
     return wrong
 
@@ -362,6 +370,10 @@ EARLY_ZERO = """
                                                                                            /* 0x002fc600078e0004 */
         /*11920*/                   ISETP.NE.U32.AND P1, PT, R8, RZ, PT ;                  /* 0x000000ff0800720c */
                                                                                            /* 0x000fc80003f25070 */
+"""
+
+HALF_DESCRIPTOR = """
+        /*0c40*/                   LDGSTS.E.BYPASS.LTC128B.128 [R25+UR0], desc[UR1][R10.64] ;   /* 0x000000000a197fae */
 """
 
 
@@ -394,7 +406,9 @@ def check_worker_code(wrong, nvcc, nvdisasm, include, work, options, spilled):
         whole = [m for m in mnemonics(worker, letter) if ".128" in m and m.endswith(".STRONG.SYS")]
         wrong.need(len(whole) >= meant > 0, f"{meant} slots in PTX, {len(whole)} whole {letter} in the machine code")
     check_drops(wrong, "the worker", worker)
-    check_zeros(wrong, "the worker", listing_of(nvdisasm, work / "worker.cubin", work))
+    listing = listing_of(nvdisasm, work / "worker.cubin", work)
+    check_zeros(wrong, "the worker", listing)
+    check_descriptors(wrong, "the worker", listing)
     wrong.need(spilled != 0 or not mnemonics(worker, "LDL|STL"), "local memory in the machine code")
     crossing = [m for m in mnemonics(worker, "RED|ATOM") if m.endswith(".SYS")]
     wrong.need(not crossing, f"read-modify-writes that cross the link: {crossing}")
@@ -456,6 +470,10 @@ def check_weakened(nvcc, include, work):
         early = Complaints()
         check_zeros(early, "a zero", listing)
         wrong.need(bool(early) == is_early, f"a zero read too early was let through, or one that is there was not: listing {i}")
+    for number, is_half in ((1, True), (10, False), (13, True)):
+        half = Complaints()
+        check_descriptors(half, "a copy", HALF_DESCRIPTOR.replace("UR1]", f"UR{number}]"))
+        wrong.need(bool(half) == is_half, f"half a descriptor was let through, or a whole one was not: UR{number}")
     for check, files, old, new in WEAKER:
         if check is check_sass and disassembler(nvcc) is None:
             print(f"left out, for there is no nvdisasm: {old} -> {new}")
