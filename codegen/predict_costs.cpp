@@ -3,9 +3,6 @@
 // trace begin where the events are there and end where the stores are done.
 #include "codegen/predict_plan.hpp"
 
-#include <algorithm>
-#include <iterator>
-
 namespace ccks::codegen {
 
 PredictCosts predict_costs(const std::string& gpu) {
@@ -27,8 +24,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   // Tiles of many rows: traces of ragged_encoder and moe_layer on an H200 (include/ccks/worker/README.md, 2026-11-29).
   costs.groups.fixed_us = 4.8;       // 512 deep, 256 columns: with a bias 11.7, a gelu behind it 13.8, a row of its own 15.1; of 64, 128 and 192 columns 6.1, 7.2 and 8.9 and what lies between two
   costs.groups.column_us = 0.0105;
-  constexpr double kStep[] = {0.27, 0.33, 0.4, 0.66};  // 2,048 deep 12.7, 15, 18.5 and 32.5
-  std::copy(std::begin(kStep), std::end(kStep), costs.groups.step_us);
+  costs.groups.step_us = {0.27, 0.33, 0.4, 0.66};  // 2,048 deep 12.7, 15, 18.5 and 32.5
   costs.groups.narrow_fixed_us = 5;  // 64 x 64 of 512 9.6; of a step of 64 rows of a Llama, and of 16, a fit to what they take
   costs.groups.narrow_us = 0.3;
   costs.groups.expert_us = 7;        // gate and up of 128 columns by 2,048 35 of four rows on average, 44 of 85; down of 512 by 768 27 and 36

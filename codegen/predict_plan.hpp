@@ -2,6 +2,7 @@
 // named: bodies, what memory gives all workers together, hops between workers, and the way in and out.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,7 +22,8 @@ struct BodyCost {
 struct GroupCost {
   double fixed_us = 0, column_us = 0;                 // of a product's tile, beside its walk, and more for each column
   double narrow_fixed_us = 0;                         // of one of no more than 64 rows and 128 columns
-  double step_us[4] = {}, narrow_us = 0;              // a step of 64 along k: of up to 64, 128, 192 and 256 columns, of no more than 64 rows
+  std::array<double, 4> step_us{};                    // a step of 64 along k: of up to 64, 128, 192 and 256 columns
+  double narrow_us = 0;                               // of no more than 64 rows
   double expert_us = 0, expert_bytes_per_us = 0, row_us = 0;  // a tile of an expert: beside its weights, those at the rate of one worker, and a row more
   double missing_us = 0;                              // one that finds that there are no rows for it
   double attention_us = 0, head_us = 0, attention_operations_per_us = 0;  // a tile of attention, each head, and its operations

@@ -69,7 +69,7 @@ struct LinkedOps {
   }
 
 #define CCKS_CUDA_LINKED_PRODUCT(most, type)                                                                               \
-  CCKS_WALK_GROUPED(most, type) {                                                                                          \
+  CCKS_WALK_PRODUCT(grouped_##most, type) {                                                                                \
     ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
     const ccks::worker::ExpertWindow window = ccks::worker::GroupedWindow{rows, columns, row_bytes, column_bytes, m, n, k}.evenly(); \
     (void)ccks::worker::GroupedWalk<ccks::wire::Dtype::type, most, false, ccks::worker::CudaLanes>(lanes, window).run(); \
@@ -83,7 +83,7 @@ struct LinkedOps {
   }
 // Blocks of `most` columns, as ProductBlocks has them; 256: of any.
 #define CCKS_CUDA_LINKED_PACKETS(most, type)                                                                                                      \
-  CCKS_WALK_PACKETS(most, type) {                                                                                                                 \
+  CCKS_WALK_PRODUCT(packets_##most, type) {                                                                                                       \
     using namespace ccks::worker;                                                                                                                 \
     if (!is_narrow(m, n)) {                                                                                                                       \
       const u32 wide = most == 256 ? product_columns(n) : most;                                                                                   \

@@ -18,30 +18,22 @@
 
 #if CCKS_LINKED_WALKS
 
-// product_group.hpp
-#define CCKS_WALK_GROUPED(columns_, type)                                                                                                         \
-  CCKS_KEEPS(8)                                                                                                                         \
-  extern "C" __device__ void ccks_walk_grouped_##columns_##_##type(const ccks::wire::u8* rows, const ccks::wire::u8* columns, ccks::wire::u32 row_bytes, \
-                                                      ccks::wire::u32 column_bytes, ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k)
-#define CCKS_WALKS_GROUPED(type) \
-  CCKS_WALK_GROUPED(64, type);   \
-  CCKS_WALK_GROUPED(128, type);  \
-  CCKS_WALK_GROUPED(192, type);  \
-  CCKS_WALK_GROUPED(256, type)
-CCKS_WALKS_GROUPED(bf16);
-CCKS_WALKS_GROUPED(f16);
-// One of these, or of the narrow ones below, whichever the block is for: a call of one has its arguments in place once. Of blocks of 64 or 128 columns,
-// or, 256, of any.
-#define CCKS_WALK_PACKETS(columns_, type)                                                                                                            \
+// product_group.hpp: of one width each. And one of these or of the narrow ones below, whichever a block is for, of blocks of 64 or 128 columns, or, 256, of any: a call of one
+// has its arguments in place once.
+#define CCKS_WALK_PRODUCT(name, type)                                                                                                                \
   CCKS_KEEPS(8)                                                                                                                                      \
-  extern "C" __device__ void ccks_walk_packets_##columns_##_##type(const ccks::wire::u8* rows, const ccks::wire::u8* columns, ccks::wire::u32 row_bytes,          \
-                                                      ccks::wire::u32 column_bytes, ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k)
-#define CCKS_WALKS_PACKETS(type) \
-  CCKS_WALK_PACKETS(64, type);   \
-  CCKS_WALK_PACKETS(128, type);  \
-  CCKS_WALK_PACKETS(256, type)
-CCKS_WALKS_PACKETS(bf16);
-CCKS_WALKS_PACKETS(f16);
+  extern "C" __device__ void ccks_walk_##name##_##type(const ccks::wire::u8* rows, const ccks::wire::u8* columns, ccks::wire::u32 row_bytes,          \
+                                                       ccks::wire::u32 column_bytes, ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k)
+#define CCKS_WALKS_OF_PRODUCTS(type)    \
+  CCKS_WALK_PRODUCT(grouped_64, type);  \
+  CCKS_WALK_PRODUCT(grouped_128, type); \
+  CCKS_WALK_PRODUCT(grouped_192, type); \
+  CCKS_WALK_PRODUCT(grouped_256, type); \
+  CCKS_WALK_PRODUCT(packets_64, type);  \
+  CCKS_WALK_PRODUCT(packets_128, type); \
+  CCKS_WALK_PRODUCT(packets_256, type)
+CCKS_WALKS_OF_PRODUCTS(bf16);
+CCKS_WALKS_OF_PRODUCTS(f16);
 // product_narrow.hpp: ExpertWindow, field by field
 #define CCKS_WALK_NARROW(columns_, type)                                                                                                             \
   CCKS_KEEPS(8)                                                                                                                                      \
