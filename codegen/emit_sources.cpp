@@ -79,6 +79,7 @@ Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, co
                 {"ALIASES", bodies->aliases},
                 {"CASES", bodies->cases},
                 {"STREAMS", may_stream(*bodies) ? "1" : "0"},
+                {"ROOMY", is_roomy(*bodies) ? "1" : "0"},
                 {"DECIDES", bodies->decides ? "1" : "0"},
                 {"CUSTOM", bodies->custom}});
   CCKS_RETURN_IF_ERROR(add_parts(holes, cuda, !bodies->custom.empty()));

@@ -50,6 +50,8 @@ Result<std::vector<GeneratedFile>> emit_sources(const spec::Program& program, co
 /// body, and the switch between them. Only the switch belongs to this program; the others are the same wherever they occur. `queues`: the
 /// loop can take part in ready queues, which arm gpu_queue needs and no other.
 Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool queues = true);
+/// Whether they have most of the shared memory that there is (worker::kCudaGroupedScratchBytes).
+bool is_roomy(const Bodies& bodies);
 /// Whether weights of one of them may come through a ring (wire::kOpStreams): those of a product, in 16 bits, where scratch leaves room for one.
 bool may_stream(const Bodies& bodies);
 /// Whether all bodies that may be handed values with tags take them (WorkerImage::cuda_tags).

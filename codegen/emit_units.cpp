@@ -42,8 +42,10 @@ bool inlines(const Bodies& bodies) {
 
 }  // namespace
 
+bool is_roomy(const Bodies& bodies) { return bodies.scratch_bytes >= worker::kCudaGroupedScratchBytes; }
+
 bool may_stream(const Bodies& bodies) {
-  if (bodies.scratch_bytes >= worker::kCudaGroupedScratchBytes) return false;
+  if (is_roomy(bodies)) return false;
   return std::any_of(bodies.list.begin(), bodies.list.end(), [](const Bodies::Body& body) {
     const bool halves = body.type.find("Dtype::bf16") != std::string::npos || body.type.find("Dtype::f16") != std::string::npos;
     return halves && body.type.find("<OpCode::matmul,") != std::string::npos;
@@ -109,6 +111,7 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
                                                    {"ROW_TAGS", flag(take_rows(bodies))},
                                                    {"RELAY_ROWS", std::to_string(relay_rows(bodies))},
                                                    {"DECIDES", flag(bodies.decides)},
+                                                   {"ROOMY", flag(is_roomy(bodies))},
                                                    {"TAGS", flag(find_tags(bodies))}};
   std::map<std::string, std::string> of_worker = loop;
   of_worker["RELAY_EXPERTS"] = flag(take_experts(bodies));

@@ -35,6 +35,10 @@
 #if !defined(CCKS_WORKER_RELAY_EXPERTS)
 #define CCKS_WORKER_RELAY_EXPERTS 0
 #endif
+// 1: bodies have most of the shared memory that there is (kCudaGroupedScratchBytes), and the pipeline has less, so that more is left for the L1.
+#if !defined(CCKS_WORKER_ROOMY)
+#define CCKS_WORKER_ROOMY 0
+#endif
 // 1: bodies are an image of their own, which the loop calls by address (apart_ops.cuh).
 #if !defined(CCKS_WORKER_APART)
 #define CCKS_WORKER_APART 0

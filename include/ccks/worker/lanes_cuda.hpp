@@ -222,7 +222,8 @@ class CudaLanes {
     return __shfl_xor_sync(0xffffffffu, v, static_cast<int>(mask));
   }
   CCKS_INLINE u8* scratch() const { return dynamic_shared() + kSharedInFront; }
-  CCKS_INLINE u32 scratch_bytes() const { return bytes_; }
+  /// Without a look at the object, which lies in memory, where there is no ring beside scratch.
+  CCKS_INLINE u32 scratch_bytes() const { return kStreams ? bytes_ : ptx::dynamic_shared_bytes() - kSharedInFront; }
 
   template <class T>
   CCKS_INLINE T sum(T v) {

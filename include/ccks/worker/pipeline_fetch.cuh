@@ -460,6 +460,14 @@ class CudaFetch : CudaStage {
     wire::WaitParams wait;
     wire::SignalParams signal;
     wire::EventRect rect;  // of the wait, for the tile before
+
+    /// Of no op: nothing is waited for. Field by field: the image of a Staging{} would be loaded from memory (tests/ptx/check.py).
+    __device__ __forceinline__ void clear() {
+      view.op = nullptr, view.waits = nullptr, view.signals = nullptr, view.guards = nullptr;
+      events = nullptr;
+      slot = epoch = runs = wait_count = signal_count = followed = 0;
+      flags = 0;
+    }
   };
   /// An event that a lane knows its tile has to wait for, or none.
   struct Watched {
@@ -473,11 +481,12 @@ class CudaFetch : CudaStage {
     Parsed& parsed = memory_.parsed[parsed_first_];
     if (await_room()) {
       set_head(parsed.task);
-      Staging staging{};
+      Staging staging;
+      staging.clear();
       if (parsed.task.kind == TileKind::body) open_op(parsed, staging);
       if (kWorkerDecides && parsed.task.kind == TileKind::body && (parsed.task.task.slot_flags & wire::kTaskFetch) != 0) {
         prefetch_experts(platform_.control_lane(), kWarpLanes, Call(*parsed.task.frame, *staging.view.op), parsed.task.task);
-        staging = {};  // the tile that answers is of no op
+        staging.clear();  // the tile that answers is of no op
       }
       TileStager stager;
       stager.begin(parsed.task, finished_tiles_);

@@ -43,9 +43,10 @@ struct RelayFill {
 };
 
 struct CudaPipelineMemory {
-  // Where relays run, what is not taken here is theirs (relay_stream.cuh), and few tiles are bodies of their own.
-  static constexpr u32 kRing = kWorkerRowTags ? 32 : 64;    // tiles in the pipeline, from the copy of their record to their last answer
-  static constexpr u32 kOpened = kWorkerRowTags ? 16 : 24;  // of them, those that may hold a copy of an op: whole groups of records
+  // Where relays run, what is not taken here is theirs (relay_stream.cuh), and few tiles are bodies of their own. Tiles of roomy bodies take long.
+  static constexpr bool kSmall = kWorkerRowTags || CCKS_WORKER_ROOMY;
+  static constexpr u32 kRing = kSmall ? 32 : 64;    // tiles in the pipeline, from the copy of their record to their last answer
+  static constexpr u32 kOpened = kSmall ? 16 : 24;  // of them, those that may hold a copy of an op: whole groups of records
   static constexpr u32 kBlocks = kOpened + 4;  // and the ops of parsed tasks
   static constexpr u32 kBlockBytes = kWorkerRowTags ? 512 : 768;  // an op of nine operands, or of five; larger ones are read where they lie
   static constexpr u32 kHeads = kOpened + 1;
@@ -179,6 +180,10 @@ struct CudaPipelineMemory {
     return streams_weights(*entry.op, entry.tile);
   }
 };
+
+/// What shared memory and L1 are cut out of can be parted in so many bytes for the former (sm_90), or all but 28 KB. A block has 1 KB of its own.
+inline constexpr u32 kSharedBesideL1 = 196 * 1024;
+static_assert(!CCKS_WORKER_ROOMY || CCKS_WORKER_APART || sizeof(CudaPipelineMemory) + kCudaGroupedScratchBytes + 1024 <= kSharedBesideL1);
 
 /// Of this block. By a function, so that those that are not inlined know where it lies. As bytes: nothing in it is initialized.
 __device__ inline CudaPipelineMemory& pipeline_memory() {

@@ -116,8 +116,9 @@ class GroupedWalk {
       for (u32 q = 0; q < 4; ++q) sum_[j][q] = 0;
     const u32 row = lanes_.lane() / (4 * Lanes::kWarp) * 64;
     u32 stage = 0, next = kAhead;
+    u32 step = 0;
     CCKS_NO_UNROLL
-    for (u32 step = 0; step < steps; ++step) {
+    do {
       lanes_.template await_copies<kAhead - 1>();
       lanes_.show_copies();
       if constexpr (!kOverlap) lanes_.template await_groups_before<0>();
@@ -128,7 +129,7 @@ class GroupedWalk {
       if constexpr (kOverlap) lanes_.template await_groups_before<1>();
       stage = stage + 1 == kStages ? 0 : stage + 1;
       next = next + 1 == kStages ? 0 : next + 1;
-    }
+    } while (++step < steps);
     lanes_.await_group(sum_);
     lanes_.template await_copies<0>();
     lanes_.sync();
@@ -146,7 +147,7 @@ class GroupedWalk {
     return stages_ + stage * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;  // kLinesAtOnce is a multiple of eight
   }
   CCKS_INLINE void fetch(u32 stage) {
-    if (depth_ < w_.k) {
+    if (depth_ < w_.k || depth_ == 0) {  // there is one step at least
       fetch_rows(stage);
       fetch_columns(stage);
     }

@@ -40,11 +40,12 @@ class RelayRoute : RelayWords {
     await_logits(reinterpret_cast<const u64*>(s.row) + row * experts, experts, logits);
     u32 taken = 0, mine = 0;  // bits of this lane's logits; what this lane's place has
     float its = 0, own = 0;  // of the lane's place, and of its best
-    RelayShared::Rank best, found{kLeastRank, kNowhere};
+    RelayShared::Rank best, found;  // field by field: images of constants would be loaded from memory (tests/ptx/check.py)
+    found.rank = best.rank = kLeastRank, found.index = best.index = kNowhere;
     CCKS_NO_UNROLL
     for (u32 place = 0; place < chosen; ++place) {
       if (place == 0 || found.index == best.index) {  // the lane's best is new
-        best = {kLeastRank, kNowhere};
+        best.rank = kLeastRank, best.index = kNowhere;
         CCKS_UNROLL
         for (u32 i = 0; i < kEach; ++i) {
           const u32 index = lane_ + i * kWarpLanes;

@@ -95,6 +95,9 @@ TEST(EmitUnits, WalksStandApartWhereThereIsScratchForThem) {
       EXPECT_EQ(none, unit.path != "prefetch.cu" && scratch_bytes >= worker::kCudaGroupedScratchBytes) << unit.path;
       if (!unit.path.starts_with("ccks_body_")) out.insert(unit.path);
     }
+    const std::string& loop = units.front().text;
+    const char* const rooms[] = {"#define CCKS_WORKER_ROOMY 0\n", "#define CCKS_WORKER_ROOMY 1\n"};
+    EXPECT_LT(loop.find(rooms[scratch_bytes >= worker::kCudaGroupedScratchBytes ? 1 : 0]), loop.find("#include"));
     return out;
   };
   EXPECT_EQ(paths(worker::kCudaExpertScratchBytes), (std::set<std::string>{"worker.cu", "prefetch.cu", "switch.cu"}));

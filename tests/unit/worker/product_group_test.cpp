@@ -90,6 +90,29 @@ TEST(ProductGroup, NarrowBlocksOfRowsAndColumnsThatThereAreNot) {
   check<Dtype::bf16>(15, 70, 200, 136, {1, 1, 32, 64});
 }
 
+/// Sums of a block without a depth: a share of one may have none. op_fault: they are not zero.
+template <u32 kColumns>
+struct NoDepth {
+  template <class Lanes>
+  static FaultCode run(Lanes& lanes, const wire::RunFrame&, const wire::OpParams&, u32) {
+    if (lanes.lane() == 0) std::memset(lanes.scratch(), 0x3f, lanes.scratch_bytes());
+    lanes.sync();
+    const u8 nothing[16] = {};
+    multiply_packets<Dtype::bf16, kColumns>(lanes, {nothing, nothing, 0, 0, 128, kColumns, 0});
+    const float* sums = reinterpret_cast<const float*>(grouped_scratch(lanes));
+    bool zero = true;
+    for (u32 i = lanes.lane(); i < 128 * kColumns; i += lanes.lanes()) zero = zero && sums[i / kColumns * grouped_pitch(kColumns) + i % kColumns] == 0;
+    return zero ? FaultCode::none : FaultCode::op_fault;
+  }
+};
+TEST(ProductGroup, NoDepthIsNoSum) {
+  const auto sums = [](auto op) { return run_on_warps<decltype(op), GroupWarps>({}, {}, 1, [](const GroupWarps&) {}); };
+  EXPECT_EQ(sums(NoDepth<64>{}), FaultCode::none);
+  EXPECT_EQ(sums(NoDepth<128>{}), FaultCode::none);
+  EXPECT_EQ(sums(NoDepth<192>{}), FaultCode::none);
+  EXPECT_EQ(sums(NoDepth<256>{}), FaultCode::none);
+}
+
 // What mark_shape says of [rows, depth] times [depth, columns] in bf16, b in columns; `change` makes an op of it that is not for groups.
 template <class Change>
 wire::u8 flags_of(Change change) {
