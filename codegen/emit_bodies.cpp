@@ -43,7 +43,7 @@ std::string code_type(std::span<const wire::ExprInstr> code, bool of_frame = fal
   return text + ">";
 }
 
-/// kind: TypedOp, ShapedOp (of `shape`), GroupedOp (whose blocks are as wide as `shape`).
+/// kind: TypedOp, ShapedOp (of `shape`), GroupedOp (whose blocks are as wide as `shape`), BlocksOp (and which operands move).
 std::string op_type(const char* kind, const PlanImage& image, const plan::OpDesc& op, const std::string& shape = "", bool of_frame = false) {
   const std::span instructions = std::span(image.code).subspan(op.code_first, op.code_count);
   std::string code = code_type(instructions, of_frame);
@@ -160,10 +160,13 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
     const bool fixed = shapes == BodyShapes::fixed && !custom;
     const TakesGroups groups = custom ? TakesGroups{} : takes_groups(image, op);
     const OpShape shape = fixed && !groups.always ? shape_of_op(image, op) : OpShape{};
-    const std::string blocks = fmt::format("{}u", groups.columns);
+    const auto grouped_type = [&] {
+      if (!groups.blocks) return op_type("GroupedOp", image, op, fmt::format("{}u", groups.columns));
+      return op_type("BlocksOp", image, op, fmt::format("{}u, {}u", groups.columns, groups.moves));
+    };
     const bool one_shape = !shape.typical && !shape.text.empty();
     std::string type = custom          ? fmt::format("Custom{}", all.bodies.count)
-                       : groups.always ? op_type("GroupedOp", image, op, blocks)
+                       : groups.always ? grouped_type()
                        : one_shape     ? op_type("ShapedOp", image, op, shape.text)
                                        : maps.type(op);
     std::string code;
@@ -180,7 +183,7 @@ Result<Bodies> emit_bodies(const spec::Program& program, const PlanImage& image,
     if (!any) return any.status();
     const Result<std::uint16_t> typical = shape.typical ? all.add(op_type("ShapedOp", image, op, shape.text), "", op.name) : any;
     if (!typical) return typical.status();
-    const Result<std::uint16_t> grouped = groups.ever && !groups.always ? all.add(op_type("GroupedOp", image, op, blocks), "", op.name) : any;
+    const Result<std::uint16_t> grouped = groups.ever && !groups.always ? all.add(grouped_type(), "", op.name) : any;
     if (!grouped) return grouped.status();
     all.bodies.of_op.push_back(*any);
     all.bodies.typical_of_op.push_back(*typical);

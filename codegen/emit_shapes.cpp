@@ -181,7 +181,18 @@ TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op) {
   const bool half = wire::dtype_is_half(image.operands[op.operand_first].dtype);
   const bool varies = half && shape.varies() && shape.params.tile[2] >= wire::kGroupedLeastRows;
   const bool fixed = op.tile[3] == plan::kNone || image.dims[op.tile[3]].op == plan::DimOp::constant;
-  return {shape.grouped() || varies, shape.grouped() && !shape.varies(), fixed ? wire::product_columns(static_cast<std::uint32_t>(shape.params.tile[3])) : 0};
+  TakesGroups takes{shape.grouped() || varies, shape.grouped() && !shape.varies()};
+  if (!fixed) return takes;
+  takes.columns = wire::product_columns(static_cast<std::uint32_t>(shape.params.tile[3]));
+  for (std::uint32_t i = 2; i < op.input_count && i < 34; ++i) {
+    const plan::DimId step = image.operands[op.operand_first + i].stride[2];
+    const bool still = step != plan::kNone && image.dims[step].op == plan::DimOp::constant && image.dims[step].value == 0;
+    if (!still) takes.moves |= 1u << (i - 2);
+  }
+  const auto operands = std::span(image.operands).subspan(op.operand_first, op.input_count + 1u);
+  takes.blocks = operands.size() <= wire::kBlockOperands && (shape.params.tile[2] > wire::kNarrowTile || shape.params.tile[3] > wire::kGroupedTile) &&
+                 std::all_of(operands.begin(), operands.end(), [](const plan::OperandDesc& o) { return wire::dtype_is_half(o.dtype); });
+  return takes;
 }
 
 }  // namespace ccks::codegen

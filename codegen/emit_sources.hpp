@@ -91,6 +91,8 @@ std::uint32_t routed_rows(const PlanImage& image);
 struct TakesGroups {
   bool ever = false, always = false;
   std::uint32_t columns = 0;  // of a block, where all tiles but the last have the same at all shapes; 0: they have not
+  std::uint32_t moves = 0;    // with columns, operands of the epilogue (bit i: argument i + 1) of which rows have their own
+  bool blocks = false;        // with columns, tiles are more than a narrow product's, as kOpBlocks wants them, and all is of 16-bit floats
 };
 TakesGroups takes_groups(const PlanImage& image, const plan::OpDesc& op);
 /// Whether the op is a matmul that norms its rows first.

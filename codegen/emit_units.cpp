@@ -19,6 +19,8 @@ Result<std::string> filled(const char* name, const std::map<std::string, std::st
 
 /// Named by what it is, so that equal bodies of different programs are equal to the byte.
 std::string body_name(const Bodies::Body& body) { return "ccks_body_" + content_hash(body.type + "\n" + body.custom); }
+/// Whether it is two functions, one of them for blocks.
+bool has_blocks(const Bodies::Body& body) { return body.type.starts_with("BlocksOp<"); }
 
 Result<GeneratedFile> body_unit(const Bodies::Body& body, const std::map<std::string, std::string>& loop) {
   const std::string name = body_name(body);
@@ -26,7 +28,8 @@ Result<GeneratedFile> body_unit(const Bodies::Body& body, const std::map<std::st
   if (!body.custom.empty()) custom = std::string(template_text("custom_support.in")) + body.custom + "\n";
   const bool is_product = body.type.find("<OpCode::matmul,") != std::string::npos;
   auto text = filled("unit_body.cu.in", {{"CUSTOM", custom}, {"TYPE", body.type}, {"NAME", name}, {"STREAMS", loop.at("STREAMS")},
-                                         {"ROW_TAGS", is_product ? loop.at("ROW_TAGS") : "0"}});
+                                         {"ROW_TAGS", is_product ? loop.at("ROW_TAGS") : "0"},
+                                         {"BLOCKS", has_blocks(body) ? fmt::format("CCKS_CUDA_LINKED_BLOCKS({}, ccks::generated::body::Body)\n", name) : ""}});
   if (!text) return text.status();
   return GeneratedFile{name + ".cu", std::move(*text)};
 }
@@ -84,11 +87,11 @@ Status add_walks(const Bodies& bodies, std::vector<GeneratedFile>& units) {
 }
 
 /// Branches to the calls of bodies [first, last): by halves, since a table of addresses lies in constant memory, which has nothing else that is wanted then.
-std::string branches(const std::vector<std::string>& names, std::size_t first, std::size_t last, const std::string& indent) {
-  if (last - first == 1) return fmt::format("{}return {}(lanes, frame, op, tile);\n", indent, names[first]);
+std::string branches(const std::vector<std::string>& calls, std::size_t first, std::size_t last, const std::string& indent) {
+  if (last - first == 1) return fmt::format("{}return {};\n", indent, calls[first]);
   const std::size_t middle = first + (last - first) / 2;
-  return fmt::format("{}if (body < {}) {{\n", indent, middle) + branches(names, first, middle, indent + "  ") + fmt::format("{}}} else {{\n", indent) +
-         branches(names, middle, last, indent + "  ") + fmt::format("{}}}\n", indent);
+  return fmt::format("{}if (body < {}) {{\n", indent, middle) + branches(calls, first, middle, indent + "  ") + fmt::format("{}}} else {{\n", indent) +
+         branches(calls, middle, last, indent + "  ") + fmt::format("{}}}\n", indent);
 }
 
 Result<std::vector<GeneratedFile>> inlined_unit(const Bodies& bodies, const std::map<std::string, std::string>& loop) {
@@ -124,17 +127,22 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
   std::vector<GeneratedFile> units = {{"worker.cu", std::move(*worker)}, {"prefetch.cu", std::move(*prefetch)}};
   if (!may_stream(bodies)) CCKS_RETURN_IF_ERROR(add_walks(bodies, units));
   std::string declarations;
-  std::vector<std::string> names;
+  std::vector<std::string> of_bodies;
   for (std::size_t i = 0; i < bodies.list.size(); ++i) {
     const std::string name = body_name(bodies.list[i]);
     declarations +=
         fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", name);
-    names.push_back(name);
+    std::string call = fmt::format("{}(lanes, frame, op, tile)", name);
+    if (has_blocks(bodies.list[i])) {
+      declarations += fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}_block(const void*, const void*, unsigned);\n", name);
+      call = fmt::format("has_blocks(op) ? {}_block(frame, op, tile) : {}", name, call);
+    }
+    of_bodies.push_back(std::move(call));
     auto unit = body_unit(bodies.list[i], loop);
     if (!unit) return unit.status();
     units.push_back(std::move(*unit));
   }
-  const std::string calls = names.empty() ? "" : fmt::format("  if (body < {}) {{\n", names.size()) + branches(names, 0, names.size(), "    ") + "  }\n";
+  const std::string calls = of_bodies.empty() ? "" : fmt::format("  if (body < {}) {{\n", of_bodies.size()) + branches(of_bodies, 0, of_bodies.size(), "    ") + "  }\n";
   auto text = filled("unit_switch.cu.in", {{"DECLARATIONS", declarations},
                                            {"CALLS", calls}, {"STREAMS", loop.at("STREAMS")},
                                            {"BAD_OP", fmt::format("{}u", static_cast<unsigned>(wire::FaultCode::bad_op))}});

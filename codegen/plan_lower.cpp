@@ -121,6 +121,15 @@ Expr even_tile(const OpLowering& l, const Expr& most) {
   return max(Expr(1), min(most, ceildiv(l.out.extent[2], workers)));
 }
 
+/// The same where a tile's beginning costs as much as some of its rows: all workers have as many tiles, as few as rows of at most kMostNormRows make.
+Expr norm_tile(const OpLowering& l) {
+  constexpr std::int64_t kMostNormRows = 128;
+  const std::int64_t workers = workers_of(l.planner);
+  const Expr& rows = l.out.extent[2];
+  const Expr tiles = max(Expr(1), ceildiv(rows, Expr(workers * kMostNormRows)));
+  return max(Expr(1), ceildiv(rows, Expr(workers) * tiles));
+}
+
 /// Tokens of a route's tile: as many as there are for each worker, but no fewer than keep it busy while it counts all pairs.
 Expr route_tile(const OpLowering& l) {
   constexpr std::int64_t kLeastRouteTokens = 8, kMostRouteTokens = 64;
@@ -131,6 +140,10 @@ Expr route_tile(const OpLowering& l) {
 bool norms(const OpLowering& l) {
   const spec::OpKind kind = l.op.kind();
   return l.planner.options.device == "cuda" && (kind == spec::OpKind::layernorm || kind == spec::OpKind::rmsnorm || kind == spec::OpKind::softmax);
+}
+
+bool norms_many(const OpLowering& l) {
+  return norms(l) && l.out.extent[0] == Expr(1) && l.out.extent[1] == Expr(1) && l.planner.typical_value(l.out.extent[2]) > std::int64_t{workers_of(l.planner)};
 }
 
 /// Fixed dims take the tile that suits the typical sizes. Dims that vary take one that also suits their largest extent, or is half of that where it makes no great difference:
@@ -151,6 +164,7 @@ void choose_tiles(OpLowering& l) {
   const bool varies = l.planner.options.device == "cuda" && !l.out.extent[2].is_constant() && l.out.tile[3] == l.out.extent[3];
   if (l.op.kind() == spec::OpKind::route && !l.whole_axis[2]) l.out.tile[2] = route_tile(l);
   if (varies && l.op.kind() == spec::OpKind::combine) l.out.tile[2] = even_tile(l, l.out.tile[2]);
+  if (varies && norms_many(l)) l.out.tile[2] = norm_tile(l);
   if (const auto* custom = std::get_if<spec::CustomAttrs>(&l.op.attrs)) {
     const std::size_t n = std::min<std::size_t>(custom->tile.size(), 4);
     for (std::size_t i = 0; i < n; ++i)

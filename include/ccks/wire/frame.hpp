@@ -162,6 +162,7 @@ enum OpFlags : u8 {
   kOpEarly = 16,   // a matmul whose body fetches b, which no op writes, and then waits itself until its other inputs are there
   kOpStreams = 32, // a matmul whose b, weights in columns, may come to the body through the ring of a worker that has one
   kOpGroups = 64,  // a matmul or attention of tiles of many rows, 16-bit floats that lie in packets: for matrix units, warps together
+  kOpBlocks = 128, // a kOpGroups matmul of blocks that no others share, whose output and operands of the epilogue lie in packets: their sums may stay in registers to the end
 };
 
 /// Where everything a worker needs of one op lies together, so that one copy fetches it:

@@ -16,6 +16,8 @@ inline constexpr i32 kStreamedResults = 1024;  // of a tile of one, at most: eig
 
 // Of a tile of a kOpGroups matmul: rows and columns at most, and at least.
 inline constexpr i32 kGroupedTile = 128, kGroupedColumns = 256, kGroupedLeastRows = 9, kGroupedLeastColumns = 33;
+inline constexpr u32 kBlockOperands = 6;  // of a kOpBlocks op, at most
+inline constexpr i32 kNarrowTile = 64;  // up to as many rows, by kGroupedTile columns, such a tile may be product_narrow.hpp's
 /// Columns of the block that a tile of n is for them, of which as many are there.
 CCKS_HD constexpr u32 product_columns(u32 n) { return n <= 64 ? 64 : n <= 128 ? 128 : n <= 192 ? 192 : 256; }
 
@@ -280,6 +282,16 @@ CCKS_HD constexpr bool product_in_groups(const OpParams& op, const OperandParams
   }
   return a.dim[3] % 8 == 0 && in_lines(a, 3) && in_lines(b, 2) && out.dim[3] % 4 == 0 && op.tile[3] % 4 == 0 && in_vectors(out, 3);
 }
+/// kOpBlocks, of one that is kOpGroups: one product, tiles of more rows or columns than product_narrow.hpp takes.
+CCKS_HD constexpr bool product_in_blocks(const OpParams& op, const OperandParams* operands) {
+  const OperandParams& out = operands[op.input_count];
+  if ((shares_depth(op) && op.grid[0] > 1) || op.input_count >= kBlockOperands || out.dim[0] != 1 || out.dim[1] != 1 ||
+      (op.tile[2] <= kNarrowTile && op.tile[3] <= kGroupedTile) || op.tile[3] % 8 != 0) return false;
+  for (u32 i = 2; i <= op.input_count; ++i) {
+    if (!dtype_is_half(static_cast<Dtype>(operands[i].dtype)) || operands[i].dim[3] % 8 != 0 || !in_lines(operands[i], 3)) return false;
+  }
+  return true;
+}
 
 /// Where the coordinates of a tile stand in its number: a byte for each of the axes 3, 2, 1 says how many bits are its. The
 /// outermost axis that is cut takes all that are left. -1: an axis within it is not a power of two.
@@ -484,10 +496,13 @@ CCKS_HD constexpr void mark_shape(OpParams& op, const OperandParams* operands) {
   const bool known = kind == OpCode::map || kind == OpCode::matmul || kind == OpCode::softmax || kind == OpCode::rmsnorm ||
                      kind == OpCode::layernorm;
   if (!known || (op.output_count != 1 && kind != OpCode::matmul) || op.input_count == 0) return;
-  if (kind == OpCode::matmul && detail::product_in_groups(op, operands)) op.flags |= kOpGroups;
+  if (kind == OpCode::matmul && detail::product_in_groups(op, operands)) op.flags |= detail::product_in_blocks(op, operands) ? kOpGroups | kOpBlocks : kOpGroups;
   if (kind == OpCode::map) detail::mark_flat(op, operands);
   detail::mark_vectors(op, operands);
 }
+
+/// Of a marked op: blocks finished in registers, by a worker that has made a copy of it.
+CCKS_HD constexpr bool has_blocks(const OpParams& op) { return (op.flags & kOpBlocks) != 0 && op.operands != 0; }
 
 /// Of a marked op: a product of few rows whose weights may come through a ring.
 CCKS_HD constexpr bool streams_rows(const OpParams& op) { return static_cast<OpCode>(op.kind) == OpCode::matmul && (op.flags & kOpStreams) != 0; }

@@ -8,6 +8,7 @@
 
 #include "ccks/worker/attention_block.hpp"
 #include "ccks/worker/linked_walks.hpp"
+#include "ccks/worker/near_op.hpp"
 #include "ccks/worker/product_narrow.hpp"
 #include "ccks/worker/route_warps.hpp"
 
@@ -442,6 +443,44 @@ CCKS_INLINE bool grouped_attention(Lanes& lanes, const Call& call, u32 tile) {
       if (row >= end) break;
       lanes.sync();  // what these rows have left in scratch is read
     }
+    return true;
+  }
+  return false;
+}
+
+/// The same of rows with limits, of one batch and no more than a walk takes, by a worker that has made a copy of the op: half of what goes by before the walk is spared. False: nothing is done.
+template <class Lanes, class Types>
+CCKS_INLINE bool near_attention(Lanes& lanes, const OpParams& op, u32 tile) {
+  using Q = TypeOf<0, Types>;
+  constexpr u32 kOut = 4;
+  if constexpr (CopyLanes<Lanes> && NearLanes<Lanes> && kBlockTypes<Q, TypeOf<1, Types>, TypeOf<2, Types>, TypeOf<kOut, Types>>) {
+    constexpr u32 kRows = Lanes::kLanes / Lanes::kWarp * 16;
+    if ((op.flags & wire::kOpGroups) == 0 || op.operands == 0) return false;
+    const NearOp& near = *lanes.nearby(reinterpret_cast<const NearOp*>(&op));
+    const OperandParams &q = near.operands[0], &k = near.operands[1], &limits = near.operands[3], &out = near.operands[kOut];
+    const u32 tile_rows = static_cast<u32>(near.op.tile[2]), tile_columns = static_cast<u32>(near.op.tile[3]), wide = static_cast<u32>(near.op.grid[3]), down = tile / wide;
+    if (tile_rows > kRows || out.dim[1] != 1) return false;
+    const u32 row = down * tile_rows, column = (tile - down * wide) * tile_columns, heads = static_cast<u32>(near.op.dims[0]), kv_heads = static_cast<u32>(near.op.dims[1]);
+    const auto step = [&](u32 i) { return static_cast<u32>(near.operands[i].stride[2]) * 2; };
+    const bool of_128 = static_cast<u32>(q.dim[3]) != heads * 64;
+    const u32 dims_log = of_128 ? 7 : 6;
+    AttentionRows of{near.begin(0) + u64{row} * step(0), near.begin(1), near.begin(2), near.begin(kOut) + u64{row} * step(kOut), nullptr, step(0), step(1), step(2), step(kOut), 0, 0};
+    of.rows = least(tile_rows, static_cast<u32>(out.dim[2]) - row);
+    of.context = static_cast<u32>(k.dim[2]);
+    of.head = column >> dims_log;
+    of.head_end = of.head + (least(tile_columns, static_cast<u32>(out.dim[3]) - column) >> dims_log);
+    of.group = heads == kv_heads ? 1 : heads / kv_heads;
+    of.reach = near.op.dims[2] != 0 ? static_cast<i32>(row) + 1 + k.dim[2] - q.dim[2] : k.dim[2];
+    of.reach_step = near.op.dims[2] != 0 ? 1 : 0;
+    of.scale = near.op.scalars[0];
+    of.deep = lanes.scratch_bytes() >= kCudaGroupedScratchBytes;
+    of.limits_row = static_cast<u32>(limits.stride[2]) * static_cast<u32>(sizeof(i32));
+    of.limits_column = static_cast<u32>(limits.stride[3]) * static_cast<u32>(sizeof(i32));
+    of.limits = near.begin(3) + u64{row} * of.limits_row;
+    if (of_128)
+      run_block_attention<128, Q::kDtype>(lanes, of);
+    else
+      run_block_attention<64, Q::kDtype>(lanes, of);
     return true;
   }
   return false;

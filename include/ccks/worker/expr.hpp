@@ -67,7 +67,8 @@ struct FrameIns {
   CCKS_INLINE Runtime type(const RuntimeTypes& types, u32 index) const { return types.type_at(index); }
 };
 
-template <u32 W>
+/// kDigits: binary digits of what the result is stored as, beyond which functions need not be good.
+template <u32 W, u32 kDigits = 24>
 class Machine {
  public:
   /// Elements per instruction: n rounded up to whole vectors. Elements beyond n are zero, so they cannot fault.
@@ -256,7 +257,12 @@ class Machine {
       case ExprOp::silu_f:
         return ff(in, [](float a) { return f_silu(a); });
       case ExprOp::gelu_f:
-        return ff(in, [](float a) { return f_gelu(a); });
+        return ff(in, [](float a) {
+          if constexpr (kDigits <= 11)
+            return f_gelu_brief<kDigits>(a);
+          else
+            return f_gelu(a);
+        });
       case ExprOp::gelu_tanh_f:
         return ff(in, [](float a) { return f_gelu_tanh(a); });
       case ExprOp::relu_f:

@@ -3,6 +3,7 @@
 // As long as that was done row by row, or asked in each row, it took longer than the product.
 #pragma once
 
+#include "ccks/worker/near_op.hpp"
 #include "ccks/worker/typed_expr.hpp"
 #include "ccks/worker/vectors.hpp"
 
@@ -58,6 +59,10 @@ struct RowsOfAll<kFirst, Types, kLeft, kRows> {
   RowsOfAll<kFirst + 1, Types, kLeft - 1, kRows> others;
 };
 
+/// Operands (bit i: the i'th that rows read) of which rows have their own.
+template <u32 kMask>
+struct RowsMove {};
+
 template <u32 kFirst, class Types>
 class RowOperands {
  public:
@@ -70,6 +75,11 @@ class RowOperands {
 
   /// Of four columns that begin at element `c`, and those below it.
   CCKS_INLINE RowOperands(const Call& call, const Types& types, const i32 (&c)[4]) { find<0>(call, types, c); }
+  /// The same of a kOpBlocks op, at a row and column.
+  template <u32 kMoves>
+  CCKS_INLINE RowOperands(const NearOp& near, u32 row, u32 column, RowsMove<kMoves>) {
+    find_near<0, kMoves>(near, row, column);
+  }
   /// Whether all lie in vectors, or are the same for all columns.
   CCKS_INLINE bool fits() const { return fits_; }
   /// Whether all rows have all of them alike.
@@ -111,6 +121,16 @@ class RowOperands {
       fours_ = fours_ && (own.row_bytes == 0 || own.moves);
       if (own.moves) fits_ = fits_ && o.stride[3] == 1 && vector_aligned(own.at, bytes) && own.row_bytes % align == 0;
       find<kIndex + 1>(call, types, c);
+    }
+  }
+  template <u32 kIndex, u32 kMoves>
+  CCKS_INLINE void find_near(const NearOp& near, u32 row, u32 column) {
+    if constexpr (kIndex < kCount) {
+      constexpr bool kMovesDown = (kMoves >> kIndex & 1) != 0;
+      const u32 bytes = kMovesDown ? static_cast<u32>(near.operands[kFirst + kIndex].stride[2]) * 2 : 0;
+      operands_[kIndex] = {near.begin(kFirst + kIndex) + u64{row} * bytes + column * 2, bytes, true};
+      alike_ = alike_ && !kMovesDown;
+      find_near<kIndex + 1, kMoves>(near, row, column);
     }
   }
   template <u32 kIndex, u32 kRows, class Own>
@@ -166,6 +186,14 @@ struct RowArguments {
   }
 };
 
+/// Binary digits of a float of this dtype, as far as Machine asks.
+template <class Out>
+inline constexpr u32 kDigitsOf = 24;
+template <>
+inline constexpr u32 kDigitsOf<Fixed<Dtype::f16>> = 11;
+template <>
+inline constexpr u32 kDigitsOf<Fixed<Dtype::bf16>> = 8;
+
 /// Finishes rows row, row + step, ... below m of a product, four columns from element c of the output on, which lies at `to`: sums(i, acc) gives those of
 /// row i, sums.twin(i, acc) those of a twin, and of Sums::kRowsAtOnce rows a lane looks at them all before it stores any. Columns and operands lie in vectors.
 template <class Types, class Expr, class Out, class Sums>
@@ -191,7 +219,7 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
       twin = found.twin;
     }
     if (code.identity()) return store_four(type, at, static_cast<const float*>(found.sum));
-    Machine<kVector> machine(kVector);
+    Machine<kVector, kDigitsOf<Out>> machine(kVector);
     code.run(machine, Args{{Arguments<Types>{args.call, args.types, found.sum, args.first}, twin}, values}, place);
     if (code.result_is_int())
       store_four(type, at, static_cast<const i64*>(machine.ints(code.result())));

@@ -4,6 +4,7 @@
 //   one unit          CCKS_CUDA_WORKER(ccks::worker::LinkedOps)     the loop
 //   one unit          CCKS_CUDA_LINKED_PREFETCH()                   the same for all bodies, as large as many
 //   one for each body CCKS_CUDA_LINKED_BODY(name, TypedOp<...>)     extern "C" function `name`
+//                     CCKS_CUDA_LINKED_BLOCKS(name, BlocksOp<...>)    and, beside that of a BlocksOp, `name`_block
 //   one unit          ccks_linked_body(...)                         the switch from body numbers to names
 //   a unit or none    CCKS_CUDA_LINKED_PRODUCTS(type), CCKS_CUDA_LINKED_EXPERTS(type), CCKS_CUDA_LINKED_ATTENTION(type)   walks that bodies call (linked_walks.hpp)
 //
@@ -28,10 +29,12 @@ extern "C" __device__ void ccks_linked_prefetch(ccks::wire::u32 lane, ccks::wire
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
-/// A body as the function that is linked: without a call of its own where the op allows.
+/// A body as the function that is linked: without a call of its own where the op allows, and of a BlocksOp what is not its `name`_block.
 template <class Op>
 __device__ FaultCode run_linked(CudaLanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
-  if constexpr (requires { Op::run_inline(lanes, frame, op, tile); })
+  if constexpr (requires { Op::run_other(lanes, frame, op, tile); })
+    return Op::run_other(lanes, frame, op, tile);
+  else if constexpr (requires { Op::run_inline(lanes, frame, op, tile); })
     return Op::run_inline(lanes, frame, op, tile);
   else
     return Op::run(lanes, frame, op, tile);
@@ -66,6 +69,14 @@ struct LinkedOps {
     return static_cast<ccks::wire::u32>(ccks::worker::run_linked<Op>(*static_cast<ccks::worker::CudaLanes*>(lanes), \
                                                 *static_cast<const ccks::wire::RunFrame*>(frame),                \
                                                 *static_cast<const ccks::wire::OpParams*>(op), tile));           \
+  }
+
+#define CCKS_CUDA_LINKED_BLOCKS(name, Op)                                                                       \
+  CCKS_BODY_KEEPS                                                                                               \
+  extern "C" __device__ ccks::wire::u32 name##_block(const void* frame, const void* op, ccks::wire::u32 tile) { \
+    ccks::worker::CudaLanes lanes(nullptr, 0);                                                                  \
+    return static_cast<ccks::wire::u32>(Op::run_block(lanes, *static_cast<const ccks::wire::RunFrame*>(frame),  \
+                                                      *static_cast<const ccks::wire::OpParams*>(op), tile));    \
   }
 
 #define CCKS_CUDA_LINKED_PRODUCT(most, type)                                                                               \

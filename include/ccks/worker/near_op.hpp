@@ -2,15 +2,17 @@
 // leave to the host what is the same for all tiles (wire/op_shape.hpp). Such a body is a tenth of one that takes any op.
 #pragma once
 
+#include "ccks/wire/op_shape.hpp"
 #include "ccks/worker/call.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
 
+inline constexpr u32 kNearOperands = wire::kBlockOperands;
 /// An op whose operands follow it and hold addresses.
 struct NearOp {
   OpParams op;
-  OperandParams operands[6];
+  OperandParams operands[kNearOperands];
 
   CCKS_INLINE u8* begin(u32 operand) const { return reinterpret_cast<u8*>(operands[operand].offset); }
 };

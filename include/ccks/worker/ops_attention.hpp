@@ -297,14 +297,16 @@ CCKS_OUTLINE FaultCode run_attention_apart(Lanes& lanes, const Call& call, u32 t
   return run_longer_attention(lanes, call, tile, Types{});
 }
 
-/// A function saves all registers that any of its ways wants, whichever it goes: with the others inlined a step's tile stored and loaded 55 words a lane. Where
+/// A function saves all registers that any of its ways wants, whichever it goes, so what near_attention does not take stands apart. With the others inlined a step's tile stored and loaded 55 words a lane. Where
 /// weights stream, that is; without, walks of many rows have a convention of their own (linked_walks.hpp), which a function between would undo.
 template <class Lanes, class Types>
 CCKS_INLINE FaultCode run_attention(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   if constexpr (Types::kCount != 5) {
     if (step_attention(lanes, call, tile, types)) return FaultCode::none;
+  } else if constexpr (NearLanes<Lanes>) {
+    if (near_attention<Lanes, Types>(lanes, call.op, tile)) return FaultCode::none;
   }
-  if constexpr (StreamLanes<Lanes> && kStepTypes<Types>)
+  if constexpr ((StreamLanes<Lanes> && kStepTypes<Types>) || (NearLanes<Lanes> && Types::kCount == 5))
     return run_attention_apart<Lanes, Types>(lanes, call, tile);
   else
     return run_longer_attention(lanes, call, tile, types);

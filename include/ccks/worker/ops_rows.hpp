@@ -148,8 +148,17 @@ CCKS_INLINE float mean_square(Lanes& lanes, Reader& row, float mean, u32 width) 
   return lanes.sum(sum) / static_cast<float>(width);
 }
 
+/// Whether norm_near has done it. Not for bodies that know their shape, where little is left to find out.
+template <bool kCentred, bool kBias, class Lanes, class Types>
+CCKS_INLINE bool norms_near(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (WarpLanes<Lanes> && NearLanes<Lanes> && Types::kCount != 0 && !kShaped<Types>) {
+    if (in_vectors(call.op) && call.op.operands != 0) return norm_near<kCentred, kBias>(lanes, *lanes.nearby(reinterpret_cast<const NearOp*>(&call.op)), tile, types);
+  }
+  return false;
+}
+
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_rmsnorm(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+CCKS_INLINE FaultCode any_rmsnorm(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   if constexpr (WarpLanes<Lanes>) {
     if (in_vectors(call.op) && norm_warps<false, false>(lanes, call, tile, types)) return FaultCode::none;
   }
@@ -192,7 +201,7 @@ CCKS_INLINE FaultCode layernorm_rows(Lanes& lanes, const Call& call, u32 tile, c
 }
 
 template <class Lanes, class Types>
-CCKS_INLINE FaultCode run_layernorm(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+CCKS_INLINE FaultCode any_layernorm(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
   if (call.op.dims[0] != 0) {
     if constexpr (WarpLanes<Lanes>) {
       if (in_vectors(call.op) && norm_warps<true, true>(lanes, call, tile, types)) return FaultCode::none;
@@ -206,6 +215,31 @@ CCKS_INLINE FaultCode run_layernorm(Lanes& lanes, const Call& call, u32 tile, co
   const auto weight = view_of<1>(call, types);
   return layernorm_rows(lanes, call, tile, types, static_cast<decltype(&weight)>(nullptr),
                         make_view(call, 2, types.last(2)));
+}
+
+// A function apart where norms_near may be enough: a body saves all registers that any of its ways wants.
+template <class Lanes, class Types>
+CCKS_OUTLINE FaultCode other_rmsnorm(Lanes& lanes, const Call& call, u32 tile) {
+  return any_rmsnorm(lanes, call, tile, Types{});
+}
+template <class Lanes, class Types>
+CCKS_OUTLINE FaultCode other_layernorm(Lanes& lanes, const Call& call, u32 tile) {
+  return any_layernorm(lanes, call, tile, Types{});
+}
+
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_rmsnorm(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (WarpLanes<Lanes> && NearLanes<Lanes> && Types::kCount != 0 && !kShaped<Types>)
+    return norms_near<false, false>(lanes, call, tile, types) ? FaultCode::none : other_rmsnorm<Lanes, Types>(lanes, call, tile);
+  else
+    return any_rmsnorm(lanes, call, tile, types);
+}
+template <class Lanes, class Types>
+CCKS_INLINE FaultCode run_layernorm(Lanes& lanes, const Call& call, u32 tile, const Types& types) {
+  if constexpr (WarpLanes<Lanes> && NearLanes<Lanes> && Types::kCount == 4 && !kShaped<Types>)
+    return call.op.dims[0] != 0 && norms_near<true, true>(lanes, call, tile, types) ? FaultCode::none : other_layernorm<Lanes, Types>(lanes, call, tile);
+  else
+    return any_layernorm(lanes, call, tile, types);
 }
 
 }  // namespace CCKS_ISA

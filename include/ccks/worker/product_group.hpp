@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ccks/worker/finish_rows.hpp"
+#include "ccks/worker/near_op.hpp"
 #include "ccks/worker/product_narrow.hpp"
 #include "ccks/worker/product_split.hpp"
 
@@ -29,6 +30,9 @@ struct GroupedWindow {
   CCKS_INLINE ExpertWindow evenly() const { return {rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false}; }
 };
 
+/// Where a line of 32 rows or columns stands among those that units multiply, where sums stay in registers: a lane's are of two columns in every eight, so eight that lie side by side are one lane's.
+CCKS_INLINE constexpr u32 held_slot(u32 line) { return line % 8 / 2 * 8 + line / 8 * 2 + line % 2; }
+CCKS_INLINE constexpr u32 held_line(u32 slot) { return slot / 2 % 4 * 8 + slot / 8 * 2 + slot % 2; }
 /// From one row of sums to the next, in floats: lanes of half a warp store pairs to different banks.
 CCKS_INLINE constexpr u32 grouped_pitch(u32 columns) { return columns + 8; }
 inline constexpr u32 kGroupedSums = wire::kGroupedTile * grouped_pitch(wire::kGroupedColumns);  // floats of a block's sums, of either walk, at most
@@ -79,17 +83,18 @@ struct LaneRows<true, kTimes, kStep> {
   using Type = GatheredRows<kTimes, kStep>;
 };
 
-/// Groups of four warps have 64 rows each. kExperts: rows may be gathered, and with a twin the second half of a block's columns are its.
-template <Dtype kType, u32 kColumns, bool kExperts, class Lanes>
+/// Groups of four warps have 64 rows each. kExperts: rows may be gathered, and with a twin the second half of a block's columns are its. kHeld: sums stay in registers, lines stand by held_slot.
+template <Dtype kType, u32 kColumns, bool kExperts, class Lanes, bool kHeld = false>
 class GroupedWalk {
  public:
+  using Sums = float[kColumns / 8][4];
   static constexpr u32 kRows = wire::kGroupedTile;
   static constexpr u32 kStages = kColumns == 64 ? 6 : kColumns == 128 ? 5 : kColumns == 192 ? 4 : 3;
   static constexpr bool kOverlap = kStages > 3;  // products of two stages are under way at a time
   static constexpr u32 kAhead = kStages - (kOverlap ? 2 : 1), kPitch = grouped_pitch(kColumns);
   static constexpr u32 kLineBytes = kExpertRowBytes, kDepth = kLineBytes / 2, kStageBytes = (kRows + kColumns) * kLineBytes;
   static constexpr u32 kLinesAtOnce = Lanes::kLanes / 8, kRowCopies = kRows / kLinesAtOnce, kColumnCopies = kColumns / kLinesAtOnce;
-  static_assert(Lanes::kLanes / (4 * Lanes::kWarp) * 64 == kRows);
+  static_assert(Lanes::kLanes / (4 * Lanes::kWarp) * 64 == kRows && kLinesAtOnce == 32);
   static_assert(kStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes && kRows * kPitch * sizeof(float) <= kStages * kStageBytes);
 
   /// Rows and columns that there are not are zero.
@@ -102,7 +107,22 @@ class GroupedWalk {
 
   /// Sums [row][kPitch] at grouped_scratch, there for all lanes. False: a row is named that there is not.
   CCKS_INLINE bool run() {
-    const u32 steps = ceil_div(w_.k, kDepth);
+    start();
+    walk<false>();
+    const Sums& sums = await();
+    lanes_.template await_copies<0>();
+    lanes_.sync();
+    put(sums);
+    if constexpr (kExperts) {
+      if (w_.source != nullptr) return lanes_.max(rows_.missing()) == 0;  // a barrier, too
+    }
+    lanes_.sync();
+    return true;
+  }
+
+  // The parts of it, for those who have the sums in registers: rows of groups of four warps begin at 64 times the group.
+  /// Asks for the first stages.
+  CCKS_INLINE void start() {
     if constexpr (kExperts) fetch_columns(0);  // while it is found out which rows they are
     rows_.find(w_, lanes_.lane() % 8 * 16);
     if constexpr (kExperts) {
@@ -111,10 +131,13 @@ class GroupedWalk {
     }
     CCKS_NO_UNROLL
     for (u32 s = kExperts ? 1 : 0; s < kAhead; ++s) fetch(s);
-    CCKS_UNROLL
-    for (u32 j = 0; j < kColumns / 8; ++j)
-      for (u32 q = 0; q < 4; ++q) sum_[j][q] = 0;
-    const u32 row = lanes_.lane() / (4 * Lanes::kWarp) * 64;
+  }
+  /// What there is at first, and will be multiplied on to by walk<true>.
+  CCKS_INLINE Sums& sums() { return sum_; }
+  /// The last products are still under way.
+  template <bool kBegun>
+  CCKS_INLINE void walk() {
+    const u32 steps = ceil_div(w_.k, kDepth), row = first_row();
     u32 stage = 0, next = kAhead;
     u32 step = 0;
     CCKS_NO_UNROLL
@@ -124,27 +147,23 @@ class GroupedWalk {
       if constexpr (!kOverlap) lanes_.template await_groups_before<0>();
       lanes_.sync();  // what others have copied is there, and all are done with the stage that is fetched next
       const u8* at = stages_ + stage * kStageBytes;
-      lanes_.template multiply_group<kType>(sum_, at + row * kLineBytes, at + kRows * kLineBytes);
+      lanes_.template multiply_group<kType>(sum_, at + row * kLineBytes, at + kRows * kLineBytes, kBegun || step != 0);
       fetch(next);
       if constexpr (kOverlap) lanes_.template await_groups_before<1>();
       stage = stage + 1 == kStages ? 0 : stage + 1;
       next = next + 1 == kStages ? 0 : next + 1;
     } while (++step < steps);
-    lanes_.await_group(sum_);
-    lanes_.template await_copies<0>();
-    lanes_.sync();
-    put(row);
-    if constexpr (kExperts) {
-      if (w_.source != nullptr) return lanes_.max(rows_.missing()) == 0;  // a barrier, too
-    }
-    lanes_.sync();
-    return true;
   }
+  CCKS_INLINE const Sums& await() {
+    lanes_.await_group(sum_);
+    return sum_;
+  }
+  CCKS_INLINE u32 first_row() const { return lanes_.lane() / (4 * Lanes::kWarp) * 64; }
 
  private:
   CCKS_INLINE u8* place(u32 stage) const {
-    const u32 line = lanes_.lane() / 8, part = lanes_.lane() % 8;
-    return stages_ + stage * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;  // kLinesAtOnce is a multiple of eight
+    const u32 own = lanes_.lane() / 8, line = kHeld ? held_slot(own) : own, part = lanes_.lane() % 8;
+    return stages_ + stage * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;  // kLinesAtOnce is 32
   }
   CCKS_INLINE void fetch(u32 stage) {
     if (depth_ < w_.k || depth_ == 0) {  // there is one step at least
@@ -187,14 +206,14 @@ class GroupedWalk {
       lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), line + i * kLinesAtOnce < lines);
     rows_.step(kLineBytes);
   }
-  CCKS_INLINE void put(u32 row) const {
+  CCKS_INLINE void put(const Sums& sums) const {
     const u32 lane = lanes_.lane() % Lanes::kWarp, warp = lanes_.lane() / Lanes::kWarp % 4;
-    float* to = reinterpret_cast<float*>(stages_) + (row + warp * 16 + lane / 4) * kPitch + lane % 4 * 2;
+    float* to = reinterpret_cast<float*>(stages_) + (first_row() + warp * 16 + lane / 4) * kPitch + lane % 4 * 2;
     CCKS_UNROLL
     for (u32 j = 0; j < kColumns / 8; ++j) {
       CCKS_UNROLL
       for (u32 half = 0; half < 2; ++half)
-        *reinterpret_cast<TwoSums*>(to + half * 8 * kPitch + j * 8) = {{sum_[j][2 * half], sum_[j][2 * half + 1]}};
+        *reinterpret_cast<TwoSums*>(to + half * 8 * kPitch + j * 8) = {{sums[j][2 * half], sums[j][2 * half + 1]}};
     }
   }
 
@@ -204,7 +223,7 @@ class GroupedWalk {
   const u8 *columns_, *twins_ = nullptr;  // of this lane, of the step that is fetched next
   u8* stages_;
   u32 depth_ = 0;
-  float sum_[kColumns / 8][4];
+  Sums sum_;
 };
 
 /// Whether a block is product_narrow.hpp's.
@@ -304,6 +323,45 @@ CCKS_INLINE void run_grouped(Lanes& lanes, const RunFrame& frame, const OpParams
   const RowOperands<kFirst, Types> operands(call, types, c);
   u8* const to = operand_base(frame, out) + at * bytes_of(type);
   finish_fitting_rows(operands, args, Expr{}, type, c, to, out_bytes, first, step, m, sums);
+}
+
+/// A tile of a kOpBlocks op of which the worker has made a copy.
+struct NearBlock {
+  u32 row, column, m, n;  // of the output
+
+  CCKS_INLINE NearBlock(const NearOp& near, const OperandParams& out, u32 tile) {
+    const u32 wide = static_cast<u32>(near.op.grid[3]), down = tile / wide, rows = static_cast<u32>(near.op.tile[2]), columns = static_cast<u32>(near.op.tile[3]);
+    row = down * rows;
+    column = (tile - down * wide) * columns;
+    m = least(rows, static_cast<u32>(out.dim[2]) - row);
+    n = least(columns, static_cast<u32>(out.dim[3]) - column);
+  }
+  CCKS_INLINE GroupedWindow window(const NearOp& near) const {
+    const u32 row_bytes = step_of(near.operands[0].stride[2]), column_bytes = step_of(near.operands[1].stride[3]);
+    return {near.begin(0) + u64{row} * row_bytes, near.begin(1) + u64{column} * column_bytes, row_bytes, column_bytes, m, n, static_cast<u32>(near.operands[0].dim[3])};
+  }
+  /// In bytes: below 2^24.
+  CCKS_INLINE static u32 step_of(i64 stride) { return static_cast<u32>(stride) * 2; }
+};
+
+/// Such a tile, through scratch. kMoves: operands of the epilogue (bit i: argument i + 1) of which rows have their own.
+template <class Types, class Expr, u32 kColumns, u32 kMoves, class Lanes>
+CCKS_INLINE void run_near_block(Lanes& lanes, const Call& call, const NearOp& near, u32 tile) {
+  constexpr u32 kFirst = kEpilogueFirst<Expr>, kOut = Types::kCount - 1;
+  const OperandParams& out = near.operands[kOut];
+  const NearBlock block(near, out, tile);
+  multiply_packets<TypeOf<0, Types>::kDtype, kColumns>(lanes, block.window(near));
+  const bool narrow = ProductBlocks<kColumns>::are_narrow(block.m, block.n);
+  const u32 columns = narrow ? ProductBlocks<kColumns>::narrow(block.n) : kColumns;
+  const auto [j, first, step] = share_of_block<Lanes::kLanes>(lanes.lane(), columns);
+  if (j >= block.n) return;
+  const SumsOf sums{reinterpret_cast<float*>(grouped_scratch(lanes)) + j, narrow ? narrow_pitch(columns) : grouped_pitch(columns), narrow ? kNarrowRows : 0};
+  const i32 c[4] = {0, 0, static_cast<i32>(block.row), static_cast<i32>(block.column + j)};
+  const Types types{};
+  const RowOperands<kFirst, Types> operands(near, block.row, block.column + j, RowsMove<kMoves>{});
+  const u32 out_bytes = NearBlock::step_of(out.stride[2]);
+  u8* const to = near.begin(kOut) + u64{block.row} * out_bytes + (block.column + j) * 2;
+  finish_fitting_rows(operands, Arguments<Types>{call, types, nullptr, kFirst}, Expr{}, TypeOf<kOut, Types>{}, c, to, out_bytes, first, step, block.m, sums);
 }
 
 }  // namespace CCKS_ISA

@@ -21,7 +21,7 @@ CCKS_INLINE u8* grouped_scratch(Lanes& lanes) {
   return scratch + (over == 0 ? 0 : kAlign - over);
 }
 
-inline constexpr u32 kNarrowRows = 64;
+inline constexpr u32 kNarrowRows = wire::kNarrowTile;
 /// Columns of a block for a tile of n.
 CCKS_INLINE constexpr u32 narrow_columns(u32 n) { return n <= 64 ? 64 : 128; }
 /// From one row of sums to the next, in floats: lanes of a warp store to different banks.

@@ -22,11 +22,11 @@ namespace ccks::worker::ptx {
 #define CCKS_WORDS_24                                                                                                                                            \
   CCKS_WORDS_16 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define CCKS_WORDS_32 CCKS_WORDS_24 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
-#define CCKS_GROUP_MULTIPLY(type, columns, n, first, second)                                                                                   \
-  asm volatile("{ .reg .pred p; setp.ne.b32 p, 1, 0; wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." #type "." #type " {" CCKS_WORDS_##n \
+#define CCKS_GROUP_MULTIPLY(type, columns, n, first, second, third)                                                                                   \
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %" #third ", 0; wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." #type "." #type " {" CCKS_WORDS_##n \
                "}, %" #first ", %" #second ", p, 1, 1, 0, 0; }"                                                                                \
                : CCKS_SUMS_##n(0)                                                                                                              \
-               : "l"(a), "l"(b))
+               : "l"(a), "l"(b), "r"(adds))
 
 /// Rows of 128 bytes, on a multiple of 1,024: packet p of 16 bytes of row r stands at place p ^ r % 8 (swizzle 128B). Start, and from eight rows to the
 /// next, in units of 16 bytes.
@@ -38,24 +38,25 @@ __device__ __forceinline__ u64 group_operand(const void* rows) {
 __device__ __forceinline__ void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-/// d[64 x 8 kN] += a[64 x 16] times b[8 kN x 16] turned, of 16-bit floats: the operands as group_operand says, 16 elements along k from there on.
+/// d[64 x 8 kN] += a[64 x 16] times b[8 kN x 16] turned, of 16-bit floats: the operands as group_operand says, 16 elements along k from there on. Without `adds` d is what comes out,
+/// whatever it was.
 template <bool kBf16, u32 kN>
-__device__ __forceinline__ void group_multiply(float (&d)[kN][4], u64 a, u64 b) {
+__device__ __forceinline__ void group_multiply(float (&d)[kN][4], u64 a, u64 b, u32 adds) {
   static_assert(kN == 1 || kN == 2 || kN == 4 || kN == 8 || kN == 16 || kN == 24 || kN == 32);
-  if constexpr (kN == 1 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 8, 1, 4, 5);
-  if constexpr (kN == 1 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 8, 1, 4, 5);
-  if constexpr (kN == 2 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 16, 2, 8, 9);
-  if constexpr (kN == 2 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 16, 2, 8, 9);
-  if constexpr (kN == 4 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 32, 4, 16, 17);
-  if constexpr (kN == 4 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 32, 4, 16, 17);
-  if constexpr (kN == 8 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 64, 8, 32, 33);
-  if constexpr (kN == 8 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 64, 8, 32, 33);
-  if constexpr (kN == 16 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 128, 16, 64, 65);
-  if constexpr (kN == 16 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 128, 16, 64, 65);
-  if constexpr (kN == 24 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 192, 24, 96, 97);
-  if constexpr (kN == 24 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 192, 24, 96, 97);
-  if constexpr (kN == 32 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 256, 32, 128, 129);
-  if constexpr (kN == 32 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 256, 32, 128, 129);
+  if constexpr (kN == 1 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 8, 1, 4, 5, 6);
+  if constexpr (kN == 1 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 8, 1, 4, 5, 6);
+  if constexpr (kN == 2 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 16, 2, 8, 9, 10);
+  if constexpr (kN == 2 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 16, 2, 8, 9, 10);
+  if constexpr (kN == 4 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 32, 4, 16, 17, 18);
+  if constexpr (kN == 4 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 32, 4, 16, 17, 18);
+  if constexpr (kN == 8 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 64, 8, 32, 33, 34);
+  if constexpr (kN == 8 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 64, 8, 32, 33, 34);
+  if constexpr (kN == 16 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 128, 16, 64, 65, 66);
+  if constexpr (kN == 16 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 128, 16, 64, 65, 66);
+  if constexpr (kN == 24 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 192, 24, 96, 97, 98);
+  if constexpr (kN == 24 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 192, 24, 96, 97, 98);
+  if constexpr (kN == 32 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 256, 32, 128, 129, 130);
+  if constexpr (kN == 32 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 256, 32, 128, 129, 130);
 }
 #define CCKS_HELD_MULTIPLY(type, columns, n, adds, first, second, third, fourth, operand, down)                                                 \
   asm volatile("{ .reg .pred p; setp.ne.b32 p, " #adds ", 0; wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." #type "." #type " {" CCKS_WORDS_##n \

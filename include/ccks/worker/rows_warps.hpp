@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ccks/worker/marked.hpp"
+#include "ccks/worker/near_op.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -177,12 +178,12 @@ CCKS_INLINE bool softmax_warps(Lanes& lanes, const Call& call, u32 tile, const T
 }
 
 /// rmsnorm, or with kCentred layernorm; `bias` is read with kBias.
-template <bool kCentred, bool kBias, class In, class Weight, class Bias, class Out>
+template <bool kCentred, bool kBias, class X, class Weight, class Bias, class Out>
 struct NormRows {
-  const MarkedRows<In>& x;
-  const MarkedRows<Weight>& weight;
-  const MarkedRows<Bias>& bias;
-  const MarkedRows<Out>& out;
+  const X& x;
+  const Weight& weight;
+  const Bias& bias;
+  const Out& out;
   float eps;
 
   template <class Rows>
@@ -226,8 +227,38 @@ CCKS_INLINE bool norm_warps(Lanes& lanes, const Call& call, u32 tile, const Type
   const MarkedRows out(call, kOut, types.last(kOut));
   const Box box = marked_box<Types>(call.op, tile, out.o.dim);
   return deal_rows(lanes, box, static_cast<u32>(x.o.dim[3]),
-                   NormRows<kCentred, kBias, decltype(x.type), decltype(weight.type), decltype(bias.type), decltype(out.type)>{
-                       x, weight, bias, out, call.op.scalars[0]});
+                   NormRows<kCentred, kBias, decltype(x), decltype(weight), decltype(bias), decltype(out)>{x, weight, bias, out, call.op.scalars[0]});
+}
+
+/// Rows of an operand that has no others beside them.
+template <class T>
+struct NearRows {
+  u8* base;
+  u32 step;  // in bytes
+  T type;
+  CCKS_INLINE NearRows(const NearOp& near, u32 index, T t) : base(near.begin(index)), step(static_cast<u32>(near.operands[index].stride[2]) * bytes_of(t)), type(t) {}
+  CCKS_INLINE u8* at(u32, u32, u32 row) const { return base + u64{row} * step; }
+};
+
+/// norm_warps of an op that the worker has made a copy of, where a warp's registers hold a row: what a tile goes through before its rows is then a third as long. False: nothing is done.
+template <bool kCentred, bool kBias, class Lanes, class Types>
+CCKS_INLINE bool norm_near(Lanes& lanes, const NearOp& near, u32 tile, const Types& types) {
+  constexpr u32 kOut = kBias ? 3 : 2, kMost = 4, kWarp = Lanes::kWarp;
+  const OperandParams& rows = near.operands[kOut];
+  const u32 width = static_cast<u32>(near.operands[0].dim[3]), vectors = width / kVector;
+  if (rows.dim[0] != 1 || rows.dim[1] != 1 || vectors <= kWarp || vectors > kWarp * kMost) return false;
+  const NearRows x(near, 0, types.template type<0>());
+  const NearRows weight(near, 1, types.template type<1>());
+  const NearRows bias(near, 2, types.template type<2>());  // the output itself where there is none
+  const NearRows out(near, kOut, types.last(kOut));
+  const i32 first = static_cast<i32>(tile) * near.op.tile[2];
+  const Box box{{0, 0, first, 0}, {1, 1, least(near.op.tile[2], rows.dim[2] - first), static_cast<i32>(width)}};
+  const NormRows<kCentred, kBias, decltype(x), decltype(weight), decltype(bias), decltype(out)> norm{x, weight, bias, out, near.op.scalars[0]};
+  if (vectors == kWarp * kMost)
+    norm(RowGroups<kMost, true, Lanes>(lanes, box, width, kWarp));
+  else
+    norm(RowGroups<kMost, false, Lanes>(lanes, box, width, kWarp));
+  return true;
 }
 
 }  // namespace CCKS_ISA

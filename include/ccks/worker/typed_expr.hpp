@@ -32,6 +32,44 @@ struct Bound : I {
   }
 };
 
+/// Arguments (bit i - 1: argument i) that code adds to argument 0 before anything else sees either: their sum may as well be there beforehand.
+template <class... Is>
+CCKS_HD constexpr u32 addends() {
+  constexpr u32 kCount = sizeof...(Is);
+  constexpr ExprOp op[] = {Is::op..., ExprOp::arg_f};
+  constexpr u32 dst[] = {Is::dst..., 0}, a[] = {Is::a..., 0}, b[] = {Is::b..., 0}, c[] = {Is::c..., 0};
+  const auto from = [&](u32 before, u32 r) {  // the instruction that last wrote a register
+    u32 i = before;
+    while (i > 0 && dst[i - 1] != r) --i;
+    return i == 0 ? kCount : i - 1;
+  };
+  const auto only_reader = [&](u32 of) {  // of what an instruction gives; kCount: there is none, or several
+    u32 reader = kCount, readers = 0;
+    for (u32 i = of + 1; i < kCount && (i == of + 1 || dst[i - 1] != dst[of]); ++i) {
+      if (op[i] <= ExprOp::index_i) continue;
+      if (a[i] == dst[of]) reader = i, ++readers;
+      if (b[i] == dst[of]) reader = i, ++readers;
+    }
+    return readers == 1 ? reader : kCount;
+  };
+  const auto loads = [&](u32 argument) {
+    u32 count = 0;
+    for (u32 i = 0; i < kCount; ++i) count += (op[i] == ExprOp::arg_f || op[i] == ExprOp::arg_i) && c[i] == argument ? 1 : 0;
+    return count;
+  };
+  u32 sum = 0;
+  while (sum < kCount && (op[sum] != ExprOp::arg_f || c[sum] != 0)) ++sum;
+  if (sum == kCount || loads(0) != 1) return 0;
+  u32 found = 0;
+  for (;;) {
+    const u32 next = only_reader(sum);
+    if (next == kCount || op[next] != ExprOp::add_f) return found;
+    const u32 other = from(next, a[next] == dst[sum] ? b[next] : a[next]);
+    if (other != kCount && op[other] == ExprOp::arg_f && c[other] != 0 && c[other] <= 32 && only_reader(other) == next && loads(c[other]) == 1) found |= 1u << (c[other] - 1);
+    sum = next;
+  }
+}
+
 template <class... Rest>
 struct Last;
 template <class I>
@@ -52,9 +90,11 @@ template <u32 kEpilogueFirst, class... Is>
 struct BoundCode {
   CCKS_HD static constexpr bool identity() { return false; }
   CCKS_HD static constexpr bool uses_index() { return ((Is::op == ExprOp::index_i) || ...); }
+  static constexpr u32 kAddends = detail::addends<Is...>();
+  static constexpr bool kHasFunctions = ((Is::op >= ExprOp::exp_f && Is::op <= ExprOp::softplus_f && Is::op != ExprOp::relu_f) || ...);
 
-  template <u32 W, class Args>
-  CCKS_INLINE void run(Machine<W>& machine, const Args& args, const Place& p) const {
+  template <u32 W, u32 kDigits, class Args>
+  CCKS_INLINE void run(Machine<W, kDigits>& machine, const Args& args, const Place& p) const {
     (machine.step(detail::Bound<Is, kEpilogueFirst>{}, args, p), ...);
   }
   CCKS_HD static constexpr bool result_is_int() { return gives_int(detail::Last<Is...>::type::op); }
@@ -63,11 +103,13 @@ struct BoundCode {
 template <u32 kEpilogueFirst>
 struct BoundCode<kEpilogueFirst> {
   CCKS_HD static constexpr bool identity() { return true; }
+  static constexpr u32 kAddends = 0;
+  static constexpr bool kHasFunctions = false;
   CCKS_HD static constexpr bool uses_index() { return false; }
   CCKS_HD static constexpr bool result_is_int() { return false; }
   CCKS_HD static constexpr u32 result() { return 0; }
-  template <u32 W, class Args>
-  CCKS_INLINE void run(Machine<W>&, const Args&, const Place&) const {}
+  template <u32 W, u32 kDigits, class Args>
+  CCKS_INLINE void run(Machine<W, kDigits>&, const Args&, const Place&) const {}
 };
 
 namespace detail {
@@ -116,8 +158,8 @@ struct FrameBoundCode {
   CCKS_HD static constexpr bool identity() { return false; }
   CCKS_HD static constexpr bool uses_index() { return ((detail::OfFrame<Is>::op == ExprOp::index_i) || ...); }
 
-  template <u32 W, class Args>
-  CCKS_INLINE void run(Machine<W>& machine, const Args& args, const Place& p) const {
+  template <u32 W, u32 kDigits, class Args>
+  CCKS_INLINE void run(Machine<W, kDigits>& machine, const Args& args, const Place& p) const {
     (machine.step(detail::OfFrame<Is>::template bound<kEpilogueFirst>(code), args, p), ...);
   }
   CCKS_HD static constexpr bool result_is_int() { return gives_int(detail::OfFrame<typename detail::Last<Is...>::type>::op); }

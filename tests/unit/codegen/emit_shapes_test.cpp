@@ -110,8 +110,31 @@ ops:
 )";
   const Bodies bodies = bodies_of(text, BodyShapes::fixed);
   const auto blocks = [&](std::size_t op) { return bodies.list[bodies.groups_of_op[op]].type; };
-  EXPECT_NE(blocks(0).find(", 192u, Dtype"), std::string::npos) << blocks(0);
-  EXPECT_NE(blocks(1).find(", 64u, Dtype"), std::string::npos) << blocks(1);
+  EXPECT_NE(blocks(0).find(", 192u, 0u, Dtype"), std::string::npos) << blocks(0);
+  EXPECT_NE(blocks(1).find(", 64u, 0u, Dtype"), std::string::npos) << blocks(1);
+}
+
+TEST(EmitShapes, BlocksKnowWhichOperandsRowsHaveTheirOwnOf) {
+  const auto body = [](const std::string& dtype, const std::string& epilogue) {
+    const Bodies bodies = bodies_of(R"(
+ccks: 1
+program: p
+dtype: bf16
+dims: {n: {range: [1, 4096], default: 1446}}
+tensors:
+  x: {shape: [n, 512], kind: input}
+  w: {shape: [512, 512], kind: weight}
+  b: {shape: [512], kind: weight, dtype: )" + dtype + R"(}
+  y: {shape: [n, 512], kind: output}
+ops: [{op: matmul, a: x, b: w.T, epilogue: ")" + epilogue + R"(", out: y}]
+)", BodyShapes::fixed);
+    return bodies.list[bodies.groups_of_op[0]].type;
+  };
+  EXPECT_TRUE(body("bf16", "acc + b").starts_with("BlocksOp<"));
+  EXPECT_NE(body("bf16", "acc + b").find(", 64u, 0u, Dtype"), std::string::npos);
+  EXPECT_NE(body("bf16", "acc + b + x").find(", 64u, 2u, Dtype"), std::string::npos);
+  EXPECT_NE(body("bf16", "acc + x + b").find(", 64u, 1u, Dtype"), std::string::npos);
+  EXPECT_TRUE(body("f32", "acc + b").starts_with("GroupedOp<")) << "a bias of four bytes lies in no such packets";
 }
 
 /// By what the program was made for.

@@ -39,6 +39,15 @@ TEST(EmitUnits, TheLoopEachBodyAndTheSwitch) {
   EXPECT_NE(units[2].text.find("using Body = TypedOp<A>;"), std::string::npos);
 }
 
+TEST(EmitUnits, BlocksHaveAFunctionOfTheirOwn) {
+  const auto units = units_of({typed("TypedOp<A>"), typed("BlocksOp<B>")});
+  ASSERT_EQ(units.size(), 5u);
+  const std::string name = units[3].path.substr(0, units[3].path.size() - 3);
+  EXPECT_EQ(units[2].text.find("CCKS_CUDA_LINKED_BLOCKS("), std::string::npos);
+  EXPECT_NE(units[3].text.find("CCKS_CUDA_LINKED_BLOCKS(" + name + ","), std::string::npos);
+  EXPECT_NE(units.back().text.find("return has_blocks(op) ? " + name + "_block(frame, op, tile) : " + name + "(lanes, frame, op, tile);"), std::string::npos);
+}
+
 TEST(EmitUnits, BodiesAreFoundByHalves) {
   const auto units = units_of({typed("TypedOp<A>"), typed("TypedOp<B>"), typed("TypedOp<C>")});
   ASSERT_EQ(units.size(), 6u);

@@ -46,9 +46,9 @@ TEST_P(PlanRagged, TellsWhatTheEngineWants) {
   EXPECT_EQ(r.tables[spec::RaggedDim::position], plan::kNone);
 }
 
-// A GPU's: on the host a tile has as many as suit the most rows that there may be.
-TEST_P(PlanRagged, NormsHaveHalfAsManyRowsATileWhereThereAreFew) {
-  const auto rows_of_tile = [&](const std::string& each) {
+// A GPU's, where a typical run has more rows than there are workers: on the host a tile has as many as suit the most rows that there may be.
+TEST_P(PlanRagged, WorkersHaveAsManyTilesOfANormAndThoseAsManyRows) {
+  const auto rows_of_tile = [&](const std::string& each, std::int64_t rows) {
     plan_text(R"(ccks: 1
 program: p
 dtype: bf16
@@ -58,10 +58,17 @@ dims:
 tensors: {x: {shape: [rows, 512], kind: input}, y: {shape: [rows, 512], kind: output}}
 ops: [{op: softmax, x: x, out: y}]
 )");
-    return test::PlanAt(image_.view(), {32, 1376}).value(image_.ops[0].tile[2]);
+    return test::PlanAt(image_.view(), {128, rows}).value(image_.ops[0].tile[2]);
   };
-  const std::int64_t few = rows_of_tile("43"), many = rows_of_tile("400");
-  EXPECT_EQ(few, std::string(GetParam()) == "cuda" ? many / 2 : many);
+  if (std::string(GetParam()) == "cuda") {
+    EXPECT_EQ(rows_of_tile("43", 1), 1);
+    EXPECT_EQ(rows_of_tile("43", 1376), 11);    // 132 workers
+    EXPECT_EQ(rows_of_tile("400", 16896), 128);
+    EXPECT_EQ(rows_of_tile("43", 44055), 112);  // three tiles each
+    EXPECT_EQ(rows_of_tile("2", 1376), rows_of_tile("2", 5364)) << "of few rows, typically, tiles do not vary";
+  } else {
+    EXPECT_EQ(rows_of_tile("43", 1376), rows_of_tile("400", 44055));
+  }
 }
 
 TEST_P(PlanRagged, AttentionWaitsForAllKeysAndReadsItsOwnLimits) {

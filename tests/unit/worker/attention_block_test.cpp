@@ -22,7 +22,7 @@ struct Shape {
   int tile_heads = 1;  // of keys
 };
 
-enum class Where { host, portable, warps, copying, groups, few_stages };
+enum class Where { host, portable, warps, copying, groups, few_stages, copied };  // the last: groups, by the worker's copy of the op
 
 /// GroupWarps with as little scratch as there may be.
 class NarrowGroupWarps : public GroupWarps {
@@ -35,6 +35,13 @@ template <class Types, class Lanes>
 FaultCode run_all(Lanes& lanes, const wire::RunFrame& frame, const wire::OpParams& op) {
   for (u32 tile = 0; tile < op.tile_count; ++tile) {
     const Call call(frame, op);
+    if constexpr (Types::kCount == 5 && std::is_same_v<Lanes, GroupWarps>) {
+      const bool of_one_walk = op.operands != 0 && (op.flags & wire::kOpGroups) != 0 && op.tile[2] <= 128 && op.grid[1] == 1;
+      const bool taken = near_attention<Lanes, Types>(lanes, op, tile);
+      EXPECT_EQ(taken, of_one_walk);
+      lanes.sync();
+      if (taken) continue;
+    }
     const FaultCode fault = run_attention(lanes, call, tile, types_of<Types>(call));
     if (fault != FaultCode::none) return fault;
     lanes.sync();
@@ -80,7 +87,7 @@ FaultCode run_on(Where where, const wire::RunFrame& frame, const wire::OpParams&
       faults[lane] = run_all<Types>(lanes, frame, op);
       const bool copied = lanes.copies() > 0;
       EXPECT_TRUE(copied || op.grid[0] == 0) << "the body for many rows has not taken it";
-    } else if (where == Where::groups) {
+    } else if (where == Where::groups || where == Where::copied) {
       GroupWarps lanes(block, lane);
       faults[lane] = run_in_groups<Types>(lanes, frame, op);
     } else {
@@ -154,7 +161,9 @@ struct Case {
     find_wanted();
     for (const Where where : places) {
       b.fill(out, 90, 99);
-      const auto run_tiles = [&](const auto& frame, const auto& op) {
+      const auto run_tiles = [&](const auto& frame, const auto& from) {
+        const Copied copy(frame, from);
+        const wire::OpParams& op = where == Where::copied ? copy.op : from;
         if (s.dtype == Dtype::bf16) return run_typed<Dtype::bf16>(where, limited, frame, op);
         return s.dtype == Dtype::f16 ? run_typed<Dtype::f16>(where, limited, frame, op) : run_typed<Dtype::f32>(where, limited, frame, op);
       };
@@ -179,7 +188,7 @@ struct Case {
   std::vector<std::pair<Index, double>> wanted;
 };
 
-constexpr std::initializer_list<Where> kEverywhere = {Where::host, Where::portable, Where::warps, Where::copying, Where::groups, Where::few_stages};
+constexpr std::initializer_list<Where> kEverywhere = {Where::host, Where::portable, Where::warps, Where::copying, Where::groups, Where::few_stages, Where::copied};
 
 TEST(AttentionBlock, ManyRowsWithoutLimits) {
   constexpr Shape kShapes[] = {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ccks/wire/op_shape.hpp"
+#include "ccks/worker/call.hpp"
 #include "ccks/worker/element.hpp"
 #include "ccks/worker/lanes.hpp"
 #include "ccks/worker/tile_hints.hpp"
@@ -231,6 +232,22 @@ class EmulatedWarps {
   wire::u32 lane_;
 };
 
+/// An op as a worker copies it: operands behind it, with addresses.
+struct Copied {
+  wire::OpParams op;
+  wire::OperandParams operands[8];
+
+  Copied(const wire::RunFrame& frame, const wire::OpParams& from) : op(from) {
+    const auto* table = reinterpret_cast<const wire::OperandParams*>(reinterpret_cast<const wire::u8*>(&frame) + frame.operands);
+    for (u32 i = 0; i < u32{op.input_count} + op.output_count; ++i) {
+      operands[i] = table[op.operand_first + i];
+      operands[i].offset = reinterpret_cast<u64>(operand_base(frame, operands[i]));
+      operands[i].space = static_cast<wire::u8>(wire::Space::absolute);
+    }
+    op.operands = reinterpret_cast<u64>(operands);
+  }
+};
+
 /// Runs tiles 0 to `tiles` of an op by Op, a body for warps, on one block; a fault, or none. seen(lanes): on lane 0, behind the last.
 template <class Op, class Lanes, class Seen>
 wire::FaultCode run_on_warps(const wire::RunFrame& frame, const wire::OpParams& op, wire::u32 tiles, const Seen& seen) {
@@ -295,9 +312,9 @@ class GroupWarps : public RoomyWarps {
   wire::u32 groups() const { return groups_; }
   void show_copies() {}
   template <wire::Dtype D, wire::u32 kN>
-  void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b) {
+  void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b, bool adds = true) {
     ++groups_;
-    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, 0, false, false}});
+    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, 0, false, !adds}});
     awaited_.insert(&sum[0][0]);
   }
   wire::u32 of_warp(wire::u32 v) const { return v; }
@@ -353,6 +370,7 @@ class GroupWarps : public RoomyWarps {
     if ((reinterpret_cast<std::uintptr_t>(begun.a) | reinterpret_cast<std::uintptr_t>(begun.b)) % 1024 != 0) std::abort();  // no operand of theirs
     const wire::u32 row = lane() / kWarp % 4 * 16 + lane() % kWarp / 4, column = lane() % 4 * 2;
     if (begun.held != nullptr) return add_held<D>(begun, column);
+    if (begun.fresh) std::fill_n(begun.sum, begun.columns * 4, 0.0f);
     for (wire::u32 j = 0; j < begun.columns; ++j)
       for (wire::u32 q = 0; q < 4; ++q)
         for (wire::u32 k = 0; k < 64; ++k) begun.sum[j * 4 + q] += element<D>(begun.a, row + q / 2 * 8, k) * element<D>(begun.b, j * 8 + column + q % 2, k);

@@ -85,6 +85,27 @@ TEST(Math, RelativeErrors) {
       "rsqrt", f_rsqrt, [](double x) { return 1 / std::sqrt(x); }, 1e-30f, 1e30f, 2e-7);
 }
 
+// Of results of 16 bits. Below -5 it is the error that counts, not its share.
+template <u32 kDigits>
+double worst_brief_gelu(double lo, double hi, bool share) {
+  double worst = 0;
+  for (double x = lo; x <= hi; x += 1.0 / 1024) {
+    const double want = 0.5 * x * std::erfc(-x / std::sqrt(2.0)), got = x / (1 + std::exp2(gelu_exponent<kDigits>(static_cast<float>(x))));
+    worst = std::max(worst, std::abs(got - want) / (share ? std::max(std::abs(want), 1e-300) : 1));
+  }
+  return worst;
+}
+TEST(Math, GeluOfFewDigits) {
+  EXPECT_LT(worst_brief_gelu<8>(-5, 12, true), 1.1e-3);
+  EXPECT_LT(worst_brief_gelu<11>(-5, 12, true), 1.1e-4);
+  EXPECT_LT(worst_brief_gelu<8>(-60, -5, false), 2e-6);
+  EXPECT_LT(worst_brief_gelu<11>(-60, -5, false), 2e-6);
+  for (const float huge : {1e4f, 1e30f, f_infinity()}) {
+    EXPECT_EQ(std::exp2(gelu_exponent<8>(huge)), 0) << huge;
+    EXPECT_EQ(std::exp2(gelu_exponent<11>(-huge)), static_cast<double>(f_infinity())) << huge;
+  }
+}
+
 TEST(Math, SinAndCosOfLargeAngles) {
   std::mt19937 rng(3);
   for (const double range : {1.0, 100.0, 1e5, 1e9}) {

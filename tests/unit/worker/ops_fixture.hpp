@@ -235,6 +235,14 @@ class Bench {
   }
 
   std::vector<std::uint64_t> memory() const { return arena; }
+  /// Makes what is in `t` what it was in `before`, a memory().
+  void restore(const Tensor& t, const std::vector<std::uint64_t>& before) {
+    const auto* old = reinterpret_cast<const std::uint8_t*>(before.data());
+    each(t.dim, [&](const Index& c) {
+      std::uint8_t* p = address(t, c);
+      std::memcpy(p, old + (p - bytes()), wire::dtype_bytes(t.dtype));
+    });
+  }
 
  private:
   static constexpr std::uint64_t kArenaBytes = 8 << 20;
@@ -271,13 +279,6 @@ class Bench {
                                                             : tolerance * std::max(std::abs(w), scale) + resolution(t.dtype) * std::abs(w) +
                                                                   (t.dtype == Dtype::f16 ? 0x1p-24 : 0);
       EXPECT_LE(std::abs(w - g), allowed) << "at " << c[0] << " " << c[1] << " " << c[2] << " " << c[3] << ": got " << g << " want " << w;
-    });
-  }
-  void restore(const Tensor& t, const std::vector<std::uint64_t>& before) {
-    const auto* old = reinterpret_cast<const std::uint8_t*>(before.data());
-    each(t.dim, [&](const Index& c) {
-      std::uint8_t* p = address(t, c);
-      std::memcpy(p, old + (p - bytes()), wire::dtype_bytes(t.dtype));
     });
   }
 

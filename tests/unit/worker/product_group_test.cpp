@@ -113,6 +113,97 @@ TEST(ProductGroup, NoDepthIsNoSum) {
   EXPECT_EQ(sums(NoDepth<256>{}), FaultCode::none);
 }
 
+// acc + bias + x, and rows of x `apart` elements longer: as blocks whose sums stay in registers, with x there from the beginning, or by way of scratch.
+template <Dtype D, u32 kColumns, class Expr>
+void check_blocks(std::uint32_t seed, int rows, int columns, int depth, int apart, bool held, const std::vector<wire::ExprInstr>& code, double (*value)(double acc, double bias, double x)) {
+  Bench b(seed);
+  const auto filled = [&](Index dims) {
+    const Tensor t = b.tensor(D, dims, true);
+    b.fill(t, -1, 1);
+    return t;
+  };
+  const Tensor a = filled({1, 1, rows, depth});
+  Tensor w = filled({1, 1, columns, depth}), bias = filled({1, 1, 1, columns}), x = filled({1, 1, rows, columns + apart});
+  std::swap(w.dim[2], w.dim[3]);
+  std::swap(w.stride[2], w.stride[3]);
+  w.flags = bias.flags = x.flags = 0;
+  bias.dim = x.dim = {1, 1, rows, columns};
+  bias.stride[0] = bias.stride[1] = bias.stride[2] = 0;
+  const Tensor out = b.tensor(D, {1, 1, rows, columns}, true);
+  b.operands = {a, w, bias, x, out};
+  b.code = code;
+  b.op.dims[wire::kEpilogueDim] = 2;
+  b.tiles(out.dim, {1, 1, 128, static_cast<int>(kColumns)});
+  const std::vector<std::uint64_t> before = b.memory();
+  u32 groups = 0;
+  const auto run = [&](const wire::RunFrame& frame, const wire::OpParams& op) {
+    const Copied copy(frame, op);
+    return run_on_warps<BlocksOp<OpCode::matmul, Expr, kColumns, 2, D, D, D, D, D>, GroupWarps>(frame, copy.op, op.tile_count, [&](const GroupWarps& lanes) {
+      groups = lanes.groups();
+      EXPECT_TRUE(lanes.awaited_all());
+    });
+  };
+  ASSERT_EQ(b.run_by(OpCode::matmul, 4, run), FaultCode::none);
+  EXPECT_EQ((b.op.flags & wire::kOpBlocks) != 0, held);
+  EXPECT_NE(b.op.flags & wire::kOpGroups, 0);
+  EXPECT_GT(groups, 0u);
+  Bench::each(out.dim, [&](const Index& c) {
+    double acc = 0;
+    for (int i = 0; i < depth; ++i) acc += b.get(a, {0, c[1], c[2], i}) * b.get(w, {0, c[1], i, c[3]});
+    const double want = value(acc, b.get(bias, c), b.get(x, c));
+    ASSERT_NEAR(b.get(out, c), want, 0.008 * std::abs(want) + 2e-3) << "row " << c[2] << ", column " << c[3] << b.describe();
+  });
+  b.restore(out, before);
+  EXPECT_TRUE(b.memory() == before) << "bytes outside of the output changed";
+}
+
+using AddsBoth = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 2>, Ins<ExprOp::add_f, 0, 0, 1, 0>>;
+template <Dtype D, u32 kColumns>
+void check_sums(std::uint32_t seed, int rows, int columns, int depth, int apart, bool held) {
+  static_assert(AddsBoth::Bind<2>::kAddends == 3);
+  check_blocks<D, kColumns, AddsBoth>(
+      seed, rows, columns, depth, apart, held,
+      {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1), ins(ExprOp::arg_f, 1, 0, 0, 2), ins(ExprOp::add_f, 0, 0, 1)},
+      [](double acc, double bias, double x) { return acc + bias + x; });
+}
+TEST(ProductGroup, BlocksFinishedInRegisters) {
+  check_sums<Dtype::bf16, 128>(30, 128, 128, 136, 0, true);
+  check_sums<Dtype::f16, 256>(31, 200, 264, 72, 16, true);  // few columns behind the last whole block
+  check_sums<Dtype::bf16, 64>(32, 150, 168, 72, 8, true);
+  check_sums<Dtype::bf16, 192>(33, 70, 192, 200, 0, true);
+  check_sums<Dtype::bf16, 128>(34, 140, 128, 448, 0, true);  // few rows behind it
+}
+TEST(ProductGroup, BlocksOfWhatLiesInNoPackets) {
+  check_sums<Dtype::bf16, 128>(35, 150, 168, 72, 4, false);
+  check_sums<Dtype::bf16, 128>(36, 150, 172, 72, 4, false);
+}
+// What is multiplied to the sums, or added to what is no sum any more, cannot be there from the beginning.
+TEST(ProductGroup, BlocksWhoseRowsAreNotJustAdded) {
+  using Scales = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 2>, Ins<ExprOp::mul_f, 0, 0, 1, 0>>;
+  static_assert(Scales::Bind<2>::kAddends == 1);
+  check_blocks<Dtype::bf16, 128, Scales>(
+      40, 150, 136, 72, 0, true, {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1), ins(ExprOp::arg_f, 1, 0, 0, 2), ins(ExprOp::mul_f, 0, 0, 1)},
+      [](double acc, double bias, double x) { return (acc + bias) * x; });
+  using AddsLate = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::relu_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::arg_f, 2, 0, 0, 2>, Ins<ExprOp::add_f, 1, 1, 2, 0>, Ins<ExprOp::add_f, 0, 0, 1, 0>>;
+  static_assert(AddsLate::Bind<2>::kAddends == 0);
+  check_blocks<Dtype::f16, 64, AddsLate>(
+      41, 150, 136, 72, 0, true,
+      {ins(ExprOp::arg_f, 0), ins(ExprOp::relu_f, 0, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::arg_f, 2, 0, 0, 2), ins(ExprOp::add_f, 1, 1, 2), ins(ExprOp::add_f, 0, 0, 1)},
+      [](double acc, double bias, double x) { return std::max(acc, 0.0) + (bias + x); });
+  using Twice = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 2>, Ins<ExprOp::add_f, 2, 0, 1, 0>, Ins<ExprOp::mul_f, 0, 0, 2, 0>>;
+  static_assert(Twice::Bind<2>::kAddends == 0);
+  check_blocks<Dtype::bf16, 64, Twice>(42, 130, 64, 72, 0, true, {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 2), ins(ExprOp::add_f, 2, 0, 1), ins(ExprOp::mul_f, 0, 0, 2)},
+                                       [](double acc, double, double x) { return acc * (acc + x); });
+  using Function = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>, Ins<ExprOp::gelu_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 2>, Ins<ExprOp::mul_f, 0, 0, 1, 0>>;
+  static_assert(!kMayBeHeld<Function::Bind<2>>);  // by way of scratch
+  check_blocks<Dtype::bf16, 256, Function>(
+      43, 150, 264, 72, 0, true,
+      {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1), ins(ExprOp::gelu_f, 0, 0), ins(ExprOp::arg_f, 1, 0, 0, 2), ins(ExprOp::mul_f, 0, 0, 1)},
+      [](double acc, double bias, double x) { return 0.5 * (acc + bias) * std::erfc(-(acc + bias) / std::sqrt(2.0)) * x; });
+  using Tripled = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 2>, Ins<ExprOp::add_f, 0, 0, 1, 0>, Ins<ExprOp::add_f, 0, 0, 1, 0>>;
+  static_assert(Tripled::Bind<2>::kAddends == 0);
+}
+
 // What mark_shape says of [rows, depth] times [depth, columns] in bf16, b in columns; `change` makes an op of it that is not for groups.
 template <class Change>
 wire::u8 flags_of(Change change) {

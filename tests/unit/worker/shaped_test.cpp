@@ -6,22 +6,6 @@
 namespace ccks::worker::test {
 namespace {
 
-// As a worker copies it: operands behind the op, with addresses.
-struct Copied {
-  wire::OpParams op;
-  wire::OperandParams operands[8];
-
-  Copied(const wire::RunFrame& frame, const wire::OpParams& from) : op(from) {
-    const auto* table = reinterpret_cast<const wire::OperandParams*>(reinterpret_cast<const u8*>(&frame) + frame.operands);
-    for (u32 i = 0; i < u32{op.input_count} + op.output_count; ++i) {
-      operands[i] = table[op.operand_first + i];
-      operands[i].offset = reinterpret_cast<u64>(operand_base(frame, operands[i]));
-      operands[i].space = static_cast<u8>(wire::Space::absolute);
-    }
-    op.operands = reinterpret_cast<u64>(operands);
-  }
-};
-
 /// Shaped: has the shape that the bench's operands have. The same op by both ways to find its operands.
 template <class Typed, class Shaped>
 void compare(Bench& b, OpCode kind, std::size_t inputs) {
@@ -193,6 +177,62 @@ TEST(ShapedOp, Norms) {
   check_norm<OpCode::rmsnorm, false>(70);
   check_norm<OpCode::layernorm, false>(71);
   check_norm<OpCode::layernorm, true>(72);
+}
+
+// Norms of an op as workers copy it: rows that a warp's registers hold, of as many vectors as lanes have or fewer. Others go the other way.
+template <OpCode kKind>
+void check_near_norm(int width, int rows, bool near) {
+  constexpr bool kCentred = kKind == OpCode::layernorm;
+  Bench b(static_cast<std::uint32_t>(width + rows));
+  const auto filled = [&](Index dims) {
+    const Tensor t = b.tensor(Dtype::bf16, dims, true);
+    b.fill(t, -1, 2);
+    return t;
+  };
+  const Tensor x = filled({1, 1, rows, width}), weight = filled({1, 1, 1, width}), bias = filled({1, 1, 1, width});
+  b.operands = {x, weight};
+  if (kCentred) b.operands.push_back(bias);
+  const Tensor out = b.tensor(Dtype::bf16, {1, 1, rows, width}, true);
+  b.operands.push_back(out);
+  b.op.dims[0] = kCentred;
+  b.op.scalars[0] = 1e-3f;
+  b.tiles(out.dim, {1, 1, 10, width});
+  using Op = std::conditional_t<kCentred, TypedOp<kKind, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16, Dtype::bf16>, TypedOp<kKind, Code<>, Dtype::bf16, Dtype::bf16, Dtype::bf16>>;
+  bool done = false;
+  const auto run = [&](const wire::RunFrame& frame, const wire::OpParams& op) {
+    const Copied copy(frame, op);
+    const auto one = [&](auto& lanes) {
+      using Types = std::conditional_t<kCentred, FixedTypes<Dtype::bf16, Dtype::bf16, Dtype::bf16, Dtype::bf16>, FixedTypes<Dtype::bf16, Dtype::bf16, Dtype::bf16>>;
+      return norms_near<kCentred, kCentred>(lanes, Call(frame, copy.op), 0, Types{});
+    };
+    WarpBlock block;
+    block.run([&](wire::u32 lane) {
+      EmulatedWarps lanes(block, lane);
+      done = one(lanes);
+    });
+    return run_on_warps<Op>(frame, copy.op);
+  };
+  ASSERT_EQ(b.run_by(kKind, kCentred ? 3 : 2, run), FaultCode::none);
+  EXPECT_EQ(done, near) << width;
+  for (int r = 0; r < rows; ++r) {
+    double mean = 0, squares = 0;
+    for (int i = 0; kCentred && i < width; ++i) mean += b.get(x, {0, 0, r, i}) / width;
+    for (int i = 0; i < width; ++i) squares += std::pow(b.get(x, {0, 0, r, i}) - mean, 2) / width;
+    for (int i = 0; i < width; ++i) {
+      const double want = (b.get(x, {0, 0, r, i}) - mean) / std::sqrt(squares + 1e-3) * b.get(weight, {0, 0, 0, i}) + (kCentred ? b.get(bias, {0, 0, 0, i}) : 0);
+      ASSERT_NEAR(b.get(out, {0, 0, r, i}), want, 0.008 * std::abs(want) + 2e-3) << "row " << r << ", column " << i;
+    }
+  }
+}
+TEST(NearNorms, RowsThatAWarpHolds) {
+  check_near_norm<OpCode::layernorm>(512, 37, true);
+  check_near_norm<OpCode::layernorm>(136, 10, true);
+  check_near_norm<OpCode::rmsnorm>(512, 23, true);
+  check_near_norm<OpCode::rmsnorm>(300, 11, true);
+}
+TEST(NearNorms, OthersGoTheOtherWay) {
+  check_near_norm<OpCode::layernorm>(128, 9, false);
+  check_near_norm<OpCode::rmsnorm>(1024, 5, false);
 }
 
 }  // namespace
