@@ -22,9 +22,10 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.gather = {3.3, 0, 0};
   costs.combine = {3, 14e3, 0};     // of a row of 2,048 of eight experts each 5.7, of four 15, of eight 25 (moe_layer at 3ff758f)
   // Tiles of many rows: traces of ragged_encoder and moe_layer on an H200 (include/ccks/worker/README.md, 2026-11-29).
-  costs.groups.fixed_us = 4.8;       // 512 deep, 256 columns: with a bias 11.7, a gelu behind it 13.8, a row of its own 15.1; of 64, 128 and 192 columns 6.1, 7.2 and 8.9 and what lies between two
-  costs.groups.column_us = 0.0105;
-  costs.groups.step_us = {0.27, 0.33, 0.4, 0.66};  // 2,048 deep 12.7, 15, 18.5 and 32.5
+  // Products: stamps of ragged_encoder at fd1b045, 1.98 GHz, and 0.7 between two (2026-11-30).
+  costs.groups.fixed_us = 0.9;  // 512 deep: 64 and 128 columns with a row of their own 3.6 and 4.9, 192 with a bias 6.3, 256 with a row of its own 8.9, with a gelu behind the bias 10.3
+  costs.groups.column_us = 0.0165;
+  costs.groups.step_us = {0.287, 0.316, 0.4, 0.53};  // 2,048 deep, with a row of its own: of 64, 128 and 256 columns 10.5, 12.5 and 21.6
   costs.groups.narrow_fixed_us = 5;  // 64 x 64 of 512 9.6; of a step of 64 rows of a Llama, and of 16, a fit to what they take
   costs.groups.narrow_us = 0.3;
   costs.groups.expert_us = 7;        // gate and up of 128 columns by 2,048 35 of four rows on average, 44 of 85; down of 512 by 768 27 and 36
