@@ -229,9 +229,19 @@ def check_products(nvcc, include, work):
         functions = re.findall(r"properties for (ccks_walk_\w+)", said)
         print(f"{unit}: {len(functions)} walks")
         wrong.need(functions, f"{unit}: no walks")
-        wrong += [f"{function}: ptxas waits for each product: {why}" for why, function in re.findall(r"serialized due to (.*?) (?:in|for) the function '(\w+)'", said)]
+        wrong += waits_for_products(said)
         wrong.need("are serialized" not in said or wrong, f"{unit}: ptxas waits for each product")
+    said = compile_to(nvcc, include, HERE / "blocks.cu", work / "blocks.cubin", "-cubin", "-Xptxas", "-v", *AS_JIT)
+    blocks = re.findall(r"properties for (probe_\w+_block)", said)
+    print(f"blocks: {len(blocks)} bodies")
+    wrong.need(len(blocks) == 10, "blocks: not all bodies")
+    wrong += waits_for_products(said)
+    wrong.need("are serialized" not in said or wrong, "blocks: ptxas waits for each product")
     return wrong
+
+
+def waits_for_products(said):
+    return [f"{function}: ptxas waits for each product: {why}" for why, function in re.findall(r"serialized due to (.*?) (?:in|for) the function '(\w+)'", said)]
 
 
 def disassembler(nvcc):
@@ -440,6 +450,7 @@ WEAKER = [
     (check_worker, "CCKS_WEAKEN_FENCE", "", ""),
     (check_worker, "CCKS_WEAKEN_SYSTEM_ADD", "", ""),
     (check_worker, "CCKS_WEAKEN_LOCAL_MEMORY", "", ""),
+    (check_products, "product_held.hpp", r"(walk\.template walk<kBegin != 0>\(\);)", r"\1 walk.sums()[0][0] += 1.0f;"),
     (check_products, "product_narrow.hpp", r"(stage = stage \+ 1 ==)", r"sum_[0][0][0] += 1.0f; \1"),
     (check_sass, "ptx.hpp", r"\{ \.reg \.b128 slot; ld\.acquire\.sys\.global\.b128 slot, \[%2\]; mov\.b128 \{%0,%1\}, slot; \}",
      "ld.acquire.sys.global.u64 %0, [%2]; ld.acquire.sys.global.u64 %1, [%2 + 8];"),
