@@ -240,7 +240,7 @@ struct NearRows {
   CCKS_INLINE u8* at(u32, u32, u32 row) const { return base + u64{row} * step; }
 };
 
-/// norm_warps of an op that the worker has made a copy of, where a warp's registers hold a row: what a tile goes through before its rows is then a third as long. False: nothing is done.
+/// norm_warps of an op that the worker has made a copy of, where a warp's registers hold a row: what a tile goes through before its rows is then two thirds as long. False: nothing is done.
 template <bool kCentred, bool kBias, class Lanes, class Types>
 CCKS_INLINE bool norm_near(Lanes& lanes, const NearOp& near, u32 tile, const Types& types) {
   constexpr u32 kOut = kBias ? 3 : 2, kMost = 4, kWarp = Lanes::kWarp;
