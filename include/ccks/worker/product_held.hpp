@@ -19,9 +19,9 @@ CCKS_HD constexpr bool are_halves() {
     return wire::dtype_is_half(TypeOf<kIndex, Types>::kDtype) && are_halves<Types, kIndex + 1>();
 }
 /// Code that may be finished so. Each register has code of its own, which a tile goes through once: of a function, a dozen instructions an element, that takes longer than a loop
-/// over sums in scratch.
+/// over sums in scratch, and a division calls one.
 template <class Expr>
-inline constexpr bool kMayBeHeld = !Expr::result_is_int() && !Expr::kHasFunctions;
+inline constexpr bool kMayBeHeld = !Expr::result_is_int() && !Expr::kIsLong;
 
 /// Arguments of an epilogue for eight elements of a row: the sums, and operands as floats.
 template <class Types, u32 kOperands>

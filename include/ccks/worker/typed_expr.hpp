@@ -49,6 +49,7 @@ CCKS_HD constexpr u32 addends() {
       if (op[i] <= ExprOp::index_i) continue;
       if (a[i] == dst[of]) reader = i, ++readers;
       if (b[i] == dst[of]) reader = i, ++readers;
+      if ((op[i] == ExprOp::select_f || op[i] == ExprOp::select_i) && c[i] == dst[of]) reader = i, ++readers;
     }
     return readers == 1 ? reader : kCount;
   };
@@ -68,6 +69,11 @@ CCKS_HD constexpr u32 addends() {
     if (other != kCount && op[other] == ExprOp::arg_f && c[other] != 0 && c[other] <= 32 && only_reader(other) == next && loads(c[other]) == 1) found |= 1u << (c[other] - 1);
     sum = next;
   }
+}
+
+/// Whether an instruction is many of a GPU's, or calls a function there.
+CCKS_HD constexpr bool is_long(ExprOp op) {
+  return (op >= ExprOp::exp_f && op <= ExprOp::softplus_f && op != ExprOp::relu_f) || op == ExprOp::div_f || op == ExprOp::mod_f || op == ExprOp::pow_f || op == ExprOp::div_i || op == ExprOp::mod_i;
 }
 
 template <class... Rest>
@@ -91,7 +97,7 @@ struct BoundCode {
   CCKS_HD static constexpr bool identity() { return false; }
   CCKS_HD static constexpr bool uses_index() { return ((Is::op == ExprOp::index_i) || ...); }
   static constexpr u32 kAddends = detail::addends<Is...>();
-  static constexpr bool kHasFunctions = ((Is::op >= ExprOp::exp_f && Is::op <= ExprOp::softplus_f && Is::op != ExprOp::relu_f) || ...);
+  static constexpr bool kIsLong = (detail::is_long(Is::op) || ...);
 
   template <u32 W, u32 kDigits, class Args>
   CCKS_INLINE void run(Machine<W, kDigits>& machine, const Args& args, const Place& p) const {
@@ -104,7 +110,7 @@ template <u32 kEpilogueFirst>
 struct BoundCode<kEpilogueFirst> {
   CCKS_HD static constexpr bool identity() { return true; }
   static constexpr u32 kAddends = 0;
-  static constexpr bool kHasFunctions = false;
+  static constexpr bool kIsLong = false;
   CCKS_HD static constexpr bool uses_index() { return false; }
   CCKS_HD static constexpr bool result_is_int() { return false; }
   CCKS_HD static constexpr u32 result() { return 0; }

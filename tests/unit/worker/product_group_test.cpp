@@ -200,6 +200,15 @@ TEST(ProductGroup, BlocksWhoseRowsAreNotJustAdded) {
       43, 150, 264, 72, 0, true,
       {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::add_f, 0, 0, 1), ins(ExprOp::gelu_f, 0, 0), ins(ExprOp::arg_f, 1, 0, 0, 2), ins(ExprOp::mul_f, 0, 0, 1)},
       [](double acc, double bias, double x) { return 0.5 * (acc + bias) * std::erfc(-(acc + bias) / std::sqrt(2.0)) * x; });
+  using Chosen = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::const_f, 2, 0, 0, 0>, Ins<ExprOp::lt_f, 3, 2, 1, 0>, Ins<ExprOp::arg_f, 4, 0, 0, 2>,
+                      Ins<ExprOp::add_f, 5, 0, 4, 0>, Ins<ExprOp::select_f, 0, 3, 5, 0>>;
+  EXPECT_EQ(Chosen::Bind<2>::kAddends, 0u) << "what a select chooses from is its third register, too";
+  check_blocks<Dtype::bf16, 64, Chosen>(
+      44, 130, 64, 72, 0, true,
+      {ins(ExprOp::arg_f, 0), ins(ExprOp::arg_f, 1, 0, 0, 1), ins(ExprOp::const_f, 2), ins(ExprOp::lt_f, 3, 2, 1), ins(ExprOp::arg_f, 4, 0, 0, 2), ins(ExprOp::add_f, 5, 0, 4), ins(ExprOp::select_f, 0, 3, 5, 0)},
+      [](double acc, double bias, double x) { return bias > 0 ? acc + x : acc; });
+  using Divided = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::div_f, 0, 0, 1, 0>>;
+  EXPECT_FALSE(kMayBeHeld<Divided::Bind<2>>) << "a division calls a function";
   using Tripled = Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 2>, Ins<ExprOp::add_f, 0, 0, 1, 0>, Ins<ExprOp::add_f, 0, 0, 1, 0>>;
   static_assert(Tripled::Bind<2>::kAddends == 0);
 }
