@@ -22,7 +22,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.gather = {3.3, 0, 0};
   costs.combine = {3, 14e3, 0};     // of a row of 2,048 of eight experts each 5.7, of four 15, of eight 25 (moe_layer at 3ff758f)
   // Tiles of many rows: traces of ragged_encoder and moe_layer on an H200 (include/ccks/worker/README.md, 2026-11-29).
-  // Products: stamps of ragged_encoder at fd1b045, 1.98 GHz, and 0.7 between two (2026-11-30).
+  // Products: stamps of ragged_encoder at fd1b045, 1.98 GHz, and 0.5 to 0.7 between two (2026-11-30); a step of 192 columns is as it was.
   costs.groups.fixed_us = 0.9;  // 512 deep: 64 and 128 columns with a row of their own 3.6 and 4.9, 192 with a bias 6.3, 256 with a row of its own 8.9, with a gelu behind the bias 10.3
   costs.groups.column_us = 0.0165;
   costs.groups.step_us = {0.287, 0.316, 0.4, 0.53};  // 2,048 deep, with a row of its own: of 64, 128 and 256 columns 10.5, 12.5 and 21.6
