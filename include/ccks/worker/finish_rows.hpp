@@ -194,6 +194,18 @@ inline constexpr u32 kDigitsOf<Fixed<Dtype::f16>> = 11;
 template <>
 inline constexpr u32 kDigitsOf<Fixed<Dtype::bf16>> = 8;
 
+/// Four columns of a row into `at`: what code makes of its arguments, of which the first are the sums.
+template <class Args, class Code, class Out>
+CCKS_INLINE void store_finished(const Args& args, const Code& code, Out type, const Place& place, u8* at) {
+  if (code.identity()) return store_four(type, at, args.all.all.acc);
+  Machine<kVector, kDigitsOf<Out>> machine(kVector);
+  code.run(machine, args, place);
+  if (code.result_is_int())
+    store_four(type, at, static_cast<const i64*>(machine.ints(code.result())));
+  else
+    store_four(type, at, static_cast<const float*>(machine.floats(code.result())));
+}
+
 /// Finishes rows row, row + step, ... below m of a product, four columns from element c of the output on, which lies at `to`: sums(i, acc) gives those of
 /// row i, sums.twin(i, acc) those of a twin, and of Sums::kRowsAtOnce rows a lane looks at them all before it stores any. Columns and operands lie in vectors.
 template <class Types, class Expr, class Out, class Sums>
@@ -218,13 +230,7 @@ CCKS_INLINE void finish_fitting_rows(const RowOperands<kRowsFirst<Expr>, Types>&
       finish_four_between(Args{{Arguments<Types>{args.call, args.types, found.twin, args.first}}, values}, typename Expr::Twin{}, place, type, found.twin);
       twin = found.twin;
     }
-    if (code.identity()) return store_four(type, at, static_cast<const float*>(found.sum));
-    Machine<kVector, kDigitsOf<Out>> machine(kVector);
-    code.run(machine, Args{{Arguments<Types>{args.call, args.types, found.sum, args.first}, twin}, values}, place);
-    if (code.result_is_int())
-      store_four(type, at, static_cast<const i64*>(machine.ints(code.result())));
-    else
-      store_four(type, at, static_cast<const float*>(machine.floats(code.result())));
+    store_finished(Args{{Arguments<Types>{args.call, args.types, found.sum, args.first}, twin}, values}, code, type, place, at);
   };
   const i64 stride = step * row_bytes;
   u8* at = to + row * row_bytes;

@@ -1,6 +1,7 @@
 // Mixture of experts besides the matmul: route decides which rows exist, combine puts them together again.
 #pragma once
 
+#include "ccks/worker/combine_warps.hpp"
 #include "ccks/worker/ops_index.hpp"
 #include "ccks/worker/ops_rows.hpp"
 #include "ccks/worker/route_tiles.hpp"

@@ -31,14 +31,15 @@ struct CombineCase {
     b.operands.push_back(out);
     b.op.dims[0] = k;
   }
+  double want(int token, int column) {
+    double sum = ends ? b.get(added, {0, 0, token, column}) : 0;
+    for (int j = 0; j < k; ++j) sum += b.get(weight, {0, 0, token, j}) * b.get(x, {0, 0, static_cast<int>(b.get(row, {0, 0, token, j})), column});
+    return sum;
+  }
   /// On every machine, and that `bad` is no row to any of `machines`.
   void check(std::initializer_list<Machine> machines, int bad) {
     const std::size_t inputs = ends ? 4 : 3;
-    b.check(OpCode::combine, inputs, [&](std::size_t, const Index& c) {
-      double sum = ends ? b.get(added, c) : 0;
-      for (int j = 0; j < k; ++j) sum += b.get(weight, {0, 0, c[2], j}) * b.get(x, {0, 0, static_cast<int>(b.get(row, {0, 0, c[2], j})), c[3]});
-      return sum;
-    });
+    b.check(OpCode::combine, inputs, [&](std::size_t, const Index& c) { return want(c[2], c[3]); });
     b.set(row, {0, 0, tokens - 1, k - 1}, bad);
     for (const Machine m : machines) EXPECT_EQ(b.run(m, OpCode::combine, inputs), FaultCode::bad_index);
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ccks/worker/generic_ops.hpp"
+#include "ccks/worker/typed_ops.hpp"
 #include "tests/unit/worker/combine_case.hpp"
 #include "tests/unit/worker/emulated_warps.hpp"
 
@@ -176,6 +177,51 @@ TEST(CombineWarps, Vectors) {
   check_combine(1, Dtype::bf16, 5, 8, 64, {1, 1, 3, 32});
   check_combine(2, Dtype::f32, 1, 1, 2048, {1, 1, 1, 256});
   check_combine(3, Dtype::f16, 9, 11, 20, {1, 1, 8, 20});
+}
+
+/// By lanes that copy in the background, rows in packets; packets: else vectors.
+template <Dtype D>
+void check_combined_packets(std::uint32_t seed, int tokens, int k, int width, Index tile, bool packets = true) {
+  using Op = TypedOp<OpCode::combine, Code<Ins<ExprOp::arg_f, 0, 0, 0, 0>, Ins<ExprOp::arg_f, 1, 0, 0, 1>, Ins<ExprOp::add_f, 0, 0, 1, 0>>, D, Dtype::f32, Dtype::i32, D, D>;
+  Bench b(seed);
+  CombineCase combine(b, D, D, tokens, k, width, true, true);
+  b.tiles({1, 1, tokens, width}, tile);
+  u32 copies = 0;
+  const auto run = [&] {
+    return b.run_by(OpCode::combine, 4, [&](const wire::RunFrame& frame, const wire::OpParams& op) {
+      WarpBlock block;
+      FaultCode faults[WarpBlock::kLanes] = {};
+      block.run([&](u32 lane) {
+        RoomyWarps lanes(block, lane);
+        for (u32 at = 0; at < op.tile_count; ++at) {
+          const FaultCode fault = Op::run(lanes, frame, op, at);
+          if (fault != FaultCode::none) faults[lane] = fault;
+          lanes.sync();
+        }
+        if (lane == 0) copies = lanes.copies();
+      });
+      for (const FaultCode fault : faults) EXPECT_EQ(fault, faults[0]) << "lanes disagree about a fault";
+      return faults[0];
+    });
+  };
+  ASSERT_EQ(run(), FaultCode::none);
+  EXPECT_EQ(copies > 0, packets) << b.describe();
+  for (int t = 0; t < tokens; ++t)
+    for (int c = 0; c < width; ++c) {
+      const double want = combine.want(t, c);
+      ASSERT_NEAR(b.get(combine.out, {0, 0, t, c}), want, 0.008 * std::abs(want) + 1e-3) << "token " << t << " column " << c << b.describe();
+    }
+  b.set(combine.row, {0, 0, 0, k - 1}, tokens * k);
+  EXPECT_EQ(run(), FaultCode::bad_index);
+}
+TEST(CombineWarps, Packets) {
+  check_combined_packets<Dtype::bf16>(11, 9, 8, 2048, {1, 1, 5, 2048});  // a packet a lane
+  check_combined_packets<Dtype::bf16>(12, 7, 2, 4096, {1, 1, 4, 4096});  // two
+  check_combined_packets<Dtype::f16>(13, 21, 3, 64, {1, 1, 16, 64});     // tokens side by side
+  check_combined_packets<Dtype::f32>(14, 6, 1, 1024, {1, 1, 6, 512});
+  check_combined_packets<Dtype::bf16>(15, 1, 8, 256, {1, 1, 1, 128});
+  check_combined_packets<Dtype::bf16>(16, 3, 4, 48, {1, 1, 2, 48}, false);     // lanes cannot share six packets out
+  check_combined_packets<Dtype::bf16>(17, 3, 60, 2048, {1, 1, 2, 2048}, false);  // no room for three tokens' rows
 }
 
 }  // namespace
