@@ -20,7 +20,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.attention = {3.5, 17e3, 0};   // attention_step.hpp: 65 positions 3.7, 256 of them, and what brings parts together, 6.5
   costs.rows = {2.6, 25e3, 0};         // a norm 3.0, argmax of 128,256 floats 24.1
   costs.gather = {3.3, 0, 0};
-  costs.combine = {3, 14e3, 0};     // of a row of 2,048 of eight experts each 5.7, of four 15, of eight 25 (moe_layer at 3ff758f)
+  costs.combine = {3, 30e3, 0};     // of a row of 2,048 of eight experts each 4.7, of four 8.5, of eight 10.7 to 16.5 (moe_layer, worker/README.md, 2026-11-30)
   // Tiles of many rows: traces of ragged_encoder and moe_layer on an H200 (include/ccks/worker/README.md, 2026-11-29).
   // Products: stamps of ragged_encoder at fd1b045, 1.98 GHz, and 0.5 to 0.7 between two (2026-11-30); a step of 192 columns is as it was.
   costs.groups.fixed_us = 0.9;  // 512 deep: 64 and 128 columns with a row of their own 3.6 and 4.9, 192 with a bias 6.3, 256 with a row of its own 8.9, with a gelu behind the bias 10.3
@@ -28,9 +28,9 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.groups.step_us = {0.287, 0.316, 0.4, 0.53};  // 2,048 deep, with a row of its own: of 64, 128 and 256 columns 10.5, 12.5 and 21.6
   costs.groups.narrow_fixed_us = 5;  // 64 x 64 of 512 9.6; of a step of 64 rows of a Llama, and of 16, a fit to what they take
   costs.groups.narrow_us = 0.3;
-  costs.groups.expert_us = 7;        // gate and up of 128 columns by 2,048 35 of four rows on average, 44 of 85; down of 512 by 768 27 and 36
+  costs.groups.expert_us = 7;        // gate and up of 128 columns by 2,048 36 of four rows on average, 38 of 32, 52 of 110; down of 512 by 768 27, 31 and 46
   costs.groups.expert_bytes_per_us = 38e3;
-  costs.groups.row_us = 0.1;
+  costs.groups.row_us = 0.14;
   costs.groups.missing_us = 2;
   costs.groups.attention_us = 6;     // 128 rows that attend to some 400: one head 14.5, two 28.4, eight 89
   costs.groups.head_us = 4;

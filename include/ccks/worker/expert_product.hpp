@@ -1,14 +1,15 @@
 // The product of a tile of rows of experts, gathered or not, with an expert's weights in columns, block by block: which walk a block is for, and the end of it. Of a matmul of many
 // rows in packets likewise, where it has no body of its own.
 //
-// Where four warps multiply together few rows are product_narrow.hpp's walk, of 8, 16, 32 or 64 rows, so that an expert of three rows costs what one of eight does, and more are
-// product_group.hpp's; else all are expert_warps.hpp's. Linked workers have the former as functions by name (linked_walks.hpp), since ptxas waits for each product in a
-// function of the usual convention.
+// Where four warps multiply together an expert's rows are product_routed.hpp's walk, of as many rows as there are, more or less, so that an expert of three rows costs what one of eight
+// does, and a matmul's product_group.hpp's or product_narrow.hpp's; else all are expert_warps.hpp's. Linked workers have the former as functions by name (linked_walks.hpp), since ptxas
+// waits for each product in a function of the usual convention.
 #pragma once
 
 #include "ccks/worker/expert_warps.hpp"
 #include "ccks/worker/finish_rows.hpp"
 #include "ccks/worker/product_group.hpp"
+#include "ccks/worker/product_routed.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -32,31 +33,25 @@ struct ExpertSums {
   u32 pitch, slice_rows, twin;
 };
 
-/// Columns of a block of m rows, a twin's with them, where n are left of b's. kExperts: else of a matmul, which is nobody's rows.
+/// Rows of a block. kExperts: else of a matmul, which is nobody's rows.
+template <class Lanes, bool kExperts = true>
+inline constexpr u32 kRowsOfBlock = GroupLanes<Lanes> && kExperts ? kRoutedRows : kExpertRows;
+/// Columns of a block of m rows, a twin's with them, where n are left of b's.
 template <class Lanes, bool kExperts = true>
 CCKS_INLINE constexpr u32 expert_block_columns(u32 m, u32 n, bool twin) {
   if constexpr (GroupLanes<Lanes> && !kExperts)
     return is_narrow(m, n) ? narrow_columns(n) : product_columns(n);
   else if constexpr (GroupLanes<Lanes>)
-    return m <= kNarrowRows ? 128 : grouped_columns(twin ? 2 * n : n);
+    return kRoutedColumns;
   else
     return twin ? 2 * kTwinColumns : expert_columns(n);
 }
-/// Rows of a narrow block for m.
-CCKS_INLINE constexpr u32 narrow_rows(u32 m) { return m <= 8 ? 8 : m <= 16 ? 16 : m <= 32 ? 32 : kNarrowRows; }
-
 /// Not inlined and without the op's shape and epilogue: one copy for all of a program. Arguments one by one, which stay in registers.
 template <Dtype kType, u32 kRows, class Lanes>
-CCKS_OUTLINE bool walk_few_of_expert(Lanes& lanes, const u8* rows, const u8* columns, const u8* source, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k, u32 first,
-                                     u32 source_bytes, u32 divisor, i64 limit, bool wide, const u8* twin_columns) {
+CCKS_OUTLINE bool walk_routed(Lanes& lanes, const u8* rows, const u8* columns, const u8* source, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k, u32 first,
+                              u32 source_bytes, u32 divisor, i64 limit, bool wide, const u8* twin_columns) {
   const ExpertWindow window{rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide, twin_columns};
-  return NarrowWalk<kType, 128, kRows, true, Lanes>(lanes, window).run();
-}
-template <Dtype kType, u32 kColumns, class Lanes>
-CCKS_OUTLINE bool walk_many_of_expert(Lanes& lanes, const u8* rows, const u8* columns, const u8* source, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k, u32 first,
-                                      u32 source_bytes, u32 divisor, i64 limit, bool wide, const u8* twin_columns) {
-  const ExpertWindow window{rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide, twin_columns};
-  return GroupedWalk<kType, kColumns, true, Lanes>(lanes, window).run();
+  return RoutedWalk<kType, kRows, Lanes>(lanes, window).run();
 }
 /// The walk of a block, by four warps together. False: a row is named that there is not.
 template <Dtype kType, class Lanes>
@@ -67,18 +62,21 @@ CCKS_INLINE bool walk_block_of_expert(Lanes& lanes, const ExpertWindow& w) {
 #if CCKS_LINKED_WALKS
   return with([](auto... of) { return (kType == Dtype::bf16 ? ccks_walk_experts_bf16 : ccks_walk_experts_f16)(of...); });
 #else
-  switch (w.m <= kNarrowRows ? narrow_rows(w.m) : expert_block_columns<Lanes>(w.m, w.n, w.twin_columns != nullptr)) {
-    case 8: return with([&](auto... of) { return walk_few_of_expert<kType, 8>(lanes, of...); });
-    case 16: return with([&](auto... of) { return walk_few_of_expert<kType, 16>(lanes, of...); });
-    case 32: return with([&](auto... of) { return walk_few_of_expert<kType, 32>(lanes, of...); });
-    case 64: return with([&](auto... of) { return walk_few_of_expert<kType, 64>(lanes, of...); });
-    case 128: return with([&](auto... of) { return walk_many_of_expert<kType, 128>(lanes, of...); });
-    default: return with([&](auto... of) { return walk_many_of_expert<kType, 256>(lanes, of...); });
+  switch (routed_rows(w.m)) {
+    case 16: return with([&](auto... of) { return walk_routed<kType, 16>(lanes, of...); });
+    case 32: return with([&](auto... of) { return walk_routed<kType, 32>(lanes, of...); });
+    case 48: return with([&](auto... of) { return walk_routed<kType, 48>(lanes, of...); });
+    case 64: return with([&](auto... of) { return walk_routed<kType, 64>(lanes, of...); });
+    case 96: return with([&](auto... of) { return walk_routed<kType, 96>(lanes, of...); });
+    case 128: return with([&](auto... of) { return walk_routed<kType, 128>(lanes, of...); });
+    case 160: return with([&](auto... of) { return walk_routed<kType, 160>(lanes, of...); });
+    case 192: return with([&](auto... of) { return walk_routed<kType, 192>(lanes, of...); });
+    default: return with([&](auto... of) { return walk_routed<kType, 256>(lanes, of...); });
   }
 #endif
 }
 
-/// Sums of a block of at most kExpertRows rows and, as expert_block_columns says, `columns`. All lanes call it, done with scratch. Of a matmul by the walks that its program has anyway.
+/// Sums of a block of at most kRowsOfBlock rows and, as expert_block_columns says, `columns`. All lanes call it, done with scratch. Of a matmul by the walks that its program has anyway.
 template <Dtype kType, bool kExperts, class Lanes>
 CCKS_INLINE ExpertSums multiply_block_of_expert(Lanes& lanes, const ExpertWindow& w, u32 columns) {
   if constexpr (GroupLanes<Lanes> && !kExperts) {
@@ -88,8 +86,7 @@ CCKS_INLINE ExpertSums multiply_block_of_expert(Lanes& lanes, const ExpertWindow
     return {sums, grouped_pitch(columns), 0, 0};
   } else if constexpr (GroupLanes<Lanes>) {
     const float* sums = walk_block_of_expert<kType>(lanes, w) ? reinterpret_cast<const float*>(grouped_scratch(lanes)) : nullptr;
-    if (w.m <= kNarrowRows) return {sums, narrow_pitch(columns), narrow_rows(w.m), columns / 2};
-    return {sums, grouped_pitch(columns), 0, columns / 2};
+    return {sums, kRoutedPitch, 0, columns / 2};
   } else {
     const u32 slice_rows = walk_expert_rows<kType>(lanes, w, columns);
     return {slice_rows == kUnsound ? nullptr : reinterpret_cast<const float*>(lanes.scratch() + kExpertTableBytes), expert_pitch(columns), slice_rows, kTwinColumns};
@@ -137,8 +134,8 @@ concept TwinTile = requires(const Tile& tile) { tile.twin_columns(); };
 template <class Lanes, class Tile>
 CCKS_INLINE bool multiply_expert(Lanes& lanes, const Tile& tile, u32 m, u32 n, u32 k, i64 limit) {
   CCKS_NO_UNROLL
-  for (u32 i0 = 0; i0 < m; i0 += kExpertRows) {
-    const u32 here = least(kExpertRows, m - i0);
+  for (u32 i0 = 0; i0 < m; i0 += kRowsOfBlock<Lanes, Tile::kExperts>) {
+    const u32 here = least(kRowsOfBlock<Lanes, Tile::kExperts>, m - i0);
     CCKS_NO_UNROLL
     for (u32 j0 = 0; j0 < n;) {
       const u32 block = expert_block_columns<Lanes, Tile::kExperts>(here, n - j0, TwinTile<Tile>), at_once = TwinTile<Tile> ? block / 2 : block, columns = least(at_once, n - j0);

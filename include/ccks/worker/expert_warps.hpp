@@ -22,30 +22,24 @@ struct ExpertRows {
   bool sound = true;
 };
 
-/// Of the experts [begin, begin + each) what each has taken; those from `end` on nothing. One that takes less than nothing or more than all rows takes more
-/// than there are, which whoever adds sees.
-template <class C, u32 kEach>
-CCKS_INLINE void load_counts(const View<C>& count, u32 begin, u32 end, u32 rows, u32 (&taken)[kEach]) {
-  i64 found[kEach];
-  CCKS_UNROLL
-  for (u32 i = 0; i < kEach; ++i) found[i] = begin + i < end ? load_int(count.type, count.at(0, 0, 0, static_cast<i32>(begin + i)), 0) : 0;
-  CCKS_UNROLL
-  for (u32 i = 0; i < kEach; ++i) taken[i] = found[i] >= 0 && found[i] <= rows ? static_cast<u32>(found[i]) : rows + 1;
+/// Rows that an expert has taken. One that takes less than nothing or more than all rows takes more than there are, which whoever adds sees.
+template <class C>
+CCKS_INLINE u32 load_count(const View<C>& count, u32 expert, u32 rows) {
+  const i64 found = load_int(count.type, count.at(0, 0, 0, static_cast<i32>(expert)), 0);
+  return found >= 0 && found <= rows ? static_cast<u32>(found) : rows + 1;
 }
 
-/// Into how many tiles rows go, `each` in one, of `rows` in all: by a shift where that is a power of two or all of them. A division is some 25 instructions, and a tile has eight of them to find its expert.
+/// Row tiles of an expert, `each` rows in one, of `rows` in all: how many are full, and what is left over. By a shift where `each` is a power of two or all of them: a division is some 25
+/// instructions, and a tile has four of them to find its expert.
 class RowTiles {
  public:
+  struct Of {
+    u32 full, left;
+  };
   CCKS_INLINE RowTiles(u32 each, u32 rows) : each_(each), log_((each & (each - 1)) == 0 || rows <= each ? log2_of(ceil_pow2(each)) : kUneven) {}
-  template <u32 kCount>
-  CCKS_INLINE void count(const u32 (&taken)[kCount], u32 (&tiles)[kCount]) const {
-    if (log_ != kUneven) {
-      CCKS_UNROLL
-      for (u32 i = 0; i < kCount; ++i) tiles[i] = (taken[i] + (1u << log_) - 1) >> log_;
-    } else {
-      CCKS_UNROLL
-      for (u32 i = 0; i < kCount; ++i) tiles[i] = ceil_div(taken[i], each_);
-    }
+  CCKS_INLINE Of of(u32 taken) const {
+    const u32 full = log_ != kUneven ? taken >> log_ : taken / each_;
+    return {full, taken - full * each_};
   }
 
  private:
@@ -53,56 +47,111 @@ class RowTiles {
   u32 each_, log_;
 };
 
-/// As find_expert (ops_matmul.hpp), by lanes of a warp that share out the experts. All lanes of the warp call it. Counts come from the L2, through which
-/// weights pass: they are loaded once where a lane has no more than four. What one lane has found the others read in scratch, a place for each warp.
+/// How many row tiles there are of each size, of experts' rows that are left over. Of more experts than a byte counts all are one size.
+class SizedTiles {
+ public:
+  static constexpr u32 kSizes = 8;
+  CCKS_INLINE explicit SizedTiles(u32 experts) : most_(experts <= 255 ? 255 : ~u64{0}) {}
+
+  /// From 0, what takes longest, to what takes least: as routed_rows (product_routed.hpp), two of its steps one here and there.
+  CCKS_INLINE u32 size(u32 rows) const {
+    const u32 last = rows - 1, step = rows <= 64 ? last >> 4 : rows <= 128 ? 2 + (last >> 5) : 4 + (last >> 6);
+    return most_ == 255 ? kSizes - 1 - least(step, kSizes - 1) : 0;
+  }
+  /// No rows are none.
+  CCKS_INLINE void add(u32 rows) { counts_ += rows != 0 ? u64{1} << (size(rows) * 8) : 0; }
+  CCKS_INLINE void add(const SizedTiles& more) { counts_ += more.counts_; }
+  CCKS_INLINE u32 of(u32 size) const { return static_cast<u32>(counts_ >> (size * 8) & most_); }
+  template <class Lanes>
+  CCKS_INLINE SizedTiles of_lane(Lanes& lanes, u32 step) const {
+    SizedTiles other = *this;
+    other.counts_ = lanes.shuffle_xor(counts_, step);
+    return other;
+  }
+
+ private:
+  u64 most_, counts_ = 0;
+};
+
+/// What some experts have: rows, full row tiles, and what is left over.
+struct ExpertTiles {
+  u32 taken = 0, full = 0;
+  SizedTiles left;
+
+  CCKS_INLINE explicit ExpertTiles(u32 experts) : left(experts) {}
+  CCKS_INLINE void add(const ExpertTiles& more) {
+    taken += more.taken;
+    full += more.full;
+    left.add(more.left);
+  }
+};
+
+/// As find_expert (ops_matmul.hpp), by all lanes, which share out the experts, but that row tiles are numbered by how long they take: full ones first, then what is left over of each expert,
+/// by its size, then by expert. Dealt out in turn, workers have as many long ones each, and short ones last. All lanes call it, done with scratch, and read what it says there before
+/// any of them goes on to use it (a barrier). Loops, and an expert a lane where there are no more: a tile goes through this once, and straight code is fetched as slowly as it runs.
 template <class Lanes, class C>
 CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows) {
-  constexpr u32 kWarp = Lanes::kWarp, kEach = 4;
-  const u32 each = ceil_div(experts, kWarp), begin = least(lanes.lane() % kWarp * each, experts), end = least(begin + each, experts);
+  constexpr u32 kWarp = Lanes::kWarp, kWarps = Lanes::kLanes / kWarp;
+  const u32 each = ceil_div(experts, Lanes::kLanes), begin = least(lanes.lane() * each, experts), end = least(begin + each, experts);
   const RowTiles row_tiles(rows_per_tile, rows);
-  u32 held[kEach], its_tiles[kEach], taken = 0, tiles = 0;
+  ExpertTiles all(experts), before(experts);
+  u32 its = 0;
   CCKS_NO_UNROLL
-  for (u32 first = begin; first < end; first += kEach) {
-    load_counts(count, first, end, rows, held);
-    row_tiles.count(held, its_tiles);
-    CCKS_UNROLL
-    for (u32 i = 0; i < kEach; ++i) {
-      taken = least(taken + held[i], rows + 1);
-      tiles += its_tiles[i];
-    }
+  for (u32 expert = begin; expert < end; ++expert) {
+    its = load_count(count, expert, rows);
+    const RowTiles::Of of = row_tiles.of(its);
+    all.taken = least(all.taken + its, rows + 1);
+    all.full += of.full;
+    all.left.add(of.left);
   }
-  u32 taken_before = 0, tiles_before = 0, all_taken = taken, all_tiles = tiles;
-  CCKS_UNROLL
+  CCKS_NO_UNROLL
   for (u32 step = 1; step < kWarp; step *= 2) {
-    const u32 other_taken = lanes.shuffle_xor(all_taken, step), other_tiles = lanes.shuffle_xor(all_tiles, step);
-    if ((lanes.lane() & step) != 0) taken_before += other_taken, tiles_before += other_tiles;
-    all_taken += other_taken;  // of 32 lanes with no more than `rows` and one each
-    all_tiles += other_tiles;
+    ExpertTiles other(experts);
+    other.taken = lanes.shuffle_xor(all.taken, step);
+    other.full = lanes.shuffle_xor(all.full, step);
+    other.left = all.left.of_lane(lanes, step);
+    if ((lanes.lane() & step) != 0) before.add(other);
+    all.add(other);
+    all.taken = least(all.taken, rows + 1);
   }
-  ExpertRows* told = reinterpret_cast<ExpertRows*>(lanes.scratch()) + lanes.lane() / kWarp;
-  ExpertRows found;
-  found.sound = all_taken <= rows;
-  if (!found.sound || index >= all_tiles) return found;
-  if (index >= tiles_before && index < tiles_before + tiles) {
+  struct Told {
+    ExpertTiles of_warp[kWarps];
+    ExpertRows rows;
+  };
+  Told& told = *reinterpret_cast<Told*>(lanes.scratch());
+  if (lanes.lane() % kWarp == 0) told.of_warp[lanes.lane() / kWarp] = all;
+  if (lanes.lane() == 0) told.rows = ExpertRows{};
+  lanes.sync();
+  all = ExpertTiles(experts);
+  CCKS_NO_UNROLL
+  for (u32 w = 0; w < kWarps; ++w) {
+    if (w == lanes.lane() / kWarp) before.add(all);
+    all.add(told.of_warp[w]);
+    all.taken = least(all.taken, rows + 1);
+  }
+  const bool is_full = index < all.full;
+  u32 ahead = index - before.full, size = 0;  // how many of its kind, beginning with this lane's
+  if (!is_full) {
+    ahead = index - all.full;
     CCKS_NO_UNROLL
-    for (u32 first = begin; first < end; first += kEach) {
-      if (each > kEach) {
-        load_counts(count, first, end, rows, held);
-        row_tiles.count(held, its_tiles);
-      }
-      CCKS_UNROLL
-      for (u32 i = 0; i < kEach; ++i) {
-        if (index - tiles_before < its_tiles[i]) {
-          const u32 skipped = (index - tiles_before) * rows_per_tile;
-          *told = {static_cast<i32>(first + i), taken_before + skipped, least(rows_per_tile, held[i] - skipped), true};
-        }
-        tiles_before += its_tiles[i];  // from the one that is meant on more than `index`, and the difference below zero
-        taken_before += held[i];
-      }
+    while (size < SizedTiles::kSizes && ahead >= all.left.of(size)) ahead -= all.left.of(size++);
+    ahead -= before.left.of(least(size, SizedTiles::kSizes - 1));
+  }
+  const bool sound = all.taken <= rows;
+  if (sound && size < SizedTiles::kSizes) {
+    CCKS_NO_UNROLL
+    for (u32 expert = begin; expert < end; ++expert) {
+      if (each > 1) its = load_count(count, expert, rows);
+      const RowTiles::Of of = row_tiles.of(its);
+      const u32 here = is_full ? of.full : of.left != 0 && all.left.size(of.left) == size ? 1 : 0;
+      if (ahead < here) told.rows = {static_cast<i32>(expert), before.taken + (is_full ? ahead : of.full) * rows_per_tile, is_full ? rows_per_tile : of.left, true};
+      ahead -= here;  // from the one that is meant on below zero, as for lanes behind its
+      before.taken += its;
     }
   }
-  lanes.sync_warp();
-  found = *told;
+  lanes.sync();
+  ExpertRows found = told.rows;
+  found.sound = sound;
   return found;
 }
 

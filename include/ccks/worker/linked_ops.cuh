@@ -79,19 +79,15 @@ struct LinkedOps {
                                                       *static_cast<const ccks::wire::OpParams*>(op), tile));    \
   }
 
-#define CCKS_CUDA_LINKED_PRODUCT(most, type)                                                                               \
-  CCKS_WALK_PRODUCT(grouped_##most, type) {                                                                                \
-    ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
-    const ccks::worker::ExpertWindow window = ccks::worker::GroupedWindow{rows, columns, row_bytes, column_bytes, m, n, k}.evenly(); \
-    (void)ccks::worker::GroupedWalk<ccks::wire::Dtype::type, most, false, ccks::worker::CudaLanes>(lanes, window).run(); \
+#define CCKS_CUDA_LINKED_WALK(name, type, ...)                                                   \
+  CCKS_WALK_PRODUCT(name, type) {                                                                \
+    using namespace ccks::worker;                                                                \
+    CudaLanes lanes(nullptr, 0);                                                                 \
+    const GroupedWindow window{rows, columns, row_bytes, column_bytes, m, n, k};                 \
+    __VA_ARGS__(lanes, window).run();                                                            \
   }
-#define CCKS_CUDA_LINKED_NARROW(most, type)                                                                                \
-  CCKS_WALK_NARROW(most, type) {                                                                                           \
-    ccks::worker::CudaLanes lanes(nullptr, 0);                                                                             \
-    const ccks::worker::ExpertWindow window{rows,  columns,      source,  row_bytes, column_bytes, m, n, k,                \
-                                            first, source_bytes, divisor, limit,     wide};                                \
-    return ccks::worker::NarrowWalk<ccks::wire::Dtype::type, most, ccks::worker::kNarrowRows, false, ccks::worker::CudaLanes>(lanes, window).run(); \
-  }
+#define CCKS_CUDA_LINKED_PRODUCT(most, type) CCKS_CUDA_LINKED_WALK(grouped_##most, type, GroupedWalk<ccks::wire::Dtype::type, most, CudaLanes>)
+#define CCKS_CUDA_LINKED_NARROW(most, type) CCKS_CUDA_LINKED_WALK(narrow_##most, type, NarrowWalk<ccks::wire::Dtype::type, most, CudaLanes>)
 // Blocks of `most` columns, as ProductBlocks has them; 256: of any.
 #define CCKS_CUDA_LINKED_PACKETS(most, type)                                                                                                      \
   CCKS_WALK_PRODUCT(packets_##most, type) {                                                                                                       \
@@ -103,10 +99,8 @@ struct LinkedOps {
       if (wide == 192) return ccks_walk_grouped_192_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                      \
       return ccks_walk_grouped_256_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                                       \
     }                                                                                                                                             \
-    if (most == 64 || narrow_columns(n) == 64)                                                                                                    \
-      (void)ccks_walk_narrow_64_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);                              \
-    else                                                                                                                                          \
-      (void)ccks_walk_narrow_128_##type(rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false);                             \
+    if (most == 64 || narrow_columns(n) == 64) return ccks_walk_narrow_64_##type(rows, columns, row_bytes, column_bytes, m, n, k);                \
+    ccks_walk_narrow_128_##type(rows, columns, row_bytes, column_bytes, m, n, k);                                                                 \
   }
 #define CCKS_CUDA_LINKED_PRODUCTS(type) \
   CCKS_CUDA_LINKED_PRODUCT(64, type)    \
@@ -119,39 +113,39 @@ struct LinkedOps {
   CCKS_CUDA_LINKED_PACKETS(128, type)   \
   CCKS_CUDA_LINKED_PACKETS(256, type)
 
-// Rows of the op, by 128 columns; beyond 64 rows columns of the block.
-#define CCKS_CUDA_LINKED_EXPERT(name, type, ...)                                                                           \
-  CCKS_WALK_EXPERTS(name, type) {                                                                                          \
+#define CCKS_CUDA_LINKED_EXPERT(rows_, type)                                                                              \
+  CCKS_WALK_EXPERTS(experts_##rows_, type) {                                                                               \
     using namespace ccks::worker;                                                                                          \
     CudaLanes lanes(nullptr, 0);                                                                                           \
     const ExpertWindow window{rows,  columns,      source,  row_bytes, column_bytes, m, n, k,                              \
                               first, source_bytes, divisor, limit,     wide,         twin_columns};                        \
-    return __VA_ARGS__(lanes, window).run();                                                                               \
+    return RoutedWalk<ccks::wire::Dtype::type, rows_, CudaLanes>(lanes, window).run();                                     \
   }
-#define CCKS_CUDA_LINKED_FEW_OF_EXPERT(rows_, type) \
-  CCKS_CUDA_LINKED_EXPERT(experts_##rows_, type, NarrowWalk<ccks::wire::Dtype::type, 128, rows_, true, CudaLanes>)
-#define CCKS_CUDA_LINKED_MANY_OF_EXPERT(columns_, type) \
-  CCKS_CUDA_LINKED_EXPERT(experts_##columns_, type, GroupedWalk<ccks::wire::Dtype::type, columns_, true, CudaLanes>)
-#define CCKS_CUDA_LINKED_EXPERTS(type)       \
-  CCKS_CUDA_LINKED_FEW_OF_EXPERT(8, type)    \
-  CCKS_CUDA_LINKED_FEW_OF_EXPERT(16, type)   \
-  CCKS_CUDA_LINKED_FEW_OF_EXPERT(32, type)   \
-  CCKS_CUDA_LINKED_FEW_OF_EXPERT(64, type)   \
-  CCKS_CUDA_LINKED_MANY_OF_EXPERT(128, type) \
-  CCKS_CUDA_LINKED_MANY_OF_EXPERT(256, type) \
-  CCKS_WALK_EXPERTS(experts, type) {         \
-    using namespace ccks::worker;            \
-    const auto with = [&](auto walk) {       \
-      return walk(rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide, twin_columns); \
-    };                                       \
-    if (m > kNarrowRows) {                   \
-      if (expert_block_columns<CudaLanes>(m, n, twin_columns != nullptr) == 128) return with([](auto... of) { return ccks_walk_experts_128_##type(of...); }); \
-      return with([](auto... of) { return ccks_walk_experts_256_##type(of...); });                                                                          \
-    }                                        \
-    if (m <= 8) return with([](auto... of) { return ccks_walk_experts_8_##type(of...); });                                                                  \
-    if (m <= 16) return with([](auto... of) { return ccks_walk_experts_16_##type(of...); });                                                                \
-    if (m <= 32) return with([](auto... of) { return ccks_walk_experts_32_##type(of...); });                                                                \
-    return with([](auto... of) { return ccks_walk_experts_64_##type(of...); });                                                                             \
+#define CCKS_CUDA_LINKED_EXPERTS(type) \
+  CCKS_CUDA_LINKED_EXPERT(16, type)                                                                                     \
+  CCKS_CUDA_LINKED_EXPERT(32, type)                                                                                     \
+  CCKS_CUDA_LINKED_EXPERT(48, type)                                                                                     \
+  CCKS_CUDA_LINKED_EXPERT(64, type)                                                                                     \
+  CCKS_CUDA_LINKED_EXPERT(96, type)                                                                                     \
+  CCKS_CUDA_LINKED_EXPERT(128, type)                                                                                    \
+  CCKS_CUDA_LINKED_EXPERT(160, type)                                                                                    \
+  CCKS_CUDA_LINKED_EXPERT(192, type)                                                                                    \
+  CCKS_CUDA_LINKED_EXPERT(256, type)                                                                                    \
+  CCKS_WALK_EXPERTS(experts, type) {                                                                                    \
+    using namespace ccks::worker;                                                                                       \
+    const auto with = [&](auto walk) {                                                                                  \
+      return walk(rows, columns, source, row_bytes, column_bytes, m, n, k, first, source_bytes, divisor, limit, wide, twin_columns);\
+    };                                                                                                                  \
+    const u32 of = routed_rows(m);                                                                                      \
+    if (of == 16) return with([](auto... of) { return ccks_walk_experts_16_##type(of...); });                           \
+    if (of == 32) return with([](auto... of) { return ccks_walk_experts_32_##type(of...); });                           \
+    if (of == 48) return with([](auto... of) { return ccks_walk_experts_48_##type(of...); });                           \
+    if (of == 64) return with([](auto... of) { return ccks_walk_experts_64_##type(of...); });                           \
+    if (of == 96) return with([](auto... of) { return ccks_walk_experts_96_##type(of...); });                           \
+    if (of == 128) return with([](auto... of) { return ccks_walk_experts_128_##type(of...); });                         \
+    if (of == 160) return with([](auto... of) { return ccks_walk_experts_160_##type(of...); });                         \
+    if (of == 192) return with([](auto... of) { return ccks_walk_experts_192_##type(of...); });                         \
+    return with([](auto... of) { return ccks_walk_experts_256_##type(of...); });                                        \
   }
 
 #define CCKS_CUDA_LINKED_ATTENTION_OF(dims, type)                                                                          \

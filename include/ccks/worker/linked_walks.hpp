@@ -34,18 +34,12 @@
   CCKS_WALK_PRODUCT(packets_256, type)
 CCKS_WALKS_OF_PRODUCTS(bf16);
 CCKS_WALKS_OF_PRODUCTS(f16);
-// product_narrow.hpp: ExpertWindow, field by field
-#define CCKS_WALK_NARROW(columns_, type)                                                                                                             \
-  CCKS_KEEPS(8)                                                                                                                                      \
-  extern "C" __device__ bool ccks_walk_narrow_##columns_##_##type(                                                                                   \
-      const ccks::wire::u8* rows, const ccks::wire::u8* columns, const ccks::wire::u8* source, ccks::wire::u32 row_bytes, ccks::wire::u32 column_bytes, \
-      ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k, ccks::wire::u32 first, ccks::wire::u32 source_bytes, ccks::wire::u32 divisor,           \
-      ccks::wire::i64 limit, bool wide)
-CCKS_WALK_NARROW(64, bf16);
-CCKS_WALK_NARROW(128, bf16);
-CCKS_WALK_NARROW(64, f16);
-CCKS_WALK_NARROW(128, f16);
-// product_narrow.hpp of 8 to 64 rows, and product_group.hpp of more: the blocks of experts, ExpertWindow field by field. The last is whichever a block is for.
+// product_narrow.hpp
+CCKS_WALK_PRODUCT(narrow_64, bf16);
+CCKS_WALK_PRODUCT(narrow_128, bf16);
+CCKS_WALK_PRODUCT(narrow_64, f16);
+CCKS_WALK_PRODUCT(narrow_128, f16);
+// product_routed.hpp, of so many rows: ExpertWindow field by field. The last is whichever a block is for.
 #define CCKS_WALK_EXPERTS(name, type)                                                                                                                \
   CCKS_KEEPS(8)                                                                                                                                      \
   extern "C" __device__ bool ccks_walk_##name##_##type(                                                                                              \
@@ -53,11 +47,14 @@ CCKS_WALK_NARROW(128, f16);
       ccks::wire::u32 m, ccks::wire::u32 n, ccks::wire::u32 k, ccks::wire::u32 first, ccks::wire::u32 source_bytes, ccks::wire::u32 divisor,           \
       ccks::wire::i64 limit, bool wide, const ccks::wire::u8* twin_columns)
 #define CCKS_WALKS_OF_EXPERTS(type)   \
-  CCKS_WALK_EXPERTS(experts_8, type);   \
-  CCKS_WALK_EXPERTS(experts_16, type);  \
-  CCKS_WALK_EXPERTS(experts_32, type);  \
-  CCKS_WALK_EXPERTS(experts_64, type);  \
+  CCKS_WALK_EXPERTS(experts_16, type); \
+  CCKS_WALK_EXPERTS(experts_32, type); \
+  CCKS_WALK_EXPERTS(experts_48, type); \
+  CCKS_WALK_EXPERTS(experts_64, type); \
+  CCKS_WALK_EXPERTS(experts_96, type); \
   CCKS_WALK_EXPERTS(experts_128, type); \
+  CCKS_WALK_EXPERTS(experts_160, type); \
+  CCKS_WALK_EXPERTS(experts_192, type); \
   CCKS_WALK_EXPERTS(experts_256, type); \
   CCKS_WALK_EXPERTS(experts, type)
 CCKS_WALKS_OF_EXPERTS(bf16);

@@ -21,15 +21,6 @@ inline constexpr bool kHasGroups = false;
 inline constexpr bool kHasGroups = true;
 #endif
 
-/// m rows and n columns of k elements, and from one to the next.
-struct GroupedWindow {
-  const u8 *rows, *columns;
-  u32 row_bytes, column_bytes, m, n, k;
-
-  /// Of rows that nothing names.
-  CCKS_INLINE ExpertWindow evenly() const { return {rows, columns, nullptr, row_bytes, column_bytes, m, n, k, 0, 0, 1, 0, false}; }
-};
-
 /// Where a line of 32 rows or columns stands among those that units multiply, where sums stay in registers: a lane's are of two columns in every eight, so eight that lie side by side are one lane's.
 CCKS_INLINE constexpr u32 held_slot(u32 line) { return line % 8 / 2 * 8 + line / 8 * 2 + line % 2; }
 CCKS_INLINE constexpr u32 held_line(u32 slot) { return slot / 2 % 4 * 8 + slot / 8 * 2 + slot % 2; }
@@ -37,9 +28,7 @@ CCKS_INLINE constexpr u32 held_line(u32 slot) { return slot / 2 % 4 * 8 + slot /
 CCKS_INLINE constexpr u32 grouped_pitch(u32 columns) { return columns + 8; }
 inline constexpr u32 kGroupedSums = wire::kGroupedTile * grouped_pitch(wire::kGroupedColumns);  // floats of a block's sums, of either walk, at most
 static_assert(kGroupedSums >= 2 * kNarrowRows * narrow_pitch(128) && 1024 + (kGroupedSums + 1) * sizeof(float) <= kCudaGroupedScratchBytes);
-/// Columns of an expert's block for a tile of n.
-CCKS_INLINE constexpr u32 grouped_columns(u32 n) { return n <= 128 ? 128 : 256; }
-/// Of a matmul's.
+/// Columns of a block.
 using wire::product_columns;
 
 /// What a lane finishes of a block's sums: four columns from j on of rows row, row + step, ... One that has none begins behind the block's columns.
@@ -61,30 +50,8 @@ struct alignas(8) TwoSums {
   float v[2];
 };
 
-/// Rows at the same distance from one to the next, as GatheredRows.
-template <u32 kStep>
-class EvenRows {
- public:
-  CCKS_INLINE EvenRows(const ExpertWindow& w, u32 line) : at_(w.rows + u64{line} * w.row_bytes), step_(w.row_bytes * kStep) {}
-  CCKS_INLINE void find(const ExpertWindow&, u32 packet) { at_ += packet; }
-  CCKS_INLINE const u8* row(u32 i) const { return at_ + u64{i} * step_; }
-  CCKS_INLINE void step(u32 bytes) { at_ += bytes; }
-
- private:
-  const u8* at_;
-  u32 step_;
-};
-template <bool kGathered, u32 kTimes, u32 kStep>
-struct LaneRows {
-  using Type = EvenRows<kStep>;
-};
-template <u32 kTimes, u32 kStep>
-struct LaneRows<true, kTimes, kStep> {
-  using Type = GatheredRows<kTimes, kStep>;
-};
-
-/// Groups of four warps have 64 rows each. kExperts: rows may be gathered, and with a twin the second half of a block's columns are its. kHeld: sums stay in registers, lines stand by held_slot.
-template <Dtype kType, u32 kColumns, bool kExperts, class Lanes, bool kHeld = false>
+/// Groups of four warps have 64 rows each. kHeld: sums stay in registers, lines stand by held_slot.
+template <Dtype kType, u32 kColumns, class Lanes, bool kHeld = false>
 class GroupedWalk {
  public:
   using Sums = float[kColumns / 8][4];
@@ -98,39 +65,28 @@ class GroupedWalk {
   static_assert(kStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes && kRows * kPitch * sizeof(float) <= kStages * kStageBytes);
 
   /// Rows and columns that there are not are zero.
-  CCKS_INLINE GroupedWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / 8) {
+  CCKS_INLINE GroupedWalk(Lanes& lanes, const GroupedWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / 8, lanes.lane() % 8 * 16) {
     const u32 line = lanes.lane() / 8, packet = lanes.lane() % 8 * 16;
     stages_ = grouped_scratch(lanes);
     columns_ = w.columns + u64{line} * w.column_bytes + packet;
-    if constexpr (kExperts) twins_ = w.twin_columns == nullptr ? nullptr : w.twin_columns + u64{line} * w.column_bytes + packet;
   }
 
-  /// Sums [row][kPitch] at grouped_scratch, there for all lanes. False: a row is named that there is not.
-  CCKS_INLINE bool run() {
+  /// Sums [row][kPitch] at grouped_scratch, there for all lanes.
+  CCKS_INLINE void run() {
     start();
     walk<false>();
     const Sums& sums = await();
     lanes_.template await_copies<0>();
     lanes_.sync();
     put(sums);
-    if constexpr (kExperts) {
-      if (w_.source != nullptr) return lanes_.max(rows_.missing()) == 0;  // a barrier, too
-    }
     lanes_.sync();
-    return true;
   }
 
   // The parts of it, for those who have the sums in registers: rows of groups of four warps begin at 64 times the group.
   /// Asks for the first stages.
   CCKS_INLINE void start() {
-    if constexpr (kExperts) fetch_columns(0);  // while it is found out which rows they are
-    rows_.find(w_, lanes_.lane() % 8 * 16);
-    if constexpr (kExperts) {
-      fetch_rows(0);
-      end_step();
-    }
     CCKS_NO_UNROLL
-    for (u32 s = kExperts ? 1 : 0; s < kAhead; ++s) fetch(s);
+    for (u32 s = 0; s < kAhead; ++s) fetch(s);
   }
   /// What there is at first, and will be multiplied on to by walk<true>.
   CCKS_INLINE Sums& sums() { return sum_; }
@@ -170,9 +126,6 @@ class GroupedWalk {
       fetch_rows(stage);
       fetch_columns(stage);
     }
-    end_step();
-  }
-  CCKS_INLINE void end_step() {
     depth_ += kDepth;
     lanes_.commit_copies();
   }
@@ -180,23 +133,14 @@ class GroupedWalk {
   CCKS_INLINE void fetch_columns(u32 stage) {
     u8* to = place(stage) + kRows * kLineBytes;
     const u32 lines = depth_ + lanes_.lane() % 8 * 8 < w_.k ? w_.n : 0, step = w_.column_bytes * kLinesAtOnce;
-    u32 line = lanes_.lane() / 8;
+    const u32 line = lanes_.lane() / 8;
     const u8* from = columns_;
     CCKS_UNROLL
     for (u32 i = 0; i < kColumnCopies; ++i) {
-      if constexpr (kExperts) {
-        if (i == kColumnCopies / 2 && twins_ != nullptr) {
-          from = twins_;
-          line -= kColumns / 2;
-        }
-      }
       lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, from, line + i * kLinesAtOnce < lines);
       from += step;
     }
     columns_ += kLineBytes;
-    if constexpr (kExperts) {
-      if (twins_ != nullptr) twins_ += kLineBytes;
-    }
   }
   CCKS_INLINE void fetch_rows(u32 stage) {
     u8* to = place(stage);
@@ -218,9 +162,9 @@ class GroupedWalk {
   }
 
   Lanes& lanes_;
-  const ExpertWindow& w_;
-  typename LaneRows<kExperts, kRowCopies, kLinesAtOnce>::Type rows_;
-  const u8 *columns_, *twins_ = nullptr;  // of this lane, of the step that is fetched next
+  const GroupedWindow& w_;
+  EvenRows<kLinesAtOnce> rows_;
+  const u8* columns_;  // of this lane, of the step that is fetched next
   u8* stages_;
   u32 depth_ = 0;
   Sums sum_;
@@ -231,8 +175,8 @@ CCKS_INLINE constexpr bool is_narrow(u32 m, u32 n) { return m <= kNarrowRows && 
 
 template <Dtype kType, u32 kColumns, class Lanes>
 CCKS_OUTLINE void walk_grouped(Lanes& lanes, const u8* rows, const u8* columns, u32 row_bytes, u32 column_bytes, u32 m, u32 n, u32 k) {
-  const ExpertWindow window = GroupedWindow{rows, columns, row_bytes, column_bytes, m, n, k}.evenly();
-  (void)GroupedWalk<kType, kColumns, false, Lanes>(lanes, window).run();  // which names no rows
+  const GroupedWindow window{rows, columns, row_bytes, column_bytes, m, n, k};
+  GroupedWalk<kType, kColumns, Lanes>(lanes, window).run();
 }
 /// Blocks of a product whose tiles have product_columns(n) == kColumns, or fewer behind the last whole one; 0: of any.
 template <u32 kColumns>
@@ -256,10 +200,7 @@ CCKS_INLINE void multiply_packets(Lanes& lanes, const GroupedWindow& w) {
   if constexpr (kColumns == 256) return with(kBf16 ? ccks_walk_grouped_256_bf16 : ccks_walk_grouped_256_f16);
   if constexpr (kColumns == 0) return with(kBf16 ? ccks_walk_packets_256_bf16 : ccks_walk_packets_256_f16);
 #else
-  if (ProductBlocks<kColumns>::are_narrow(w.m, w.n)) {
-    (void)multiply_narrow<kType>(lanes, w.evenly());  // which names no rows
-    return;
-  }
+  if (ProductBlocks<kColumns>::are_narrow(w.m, w.n)) return multiply_narrow<kType>(lanes, w);
   switch (ProductBlocks<kColumns>::columns(w.n)) {
     case 64: return with([&](auto... of) { walk_grouped<kType, 64>(lanes, of...); });
     case 128: return with([&](auto... of) { walk_grouped<kType, 128>(lanes, of...); });

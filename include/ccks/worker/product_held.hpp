@@ -46,7 +46,7 @@ class HeldBlock {
   }
 
   CCKS_INLINE void run() const {
-    const ExpertWindow window = block_.window(near_).evenly();
+    const GroupedWindow window = block_.window(near_);
     Walk walk(lanes_, window);
     Packets begin;
     if constexpr (kBegin != 0) {
@@ -74,7 +74,7 @@ class HeldBlock {
   }
 
  private:
-  using Walk = GroupedWalk<TypeOf<0, Types>::kDtype, kColumns, false, Lanes, true>;
+  using Walk = GroupedWalk<TypeOf<0, Types>::kDtype, kColumns, Lanes, true>;
   static constexpr u32 kFirst = kEpilogueFirst<Expr>, kOut = Types::kCount - 1, kOperands = kOut - kFirst, kGroups = kColumns / 32;
   static constexpr u32 kBegin = bits_of(Expr::kAddends & kMoves);  // the argument that sums begin with; 0: none
   /// Of a lane's row, its eight columns of each 32.

@@ -11,14 +11,20 @@ namespace ccks::worker::ptx {
 #define CCKS_SUMS_2(j) CCKS_SUMS_1(j), CCKS_SUMS_1(j + 1)
 #define CCKS_SUMS_4(j) CCKS_SUMS_2(j), CCKS_SUMS_2(j + 2)
 #define CCKS_SUMS_8(j) CCKS_SUMS_4(j), CCKS_SUMS_4(j + 4)
+#define CCKS_SUMS_6(j) CCKS_SUMS_4(j), CCKS_SUMS_2(j + 4)
+#define CCKS_SUMS_12(j) CCKS_SUMS_8(j), CCKS_SUMS_4(j + 8)
 #define CCKS_SUMS_16(j) CCKS_SUMS_8(j), CCKS_SUMS_8(j + 8)
+#define CCKS_SUMS_20(j) CCKS_SUMS_16(j), CCKS_SUMS_4(j + 16)
 #define CCKS_SUMS_24(j) CCKS_SUMS_16(j), CCKS_SUMS_8(j + 16)
 #define CCKS_SUMS_32(j) CCKS_SUMS_24(j), CCKS_SUMS_8(j + 24)
 #define CCKS_WORDS_1 "%0, %1, %2, %3"
 #define CCKS_WORDS_2 CCKS_WORDS_1 ", %4, %5, %6, %7"
 #define CCKS_WORDS_4 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define CCKS_WORDS_8 CCKS_WORDS_4 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define CCKS_WORDS_6 CCKS_WORDS_4 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define CCKS_WORDS_12 CCKS_WORDS_8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47"
 #define CCKS_WORDS_16 CCKS_WORDS_8 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CCKS_WORDS_20 CCKS_WORDS_16 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define CCKS_WORDS_24                                                                                                                                            \
   CCKS_WORDS_16 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define CCKS_WORDS_32 CCKS_WORDS_24 ", %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
@@ -42,17 +48,23 @@ __device__ __forceinline__ void group_commit() { asm volatile("wgmma.commit_grou
 /// whatever it was.
 template <bool kBf16, u32 kN>
 __device__ __forceinline__ void group_multiply(float (&d)[kN][4], u64 a, u64 b, u32 adds) {
-  static_assert(kN == 1 || kN == 2 || kN == 4 || kN == 8 || kN == 16 || kN == 24 || kN == 32);
+  static_assert(kN == 1 || kN == 2 || kN == 4 || kN == 6 || kN == 8 || kN == 12 || kN == 16 || kN == 20 || kN == 24 || kN == 32);
   if constexpr (kN == 1 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 8, 1, 4, 5, 6);
   if constexpr (kN == 1 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 8, 1, 4, 5, 6);
   if constexpr (kN == 2 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 16, 2, 8, 9, 10);
   if constexpr (kN == 2 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 16, 2, 8, 9, 10);
   if constexpr (kN == 4 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 32, 4, 16, 17, 18);
   if constexpr (kN == 4 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 32, 4, 16, 17, 18);
+  if constexpr (kN == 6 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 48, 6, 24, 25, 26);
+  if constexpr (kN == 6 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 48, 6, 24, 25, 26);
   if constexpr (kN == 8 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 64, 8, 32, 33, 34);
   if constexpr (kN == 8 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 64, 8, 32, 33, 34);
+  if constexpr (kN == 12 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 96, 12, 48, 49, 50);
+  if constexpr (kN == 12 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 96, 12, 48, 49, 50);
   if constexpr (kN == 16 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 128, 16, 64, 65, 66);
   if constexpr (kN == 16 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 128, 16, 64, 65, 66);
+  if constexpr (kN == 20 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 160, 20, 80, 81, 82);
+  if constexpr (kN == 20 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 160, 20, 80, 81, 82);
   if constexpr (kN == 24 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 192, 24, 96, 97, 98);
   if constexpr (kN == 24 && !kBf16) CCKS_GROUP_MULTIPLY(f16, 192, 24, 96, 97, 98);
   if constexpr (kN == 32 && kBf16) CCKS_GROUP_MULTIPLY(bf16, 256, 32, 128, 129, 130);
@@ -92,8 +104,11 @@ __device__ __forceinline__ void group_wait(float (&d)[kN][4]) {
   if constexpr (kN == 1) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_1(0)::"memory");
   if constexpr (kN == 2) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_2(0)::"memory");
   if constexpr (kN == 4) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_4(0)::"memory");
+  if constexpr (kN == 6) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_6(0)::"memory");
   if constexpr (kN == 8) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_8(0)::"memory");
+  if constexpr (kN == 12) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_12(0)::"memory");
   if constexpr (kN == 16) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_16(0)::"memory");
+  if constexpr (kN == 20) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_20(0)::"memory");
   if constexpr (kN == 24) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_24(0)::"memory");
   if constexpr (kN == 32) asm volatile("wgmma.wait_group.sync.aligned 0;" : CCKS_SUMS_32(0)::"memory");
 }
@@ -108,15 +123,21 @@ __device__ __forceinline__ void group_wait_for_those_before() {
 #undef CCKS_GROUP_MULTIPLY
 #undef CCKS_WORDS_32
 #undef CCKS_WORDS_24
+#undef CCKS_WORDS_20
 #undef CCKS_WORDS_16
+#undef CCKS_WORDS_12
 #undef CCKS_WORDS_8
+#undef CCKS_WORDS_6
 #undef CCKS_WORDS_4
 #undef CCKS_WORDS_2
 #undef CCKS_WORDS_1
 #undef CCKS_SUMS_32
 #undef CCKS_SUMS_24
+#undef CCKS_SUMS_20
 #undef CCKS_SUMS_16
+#undef CCKS_SUMS_12
 #undef CCKS_SUMS_8
+#undef CCKS_SUMS_6
 #undef CCKS_SUMS_4
 #undef CCKS_SUMS_2
 #undef CCKS_SUMS_1

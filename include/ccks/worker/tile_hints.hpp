@@ -256,7 +256,7 @@ CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
     const i64 columns = floor_pow2(most(1, busy * most(q.extent[3], 1) / (2 * static_cast<i64>(q.workers))));
     const bool deep = q.depth > 1024;
     TileHint t;
-    t.tile[2] = fit(q.extent[2], 128);
+    t.tile[2] = fit(q.extent[2], wire::kRoutedTile);
     t.tile[3] = fit(q.extent[3], most(deep ? 64 : 128, least(deep ? 256 : 512, columns)));
     return t;
   }

@@ -132,6 +132,14 @@ TEST(ExpertWarps, TilesOfTwoWideBlocks) {
   check<Dtype::f16>(27, {{64, 65}, 2, 40, 200, 128, 256, true});
   check<Dtype::bf16>(28, {{128, 3}, 4, 136, 256, 128, 256, true});
 }
+TEST(ExpertWarps, TilesOfAllRowsOfAnExpert) {
+  check<Dtype::bf16>(41, {{47, 48, 49}, 2, 72, 128, 256, 128, true});
+  check<Dtype::bf16>(42, {{95, 96, 97}, 4, 136, 72, 256, 128, true});
+  check<Dtype::f16>(43, {{129, 0, 160}, 1, 64, 128, 256, 64, false});
+  check<Dtype::bf16>(44, {{161, 192}, 2, 200, 100, 256, 128, true});
+  check<Dtype::bf16>(45, {{193, 256, 1}, 8, 80, 128, 256, 128, true});
+  check<Dtype::f16>(46, {{300, 257}, 2, 64, 64, 512, 64, true});
+}
 TEST(ExpertWarps, TilesLargerThanABlock) { check<Dtype::bf16>(8, {{0, 150, 1}, 2, 64, 136, 256, 136, true}); }
 TEST(ExpertWarps, MoreExpertsThanLanes) {
   Case c{std::vector<int>(75, 0), 1, 64, 16, 2, 16, true};
@@ -241,14 +249,65 @@ TEST(ExpertWarps, RowTilesAreWhatADivisionSays) {
     for (const u32 rows : {1u, 2u, 7u, 64u, 99u, 128u, 151u, 1000u}) {
       const RowTiles row_tiles(each, rows);
       for (u32 taken = 0; taken <= rows; ++taken) {
-        const u32 two[2] = {taken, rows - taken};
-        u32 tiles[2];
-        row_tiles.count(two, tiles);
-        ASSERT_EQ(tiles[0], ceil_div(taken, each)) << taken << " of " << rows << " rows by " << each;
-        ASSERT_EQ(tiles[1], ceil_div(rows - taken, each)) << rows - taken << " of " << rows << " rows by " << each;
+        const RowTiles::Of of = row_tiles.of(taken);
+        ASSERT_EQ(of.full + (of.left != 0 ? 1 : 0), ceil_div(taken, each)) << taken << " of " << rows << " rows by " << each;
+        ASSERT_EQ(of.full * each + of.left, taken) << taken << " of " << rows << " rows by " << each;
       }
     }
   }
+}
+/// Which expert and rows each number is, of `each` rows.
+std::vector<ExpertRows> row_tiles_of(const std::vector<int>& counts, u32 each, u32 numbers) {
+  Bench b(1);
+  const int experts = static_cast<int>(counts.size());
+  u32 rows = 0;
+  const Tensor count = b.tensor(Dtype::i32, {1, 1, 1, experts}, true);
+  for (int e = 0; e < experts; ++e) {
+    b.set(count, {0, 0, 0, e}, counts[static_cast<std::size_t>(e)]);
+    rows += static_cast<u32>(counts[static_cast<std::size_t>(e)]);
+  }
+  b.operands = {count};
+  std::vector<ExpertRows> found(numbers);
+  b.run_by(OpCode::expert_matmul, 1, [&](const wire::RunFrame& frame, const wire::OpParams& op) {
+    WarpBlock block;
+    block.run([&](u32 lane) {
+      RoomyWarps lanes(block, lane);
+      const Call call(frame, op);
+      for (u32 number = 0; number < numbers; ++number) {
+        const ExpertRows of = find_expert_together(lanes, view_of<0>(call, FixedTypes<Dtype::i32>{}), static_cast<u32>(experts), number, each, rows);
+        if (lane == 0) found[number] = of;
+        lanes.sync();
+      }
+    });
+    return FaultCode::none;
+  });
+  return found;
+}
+void check_row_tiles(const std::vector<int>& counts, u32 each, const std::vector<std::vector<u32>>& want) {
+  const std::vector<ExpertRows> found = row_tiles_of(counts, each, static_cast<u32>(want.size()));
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    EXPECT_TRUE(found[i].sound) << i;
+    EXPECT_EQ((std::vector<u32>{static_cast<u32>(found[i].expert), found[i].first, found[i].count}), want[i]) << i;
+  }
+}
+TEST(ExpertWarps, RowTilesOfManyRowsComeFirst) {
+  // Of 600 rows two full ones and 88 left over, of 256 one, and of those of a size the first expert's first.
+  std::vector<int> counts(70, 0);
+  counts[1] = 5, counts[3] = 600, counts[6] = 256, counts[40] = 70, counts[41] = 130, counts[42] = 193, counts[43] = 17, counts[69] = 64;
+  check_row_tiles(counts, 256, {{3, 5, 256}, {3, 261, 256}, {6, 605, 256}, {42, 1061, 193}, {41, 931, 130}, {3, 517, 88}, {40, 861, 70}, {69, 1271, 64}, {43, 1254, 17}, {1, 0, 5}, {0, 0, 0}});
+  check_row_tiles({3, 0, 1}, 99, {{0, 0, 3}, {2, 3, 1}, {0, 0, 0}});
+  check_row_tiles({9, 99, 12}, 10, {{1, 9, 10}, {1, 19, 10}, {1, 29, 10}, {1, 39, 10}, {1, 49, 10}, {1, 59, 10}, {1, 69, 10}, {1, 79, 10}, {1, 89, 10}, {2, 108, 10}, {0, 0, 9}, {1, 99, 9}, {2, 118, 2}, {0, 0, 0}});
+}
+TEST(ExpertWarps, RowTilesOfManyExperts) {
+  // 255 experts of one row each fill a size; of more all are of one.
+  std::vector<int> counts(255, 1);
+  std::vector<std::vector<u32>> want;
+  for (u32 e = 0; e < 255; ++e) want.push_back({e, e, 1});
+  want.push_back({0, 0, 0});
+  check_row_tiles(counts, 256, want);
+  counts.assign(300, 0);
+  counts[3] = 4, counts[100] = 255, counts[150] = 256, counts[299] = 1;
+  check_row_tiles(counts, 256, {{150, 259, 256}, {3, 0, 4}, {100, 4, 255}, {299, 515, 1}, {0, 0, 0}});
 }
 
 TEST(ExpertWarps, BadIndicesAreFaults) {
