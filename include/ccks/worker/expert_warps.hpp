@@ -29,8 +29,8 @@ CCKS_INLINE u32 load_count(const View<C>& count, u32 expert, u32 rows) {
   return found >= 0 && found <= rows ? static_cast<u32>(found) : rows + 1;
 }
 
-/// Row tiles of an expert, `each` rows in one, of `rows` in all: how many are full, and what is left over. By a shift where `each` is a power of two or all of them: a division is some 25
-/// instructions, and a tile has four of them to find its expert.
+/// Row tiles of an expert, `each` rows in one, of `rows` in all: how many are full, and what is left over. By a shift where `each` is a power of two or all of them, else by as many steps as
+/// there are full ones: a division is some 25 instructions, which a tile would go through whether they do anything or not.
 class RowTiles {
  public:
   struct Of {
@@ -38,8 +38,11 @@ class RowTiles {
   };
   CCKS_INLINE RowTiles(u32 each, u32 rows) : each_(each), log_((each & (each - 1)) == 0 || rows <= each ? log2_of(ceil_pow2(each)) : kUneven) {}
   CCKS_INLINE Of of(u32 taken) const {
-    const u32 full = log_ != kUneven ? taken >> log_ : taken / each_;
-    return {full, taken - full * each_};
+    if (log_ != kUneven) return {taken >> log_, taken - (taken >> log_) * each_};
+    Of of{0, taken};
+    CCKS_NO_UNROLL
+    for (; of.left >= each_; of.left -= each_) ++of.full;
+    return of;
   }
 
  private:

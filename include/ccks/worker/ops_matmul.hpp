@@ -350,20 +350,30 @@ CCKS_INLINE ExpertRows rows_of_tile(Lanes& lanes, const View<C>& count, i32 expe
 }
 
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types,
-                                        const Expr& expr) {
+CCKS_INLINE FaultCode multiply_routed_rows(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
   const auto b = view_of<1>(call, types);
   const OperandParams& out = call.operands[call.op.input_count];
-  i32 c[4];
-  tile_coordinates(call.op, tile, c);
+  const u32 wide = static_cast<u32>(most(call.op.grid[3], 1)), down = tile / wide;  // routed rows have no other axes
   const u32 per_tile = static_cast<u32>(most(call.op.tile[2], 1));
-  const ExpertRows rows = rows_of_tile(lanes, view_of<3>(call, types), least(call.op.dims[2], b.dim[1]), static_cast<u32>(c[2]), per_tile,
+  const ExpertRows rows = rows_of_tile(lanes, view_of<3>(call, types), least(call.op.dims[2], b.dim[1]), down, per_tile,
                                        static_cast<u32>(out.dim[2]));
   if (!rows.sound) return FaultCode::bad_index;
-  const i32 j0 = c[3] * call.op.tile[3];
+  const i32 j0 = static_cast<i32>(tile - down * wide) * call.op.tile[3];
   const i32 n = least(call.op.tile[3], out.dim[3] - j0);
   if (rows.count == 0 || n <= 0) return FaultCode::none;
   return multiply_tile(lanes, call, types, expr, rows, j0, static_cast<u32>(n)) ? FaultCode::none : FaultCode::bad_index;
+}
+
+/// By a worker's own copy of the op, where there is one: loads of what the compiler knows to be shared memory are shorter.
+template <class Lanes, class Types, class Expr>
+CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
+  if constexpr (NearLanes<Lanes> && Types::kCount != 0 && !kShaped<Types>) {
+    if (call.op.operands != 0) {
+      const OpParams* near = lanes.nearby(&call.op);
+      return multiply_routed_rows(lanes, Call(call.frame, *near, reinterpret_cast<const OperandParams*>(near + 1)), tile, types, expr);
+    }
+  }
+  return multiply_routed_rows(lanes, call, tile, types, expr);
 }
 
 }  // namespace CCKS_ISA

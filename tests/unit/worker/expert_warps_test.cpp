@@ -75,9 +75,14 @@ struct Experts {
     b.fill(t, -1, 1);
     return t;
   }
+  /// near: from an op as a worker copies it.
   template <Dtype D, class Lanes = RoomyWarps>
-  FaultCode run(u32& copies, u32* groups = nullptr) {
-    return b.run_by(OpCode::expert_matmul, 5, [&](const auto& frame, const auto& op) { return run_roomy<Gated<D>, Lanes>(frame, op, copies, groups); });
+  FaultCode run(u32& copies, u32* groups = nullptr, bool near = false) {
+    return b.run_by(OpCode::expert_matmul, 5, [&](const auto& frame, const auto& op) {
+      if (!near) return run_roomy<Gated<D>, Lanes>(frame, op, copies, groups);
+      const Copied copied(frame, op);
+      return run_roomy<Gated<D>, Lanes>(frame, copied.op, copies, groups);
+    });
   }
   double want(int expert, int row, int column) {
     const int from = is.gather ? static_cast<int>(b.get(source, {0, 0, 0, row})) / is.top_k : row;
@@ -91,7 +96,7 @@ template <Dtype D, class Lanes>
 void check_on(std::uint32_t seed, const Case& c) {
   Experts e(seed, D, c);
   u32 copies = 0, groups = 0;
-  ASSERT_EQ((e.run<D, Lanes>(copies, &groups)), FaultCode::none);
+  ASSERT_EQ((e.run<D, Lanes>(copies, &groups, seed % 2 == 1)), FaultCode::none);
   EXPECT_GT(copies, 0u) << "another body ran" << e.b.describe();
   EXPECT_EQ(groups > 0, GroupLanes<Lanes>) << "another walk" << e.b.describe();
   int row = 0;
