@@ -1,9 +1,9 @@
-// Products of an expert's rows with 128 of its columns, or 64 and as many of a twin, 16-bit floats that lie along k in both operands, by groups of four warps (GroupLanes): all rows that an
-// expert has mostly, so that its weights pass through the L2 once, where they cost twice what rows do, which lie there.
+// Products of an expert's rows with 128 of its columns, or 64 and as many of a twin, 16-bit floats that lie along k in both operands, by groups of four warps (GroupLanes): of all rows that an
+// expert has, mostly, so that its weights are read once.
 //
 // Weights are the units' 64 rows, half of the columns each group's; rows of x are their columns, as few as there are variants for. Stages have 64 elements along k, and all but one are on
-// their way: what limits a walk is how much is, so warps wait for their products before they meet. Rows may be gathered: which they are is asked for in front of the first weights and
-// looked at behind those. The walk calls nothing: ptxas waits for each product in a function that calls another.
+// their way: that was worth more than products of two stages under way at a time, so warps wait for their products before they meet. Rows may be gathered: which they are is asked for in
+// front of the first weights and looked at behind those. The walk calls nothing: ptxas waits for each product in a function that calls another.
 #pragma once
 
 #include "ccks/worker/expert_window.hpp"
