@@ -111,7 +111,7 @@ AxisWindow window_between(const Planner& planner, const LoweredOp& producer, con
 }
 
 /// Row tile c of both products of experts has the same rows: these follow from the counts (operand 3), which nobody writes in between, from how many
-/// experts there are and from how many rows a tile takes (worker/ops_matmul.hpp, find_expert).
+/// experts there are and from how many rows a tile takes (worker/ops_matmul.hpp, find_expert; worker/expert_warps.hpp, find_expert_together).
 bool same_row_tiles(const Planner& planner, OpIndex first, OpIndex second) {
   const LoweredOp &a = planner.ops[first], &b = planner.ops[second];
   if (!a.dynamic() || !b.dynamic() || a.kind != b.kind) return false;

@@ -17,8 +17,8 @@ inline constexpr i32 kStreamedResults = 1024;  // of a tile of one, at most: eig
 // Of a tile of a kOpGroups matmul: rows and columns at most, and at least.
 inline constexpr i32 kGroupedTile = 128, kGroupedColumns = 256, kGroupedLeastRows = 9, kGroupedLeastColumns = 33;
 inline constexpr u32 kBlockOperands = 6;  // of a kOpBlocks op, at most
-inline constexpr i32 kRoutedTile = 256;  // rows of an expert that product_routed.hpp takes at a time
 inline constexpr i32 kNarrowTile = 64;  // up to as many rows, by kGroupedTile columns, such a tile may be product_narrow.hpp's
+inline constexpr i32 kRoutedTile = 256;  // rows of an expert that product_routed.hpp takes at a time
 /// Columns of the block that a tile of n is for them, of which as many are there.
 CCKS_HD constexpr u32 product_columns(u32 n) { return n <= 64 ? 64 : n <= 128 ? 128 : n <= 192 ? 192 : 256; }
 

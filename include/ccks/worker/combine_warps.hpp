@@ -20,8 +20,8 @@ inline constexpr bool kCombinesPackets = false;
 template <Dtype kType, class Types, class Expr>
 inline constexpr bool kCombinesPackets<Fixed<kType>, Arguments<Types>, Expr> = Types::kCount != 0 && kEpilogueFirst<Expr> != 0 && wire::dtype_bytes(kType) <= 4;
 
-/// A lane's packets of 16 bytes of rows, through stages in scratch that are its own: no lane waits for others, and what is on its way takes no registers. Code of a token is what counts: as
-/// loads of vectors, addresses of each found anew, a tile took three times what memory needs.
+/// A lane's packets of 16 bytes of rows, through stages in scratch that are its own: no lane waits for others, and what is on its way takes no registers. A token's code is what counts: as
+/// loads of vectors, addresses of each found anew, a tile took twice as long.
 template <class Lanes, class X, class Types, class Expr, class Out>
 class CombinedPackets {
  public:
@@ -63,10 +63,9 @@ class CombinedPackets {
     from_ = x_.data + static_cast<u32>(column) * u64{wire::dtype_bytes(kType)};
     u8* to = out_.at(c) + first * out_.stride[2] * bytes;
     const i64 to_step = step_ * out_.stride[2] * bytes;
-    u32 next = 0, stage = kAhead;
+    u32 next = 0, stage = 0;
     CCKS_NO_UNROLL
     for (; next < kAhead; ++next) fetch(next, first + next * step_);
-    stage = 0;
     typename Operands::template Rows<1> coming, coming_second;
     if (first < rows) load(operands, of_second, first, coming, coming_second);
     CCKS_NO_UNROLL
