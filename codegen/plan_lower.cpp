@@ -67,13 +67,15 @@ worker::TileHint pairs_hint(worker::TileQuestion q) {
 }
 
 /// Tiles of two products: as many columns of both as a product of twice the columns would have. Of experts on a GPU no fewer than half a block of matrix units,
-/// which takes both (worker/expert_product.hpp).
+/// which takes both (worker/expert_product.hpp), and whole such halves.
 worker::TileHint twins_hint(worker::TileQuestion q) {
   const std::int64_t columns = q.extent[3];
   q.extent[3] *= 2;
   worker::TileHint hint = worker::tile_hint(q);
-  const int least = q.kind == wire::OpCode::expert_matmul && q.device == worker::DeviceClass::cuda ? 64 : 1;
-  hint.tile[3] = static_cast<std::int32_t>(std::min(columns, std::int64_t{worker::hints::ceil_pow2(std::max(least, hint.tile[3] / 2))}));
+  const std::int64_t half = hint.tile[3] / 2, of_block = 64;
+  const bool in_blocks = q.kind == wire::OpCode::expert_matmul && q.device == worker::DeviceClass::cuda;
+  const std::int64_t wanted = in_blocks ? std::max<std::int64_t>(1, worker::hints::ceil_div(half, of_block)) * of_block : worker::hints::ceil_pow2(half);
+  hint.tile[3] = static_cast<std::int32_t>(std::min(columns, wanted));
   return hint;
 }
 

@@ -34,7 +34,7 @@ class GroupAttention {
   static constexpr u32 kFewStages = 2, kManyStages = 5, kManyAhead = kManyStages - 2;
   static_assert(kRows == 2 * kGroupRows);
   static_assert(kStagesFrom + kFewStages * kStageBytes + 1024 - 128 <= kMinScratchBytes);
-  static_assert(kStagesFrom + kManyStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes);
+  static_assert(kStagesFrom + kManyStages * kStageBytes + 1024 - 128 <= kCudaGroupedScratchBytes - kCudaKeptBytes);
 
   CCKS_INLINE GroupAttention(Lanes& lanes, const AttentionRows& of)
       : lanes_(lanes), t_(of), scratch_(grouped_scratch(lanes)), deep_(lanes.of_warp(of.deep ? 1 : 0) != 0), scale_(exponent_scale(of.scale)),

@@ -3,6 +3,7 @@
 
 #include "ccks/worker/element.hpp"
 #include "ccks/worker/lanes.hpp"
+#include "ccks/worker/tile_hints.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -289,7 +290,9 @@ struct Scratch {
 };
 template <class Lanes>
 CCKS_INLINE Scratch scratch_of(Lanes& lanes) {
-  return {lanes.scratch(), lanes.scratch_bytes()};
+  u32 bytes = lanes.scratch_bytes();
+  if constexpr (WarpLanes<Lanes>) bytes = bytes >= kCudaGroupedScratchBytes ? bytes - kCudaKeptBytes : bytes;  // what a body keeps for the next is nobody else's
+  return {lanes.scratch(), bytes};
 }
 
 }  // namespace CCKS_ISA

@@ -10,17 +10,10 @@
 #pragma once
 
 #include "ccks/worker/expert_window.hpp"
+#include "ccks/worker/kept_tiles.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
-
-/// Rows of one tile of an expert_matmul.
-struct ExpertRows {
-  i32 expert = 0;
-  u32 first = 0;  // routed row
-  u32 count = 0;  // 0: the tile does not exist
-  bool sound = true;
-};
 
 /// Rows that an expert has taken. One that takes less than nothing or more than all rows takes more than there are, which whoever adds sees.
 template <class C>
@@ -64,7 +57,7 @@ class SizedTiles {
   /// No rows are none.
   CCKS_INLINE void add(u32 rows) { counts_ += rows != 0 ? u64{1} << (size(rows) * 8) : 0; }
   CCKS_INLINE void add(const SizedTiles& more) { counts_ += more.counts_; }
-  CCKS_INLINE u32 of(u32 size) const { return static_cast<u32>(counts_ >> (size * 8) & most_); }
+  CCKS_INLINE u32 of(u32 size) const { return most_ == 255 || size == 0 ? static_cast<u32>(counts_ >> (size * 8) & most_) : 0; }
   template <class Lanes>
   CCKS_INLINE SizedTiles of_lane(Lanes& lanes, u32 step) const {
     SizedTiles other = *this;
@@ -89,11 +82,44 @@ struct ExpertTiles {
   }
 };
 
+/// All row tiles into what is kept for later tiles of the op, by lanes that have experts [begin, end) each: `all` of the experts, and those `before` this lane's. Lanes meet behind it.
+/// False: there are too many, or counts are not sound.
+template <class Lanes, class C>
+CCKS_INLINE bool keep_row_tiles(Lanes& lanes, const View<C>& count, u32 begin, u32 end, const RowTiles& row_tiles, u32 rows_per_tile, u32 rows, const ExpertTiles& all, ExpertTiles before,
+                                KeptTiles& kept) {
+  u32 tiles = all.full;
+  CCKS_NO_UNROLL
+  for (u32 size = 0; size < SizedTiles::kSizes; ++size) tiles += all.left.of(size);
+  if (all.taken > rows || tiles > KeptTiles::kMost || rows_per_tile > 0xffff || end > 0xffff) return false;
+  CCKS_NO_UNROLL
+  for (u32 expert = begin; expert < end; ++expert) {
+    const u32 its = load_count(count, expert, rows);
+    const RowTiles::Of of = row_tiles.of(its);
+    CCKS_NO_UNROLL
+    for (u32 i = 0; i < of.full; ++i) kept.rows[before.full++] = {before.taken + i * rows_per_tile, static_cast<u16>(expert), static_cast<u16>(rows_per_tile)};
+    if (of.left != 0) {
+      const u32 its_size = all.left.size(of.left);
+      u32 at = all.full + before.left.of(its_size);
+      CCKS_NO_UNROLL
+      for (u32 size = 0; size < its_size; ++size) at += all.left.of(size);
+      kept.rows[at] = {before.taken + of.full * rows_per_tile, static_cast<u16>(expert), static_cast<u16>(of.left)};
+      before.left.add(of.left);
+    }
+    before.taken += its;
+  }
+  if (lanes.lane() == 0) {
+    kept.of = {count.data, kept.op, kept.tag};
+    kept.tiles = tiles;
+  }
+  lanes.sync();
+  return true;
+}
+
 /// As find_expert (ops_matmul.hpp), by all lanes, which share out the experts, but that row tiles are numbered by how long they take: full ones first, then what is left over of each expert,
 /// by its size, then by expert. Dealt out in turn, workers have as many long ones each, and short ones last. All lanes call it, done with scratch, and read what it says there before
-/// any of them goes on to use it (a barrier). Loops, and an expert a lane where there are no more: a tile goes through this once, and straight code is fetched as slowly as it runs.
+/// any of them goes on to use it (a barrier). kept: where all of them are kept, if they have room. Loops, and an expert a lane where there are no more: a tile goes through this once, and straight code is fetched as slowly as it runs.
 template <class Lanes, class C>
-CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows) {
+CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows, KeptTiles* kept = nullptr) {
   constexpr u32 kWarp = Lanes::kWarp, kWarps = Lanes::kLanes / kWarp;
   const u32 each = ceil_div(experts, Lanes::kLanes), begin = least(lanes.lane() * each, experts), end = least(begin + each, experts);
   const RowTiles row_tiles(rows_per_tile, rows);
@@ -121,7 +147,8 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
     ExpertTiles of_warp[kWarps];
     ExpertRows rows;
   };
-  Told& told = *reinterpret_cast<Told*>(lanes.scratch());
+  static_assert(sizeof(Told) <= sizeof(KeptTiles::told));
+  Told& told = *(kept != nullptr ? reinterpret_cast<Told*>(kept->told) : reinterpret_cast<Told*>(lanes.scratch()));
   if (lanes.lane() % kWarp == 0) told.of_warp[lanes.lane() / kWarp] = all;
   if (lanes.lane() == 0) told.rows = ExpertRows{};
   lanes.sync();
@@ -132,13 +159,14 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
     all.add(told.of_warp[w]);
     all.taken = least(all.taken, rows + 1);
   }
+  if (kept != nullptr && keep_row_tiles(lanes, count, begin, end, row_tiles, rows_per_tile, rows, all, before, *kept)) return kept->at(index);
   const bool is_full = index < all.full;
-  u32 ahead = index - before.full, size = 0;  // how many of its kind, beginning with this lane's
+  u32 left = index - before.full, size = 0;  // how many of its kind, beginning with this lane's
   if (!is_full) {
-    ahead = index - all.full;
+    left = index - all.full;
     CCKS_NO_UNROLL
-    while (size < SizedTiles::kSizes && ahead >= all.left.of(size)) ahead -= all.left.of(size++);
-    ahead -= before.left.of(least(size, SizedTiles::kSizes - 1));
+    while (size < SizedTiles::kSizes && left >= all.left.of(size)) left -= all.left.of(size++);
+    left -= before.left.of(least(size, SizedTiles::kSizes - 1));
   }
   const bool sound = all.taken <= rows;
   if (sound && size < SizedTiles::kSizes) {
@@ -147,8 +175,8 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
       if (each > 1) its = load_count(count, expert, rows);
       const RowTiles::Of of = row_tiles.of(its);
       const u32 here = is_full ? of.full : of.left != 0 && all.left.size(of.left) == size ? 1 : 0;
-      if (ahead < here) told.rows = {static_cast<i32>(expert), before.taken + (is_full ? ahead : of.full) * rows_per_tile, is_full ? rows_per_tile : of.left, true};
-      ahead -= here;  // from the one that is meant on below zero, as for lanes behind its
+      if (left < here) told.rows = {static_cast<i32>(expert), before.taken + (is_full ? left : of.full) * rows_per_tile, is_full ? rows_per_tile : of.left, true};
+      left -= here;  // from the one that is meant on below zero, as for lanes behind its
       before.taken += its;
     }
   }

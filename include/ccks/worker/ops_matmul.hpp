@@ -342,21 +342,24 @@ CCKS_INLINE bool multiply_tile(Lanes& lanes, const Call& call, const Types& type
 
 /// Every lane learns the same.
 template <class Lanes, class C>
-CCKS_INLINE ExpertRows rows_of_tile(Lanes& lanes, const View<C>& count, i32 experts, u32 index, u32 rows_per_tile, u32 rows) {
+CCKS_INLINE ExpertRows rows_of_tile(Lanes& lanes, const View<C>& count, i32 experts, u32 index, u32 rows_per_tile, u32 rows, KeptTiles* kept) {
   if constexpr (WarpLanes<Lanes>)
-    return find_expert_together(lanes, count, static_cast<u32>(most(experts, 0)), index, rows_per_tile, rows);
+    return find_expert_together(lanes, count, static_cast<u32>(most(experts, 0)), index, rows_per_tile, rows, kept);
   else
     return find_expert(count, experts, index, rows_per_tile, rows);
 }
 
 template <class Lanes, class Types, class Expr>
-CCKS_INLINE FaultCode multiply_routed_rows(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr) {
-  const auto b = view_of<1>(call, types);
+CCKS_INLINE FaultCode multiply_routed_rows(Lanes& lanes, const Call& call, u32 tile, const Types& types, const Expr& expr, KeptTiles* kept = nullptr) {
   const OperandParams& out = call.operands[call.op.input_count];
   const u32 wide = static_cast<u32>(most(call.op.grid[3], 1)), down = tile / wide;  // routed rows have no other axes
   const u32 per_tile = static_cast<u32>(most(call.op.tile[2], 1));
-  const ExpertRows rows = rows_of_tile(lanes, view_of<3>(call, types), least(call.op.dims[2], b.dim[1]), down, per_tile,
-                                       static_cast<u32>(out.dim[2]));
+  const auto count = view_of<3>(call, types);
+  ExpertRows rows;
+  if (kept != nullptr && kept->has(count.data))
+    rows = kept->at(down);
+  else
+    rows = rows_of_tile(lanes, count, least(call.op.dims[2], call.operands[1].dim[1]), down, per_tile, static_cast<u32>(out.dim[2]), kept);
   if (!rows.sound) return FaultCode::bad_index;
   const i32 j0 = static_cast<i32>(tile - down * wide) * call.op.tile[3];
   const i32 n = least(call.op.tile[3], out.dim[3] - j0);
@@ -370,7 +373,11 @@ CCKS_INLINE FaultCode run_expert_matmul(Lanes& lanes, const Call& call, u32 tile
   if constexpr (NearLanes<Lanes> && Types::kCount != 0 && !kShaped<Types>) {
     if (call.op.operands != 0) {
       const OpParams* near = lanes.nearby(&call.op);
-      return multiply_routed_rows(lanes, Call(call.frame, *near, reinterpret_cast<const OperandParams*>(near + 1)), tile, types, expr);
+      KeptTiles* kept = nullptr;
+      if constexpr (GroupLanes<Lanes>) {
+        if (lanes.scratch_bytes() >= kCudaGroupedScratchBytes) kept = &kept_tiles(lanes.scratch());
+      }
+      return multiply_routed_rows(lanes, Call(call.frame, *near, reinterpret_cast<const OperandParams*>(near + 1)), tile, types, expr, kept);
     }
   }
   return multiply_routed_rows(lanes, call, tile, types, expr);

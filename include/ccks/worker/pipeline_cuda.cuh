@@ -49,6 +49,7 @@
 // if it is to suspend, or with a fault; the post stage says so to the host once everything before it is through.
 #pragma once
 
+#include "ccks/worker/kept_tiles.hpp"
 #include "ccks/worker/pipeline_fetch.cuh"
 #include "ccks/worker/pipeline_stream.cuh"
 #include "ccks/worker/product_streamed.hpp"
@@ -69,6 +70,7 @@ class CudaPipeline : CudaStage {
   __device__ void run(u8* scratch, u32 bytes) {
     const u32 scratch_bytes = CudaLanes::kStreams ? bytes - ring_bytes(params_.stream_stages) : bytes;
     if (threadIdx.x == 0) clear();
+    if (CCKS_WORKER_ROOMY && threadIdx.x == 0) kept_tiles(scratch).of.counts = nullptr;
     if (threadIdx.x == 0) clear_ring(reinterpret_cast<StreamRing*>(scratch + bytes - kStreamRingBytes));
     if (threadIdx.x < Memory::kOwnEvents) memory_.own[threadIdx.x] = {0, 0, 0, 0};
     __syncthreads();
@@ -408,6 +410,11 @@ class CudaPipeline : CudaStage {
         if (kWorkerRowTags && has_row) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
         lanes.begin_tile(streams, entry.tag);
         if (tagged) lanes.begin_tagged(&memory_.hurry, &memory_.given_up, tiles - left + 1);
+        if (CCKS_WORKER_ROOMY) {  // all lanes store the same, and each reads what it has stored
+          KeptTiles& kept = kept_tiles(lanes.scratch());
+          kept.op = memory_.records[place].op;
+          kept.tag = entry.tag;
+        }
         const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
         // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
         if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);

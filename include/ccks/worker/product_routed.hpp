@@ -28,7 +28,7 @@ template <Dtype kType, u32 kRows, class Lanes>
 class RoutedWalk {
  public:
   static constexpr u32 kColumns = kRoutedColumns, kLineBytes = kExpertRowBytes, kDepth = kLineBytes / 2, kStageBytes = (kRows + kColumns) * kLineBytes;
-  static constexpr u32 kStages = (kCudaGroupedScratchBytes - 1024 + 128) / kStageBytes, kAhead = kStages - 1;
+  static constexpr u32 kStages = (kCudaGroupedScratchBytes - kCudaKeptBytes - 1024 + 128) / kStageBytes, kAhead = kStages - 1;
   static constexpr u32 kLinesAtOnce = Lanes::kLanes / 8, kRowCopies = ceil_div(kRows, kLinesAtOnce), kColumnCopies = kColumns / kLinesAtOnce;
   static_assert(Lanes::kLanes == 2 * 4 * Lanes::kWarp && kStages >= 3 && kLinesAtOnce % 8 == 0 && kRows % 8 == 0);
   static_assert(kRows * kRoutedPitch * sizeof(float) <= kStages * kStageBytes);

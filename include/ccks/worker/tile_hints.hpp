@@ -19,8 +19,10 @@ inline constexpr wire::u32 kHostScratchBytes = 512 * 1024;
 inline constexpr wire::u32 kCudaScratchBytes = 48 * 1024;
 /// What expert_matmul of 16-bit floats wants there, stages of rows and weights on their way, where warps multiply alone (expert_warps.hpp). With less other bodies run.
 inline constexpr wire::u32 kCudaExpertScratchBytes = 100 * 1024;
+/// At the end of that for warps that multiply together: what a body leaves for the next (kept_tiles.hpp).
+inline constexpr wire::u32 kCudaKeptBytes = 4 * 1024;
 /// The same where four warps multiply together (expert_product.hpp), and of a matmul of many rows (product_group.hpp).
-inline constexpr wire::u32 kCudaGroupedScratchBytes = 161 * 1024;
+inline constexpr wire::u32 kCudaGroupedScratchBytes = 161 * 1024 + kCudaKeptBytes;
 /// What workers whose bodies are an image of their own (worker/apart_ops.cuh) keep in front of scratch.
 inline constexpr wire::u32 kCudaApartBytes = 43 * 1024;
 
@@ -251,13 +253,14 @@ CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
   if (q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2) {
     // Blocks of matrix units: fewer rows than a tile has cost what there are, so an expert's weights are read by one tile for all rows that a
     // block takes. Columns: two tiles a worker or more of what the experts that there can be rows for have, but what a tile costs beside its
-    // weights takes as long as 200 KB of them.
-    const i64 busy = least(most(q.extent[2], 1), most(q.experts, 1));
+    // weights takes as long as 200 KB of them. Where experts have few rows all tiles take as long, and half as many columns more are no worse to deal out.
+    const i64 rows = most(q.extent[2], 1), experts = most(q.experts, 1), busy = least(rows, experts);
     const i64 columns = floor_pow2(most(1, busy * most(q.extent[3], 1) / (2 * static_cast<i64>(q.workers))));
     const bool deep = q.depth > 1024;
     TileHint t;
     t.tile[2] = fit(q.extent[2], wire::kRoutedTile);
     t.tile[3] = fit(q.extent[3], most(deep ? 64 : 128, least(deep ? 256 : 512, columns)));
+    if (deep && rows <= 16 * experts && columns >= 512) t.tile[3] = static_cast<i32>(least(q.extent[3], 384));
     return t;
   }
   return block_matmul(q, most(4, least(128, per_expert)));

@@ -261,8 +261,8 @@ TEST(ExpertWarps, RowTilesAreWhatADivisionSays) {
     }
   }
 }
-/// Which expert and rows each number is, of `each` rows.
-std::vector<ExpertRows> row_tiles_of(const std::vector<int>& counts, u32 each, u32 numbers) {
+/// Which expert and rows each number is, of `each` rows. keeps: by what the first that was asked for has kept for the rest, `kept` if it has.
+std::vector<ExpertRows> row_tiles_of(const std::vector<int>& counts, u32 each, u32 numbers, bool keeps = false, bool* kept = nullptr) {
   Bench b(1);
   const int experts = static_cast<int>(counts.size());
   u32 rows = 0;
@@ -278,9 +278,15 @@ std::vector<ExpertRows> row_tiles_of(const std::vector<int>& counts, u32 each, u
     block.run([&](u32 lane) {
       RoomyWarps lanes(block, lane);
       const Call call(frame, op);
+      const auto view = view_of<0>(call, FixedTypes<Dtype::i32>{});
+      KeptTiles& tiles = kept_tiles(lanes.scratch());
+      tiles.op = 3;
+      tiles.tag = 5;
       for (u32 number = 0; number < numbers; ++number) {
-        const ExpertRows of = find_expert_together(lanes, view_of<0>(call, FixedTypes<Dtype::i32>{}), static_cast<u32>(experts), number, each, rows);
+        const bool has = keeps && tiles.has(view.data);
+        const ExpertRows of = has ? tiles.at(number) : find_expert_together(lanes, view, static_cast<u32>(experts), number, each, rows, keeps ? &tiles : nullptr);
         if (lane == 0) found[number] = of;
+        if (lane == 0 && kept != nullptr) *kept = has;
         lanes.sync();
       }
     });
@@ -288,11 +294,15 @@ std::vector<ExpertRows> row_tiles_of(const std::vector<int>& counts, u32 each, u
   });
   return found;
 }
-void check_row_tiles(const std::vector<int>& counts, u32 each, const std::vector<std::vector<u32>>& want) {
-  const std::vector<ExpertRows> found = row_tiles_of(counts, each, static_cast<u32>(want.size()));
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    EXPECT_TRUE(found[i].sound) << i;
-    EXPECT_EQ((std::vector<u32>{static_cast<u32>(found[i].expert), found[i].first, found[i].count}), want[i]) << i;
+void check_row_tiles(const std::vector<int>& counts, u32 each, const std::vector<std::vector<u32>>& want, bool may_be_kept = true) {
+  for (const bool keeps : {false, true}) {
+    bool kept = false;
+    const std::vector<ExpertRows> found = row_tiles_of(counts, each, static_cast<u32>(want.size()), keeps, &kept);
+    EXPECT_EQ(kept, keeps && may_be_kept);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_TRUE(found[i].sound) << i << ", kept: " << keeps;
+      EXPECT_EQ((std::vector<u32>{static_cast<u32>(found[i].expert), found[i].first, found[i].count}), want[i]) << i << ", kept: " << keeps;
+    }
   }
 }
 TEST(ExpertWarps, RowTilesOfManyRowsComeFirst) {
@@ -313,6 +323,51 @@ TEST(ExpertWarps, RowTilesOfManyExperts) {
   counts.assign(300, 0);
   counts[3] = 4, counts[100] = 255, counts[150] = 256, counts[299] = 1;
   check_row_tiles(counts, 256, {{150, 259, 256}, {3, 0, 4}, {100, 4, 255}, {299, 515, 1}, {0, 0, 0}});
+}
+
+TEST(ExpertWarps, MoreRowTilesThanAreKept) {
+  std::vector<std::vector<u32>> want;
+  for (u32 e = 0; e <= KeptTiles::kMost; ++e) want.push_back({e, e, 1});
+  check_row_tiles(std::vector<int>(KeptTiles::kMost + 1, 1), 256, want, false);
+  want.resize(KeptTiles::kMost);
+  check_row_tiles(std::vector<int>(KeptTiles::kMost, 1), 256, want);
+}
+TEST(ExpertWarps, RowTilesAreFoundOnceARun) {
+  // Once the first tile has run no row is anybody's: those behind it have theirs from what it has kept, and in another run, or of another op, nothing is.
+  struct Turn {
+    u32 op, tag;
+  };
+  for (const Turn other : {Turn{3, 6}, Turn{4, 5}}) {
+    Experts e(5, Dtype::bf16, {{40, 3, 0, 20}, 2, 128, 128, 64, 128, true});
+    std::vector<int> written;
+    e.b.run_by(OpCode::expert_matmul, 5, [&](const wire::RunFrame& frame, const wire::OpParams& op) {
+      const Copied copied(frame, op);
+      WarpBlock block;
+      block.run([&](u32 lane) {
+        GroupWarps lanes(block, lane);
+        for (const Turn turn : {Turn{3, 5}, other}) {
+          for (u32 tile = 0; tile < op.tile_count; ++tile) {
+            kept_tiles(lanes.scratch()).op = turn.op;
+            kept_tiles(lanes.scratch()).tag = turn.tag;
+            EXPECT_EQ((Gated<Dtype::bf16>::run(lanes, frame, copied.op, tile)), FaultCode::none);
+            lanes.sync();
+            for (int expert = 0; lane == 0 && expert < 4; ++expert) e.b.set(e.count, {0, 0, 0, expert}, 0);
+            lanes.sync();
+          }
+          if (lane == 0) {
+            written.push_back(0);
+            for (int row = 0; row < e.rows; ++row) {
+              written.back() += e.b.get(e.out, {0, 0, row, 5}) == 0 ? 0 : 1;
+              e.b.set(e.out, {0, 0, row, 5}, 0);
+            }
+          }
+          lanes.sync();
+        }
+      });
+      return FaultCode::none;
+    });
+    EXPECT_EQ(written, (std::vector<int>{e.rows, 0})) << "op " << other.op << ", tag " << other.tag;
+  }
 }
 
 TEST(ExpertWarps, BadIndicesAreFaults) {

@@ -148,5 +148,21 @@ TEST(TileHints, ATileOfATopkHasARowForEachWarp) {
   EXPECT_GT(rows(DeviceClass::host, 65536), 8);
 }
 
+TEST(TileHints, ExpertsOfFewRowsHaveWiderTiles) {
+  const auto columns = [](wire::i64 rows, wire::i64 n, wire::i64 depth) {
+    TileQuestion q = product(DeviceClass::cuda, rows, n, wire::Dtype::bf16);
+    q.kind = wire::OpCode::expert_matmul;
+    q.experts = 128;
+    q.depth = depth;
+    return tile_hint(q).tile[3];
+  };
+  EXPECT_EQ(columns(512, 1536, 2048), 384) << "four rows of an expert: all tiles take as long";
+  EXPECT_EQ(columns(2048, 1536, 2048), 384);
+  EXPECT_EQ(columns(2049, 1536, 2048), 256);
+  EXPECT_EQ(columns(512, 256, 2048), 64) << "too few columns for all workers";
+  EXPECT_EQ(columns(16, 1536, 2048), 64) << "too few rows";
+  EXPECT_EQ(columns(512, 2048, 768), 512) << "not deep";
+}
+
 }  // namespace
 }  // namespace ccks::worker
