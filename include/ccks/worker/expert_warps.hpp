@@ -117,7 +117,8 @@ CCKS_INLINE bool keep_row_tiles(Lanes& lanes, const View<C>& count, u32 begin, u
 
 /// As find_expert (ops_matmul.hpp), by all lanes, which share out the experts, but that row tiles are numbered by how long they take: full ones first, then what is left over of each expert,
 /// by its size, then by expert. Dealt out in turn, workers have as many long ones each, and short ones last. All lanes call it, done with scratch, and read what it says there before
-/// any of them goes on to use it (a barrier). kept: where all of them are kept, if they have room. Loops, and an expert a lane where there are no more: a tile goes through this once, and straight code is fetched as slowly as it runs.
+/// any of them goes on to use it (a barrier). kept: where all of them are kept, if they have room. Loops, and an expert a lane where there are no more: a tile goes through this once, and
+/// straight code is fetched as slowly as it runs.
 template <class Lanes, class C>
 CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, u32 experts, u32 index, u32 rows_per_tile, u32 rows, KeptTiles* kept = nullptr) {
   constexpr u32 kWarp = Lanes::kWarp, kWarps = Lanes::kLanes / kWarp;
@@ -161,12 +162,12 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
   }
   if (kept != nullptr && keep_row_tiles(lanes, count, begin, end, row_tiles, rows_per_tile, rows, all, before, *kept)) return kept->at(index);
   const bool is_full = index < all.full;
-  u32 left = index - before.full, size = 0;  // how many of its kind, beginning with this lane's
+  u32 ahead = index - before.full, size = 0;  // how many of its kind, beginning with this lane's
   if (!is_full) {
-    left = index - all.full;
+    ahead = index - all.full;
     CCKS_NO_UNROLL
-    while (size < SizedTiles::kSizes && left >= all.left.of(size)) left -= all.left.of(size++);
-    left -= before.left.of(least(size, SizedTiles::kSizes - 1));
+    while (size < SizedTiles::kSizes && ahead >= all.left.of(size)) ahead -= all.left.of(size++);
+    ahead -= before.left.of(least(size, SizedTiles::kSizes - 1));
   }
   const bool sound = all.taken <= rows;
   if (sound && size < SizedTiles::kSizes) {
@@ -175,8 +176,8 @@ CCKS_INLINE ExpertRows find_expert_together(Lanes& lanes, const View<C>& count, 
       if (each > 1) its = load_count(count, expert, rows);
       const RowTiles::Of of = row_tiles.of(its);
       const u32 here = is_full ? of.full : of.left != 0 && all.left.size(of.left) == size ? 1 : 0;
-      if (left < here) told.rows = {static_cast<i32>(expert), before.taken + (is_full ? left : of.full) * rows_per_tile, is_full ? rows_per_tile : of.left, true};
-      left -= here;  // from the one that is meant on below zero, as for lanes behind its
+      if (ahead < here) told.rows = {static_cast<i32>(expert), before.taken + (is_full ? ahead : of.full) * rows_per_tile, is_full ? rows_per_tile : of.left, true};
+      ahead -= here;  // from the one that is meant on below zero, as for lanes behind its
       before.taken += its;
     }
   }

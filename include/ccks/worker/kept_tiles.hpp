@@ -1,5 +1,5 @@
 // Row tiles of an expert_matmul as a worker's first tile of it finds them in a run (expert_warps.hpp), at the end of scratch, which no other body uses: later tiles look theirs up. Finding one
-// again takes 3,600 cycles of an H200, in which nothing of the tile is under way.
+// again takes 3,600 cycles of an H200 and more, in which nothing of the tile is under way.
 //
 // Only where a worker runs the op by its own copy (OpParams::operands) and says which op and run a tile is of: a tile that is run without a worker keeps nothing.
 #pragma once

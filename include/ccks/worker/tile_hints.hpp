@@ -253,7 +253,7 @@ CCKS_HD constexpr TileHint expert_matmul(const TileQuestion& q) {
   if (q.device == DeviceClass::cuda && wire::dtype_bytes(q.dtype) == 2) {
     // Blocks of matrix units: fewer rows than a tile has cost what there are, so an expert's weights are read by one tile for all rows that a
     // block takes. Columns: two tiles a worker or more of what the experts that there can be rows for have, but what a tile costs beside its
-    // weights takes as long as 200 KB of them. Where experts have few rows all tiles take as long, and half as many columns more are no worse to deal out.
+    // weights takes as long as 200 KB of them. Where experts have few rows all tiles take about as long, and half as many columns more are no worse to deal out.
     const i64 rows = most(q.extent[2], 1), experts = most(q.experts, 1), busy = least(rows, experts);
     const i64 columns = floor_pow2(most(1, busy * most(q.extent[3], 1) / (2 * static_cast<i64>(q.workers))));
     const bool deep = q.depth > 1024;
