@@ -123,12 +123,12 @@ class CudaLanes {
   }
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   CCKS_INLINE void show_copies() { ptx::fence_proxy_async_shared(); }
-  template <Dtype D, u32 kN>
-  CCKS_INLINE void multiply_group(float (&sum)[kN][4], const u8* a, const u8* b, bool adds = true) {
-    const u64 rows = ptx::group_operand(a), columns = ptx::group_operand(b);
+  template <Dtype D, u32 kParts = 4, u32 kN>
+  CCKS_INLINE void multiply_group(float (&sum)[kN][4], const u8* a, const u8* b, bool adds = true, u32 first = 0) {
+    const u64 rows = ptx::group_operand(a) + 2 * first, columns = ptx::group_operand(b) + 2 * first;
     ptx::group_begin();
     CCKS_UNROLL
-    for (u32 part = 0; part < 4; ++part) ptx::group_multiply<D == Dtype::bf16>(sum, rows + 2 * part, columns + 2 * part, part != 0 || adds ? 1 : 0);
+    for (u32 part = 0; part < kParts; ++part) ptx::group_multiply<D == Dtype::bf16>(sum, rows + 2 * part, columns + 2 * part, part != 0 || adds ? 1 : 0);
     ptx::group_commit();
   }
   CCKS_INLINE u32 of_warp(u32 v) const { return __shfl_sync(0xffffffffu, v, 0); }

@@ -2,8 +2,8 @@
 // expert has, mostly, so that its weights are read once.
 //
 // Weights are the units' 64 rows, half of the columns each group's; rows of x are their columns, as few as there are variants for. Stages have 64 elements along k, and all but one are on
-// their way: that was worth more than products of two stages under way at a time, so warps wait for their products before they meet. Rows may be gathered: which they are is asked for in
-// front of the first weights and looked at behind those. The walk calls nothing: ptxas waits for each product in a function that calls another.
+// their way, of most rows all but half of one: that was worth more than products of two stages under way at a time, so warps wait for their products before they meet. Rows may be gathered:
+// which they are is asked for in front of the first weights and looked at behind those. The walk calls nothing: ptxas waits for each product in a function that calls another.
 #pragma once
 
 #include "ccks/worker/expert_window.hpp"
@@ -23,19 +23,24 @@ CCKS_INLINE constexpr u32 routed_rows(u32 m) {
   return m <= 96 ? 96 : m <= 128 ? 128 : m <= 160 ? 160 : m <= 192 ? 192 : 256;
 }
 
+/// Bytes of each line that a step takes. Of most rows there is room for three stages alone: by halves five sixths of them are on their way, not two thirds. Where there are more stages, half
+/// as many bytes in a piece cost more than that gains.
+CCKS_INLINE constexpr u32 routed_step_bytes(u32 rows) { return rows == kRoutedRows ? kExpertRowBytes / 2 : kExpertRowBytes; }
+
 /// Blocks of kRows, as routed_rows says.
 template <Dtype kType, u32 kRows, class Lanes>
 class RoutedWalk {
  public:
-  static constexpr u32 kColumns = kRoutedColumns, kLineBytes = kExpertRowBytes, kDepth = kLineBytes / 2, kStageBytes = (kRows + kColumns) * kLineBytes;
-  static constexpr u32 kStages = (kCudaGroupedScratchBytes - kCudaKeptBytes - 1024 + 128) / kStageBytes, kAhead = kStages - 1;
-  static constexpr u32 kLinesAtOnce = Lanes::kLanes / 8, kRowCopies = ceil_div(kRows, kLinesAtOnce), kColumnCopies = kColumns / kLinesAtOnce;
+  static constexpr u32 kColumns = kRoutedColumns, kLineBytes = kExpertRowBytes, kStageBytes = (kRows + kColumns) * kLineBytes;
+  static constexpr u32 kStepBytes = routed_step_bytes(kRows), kDepth = kStepBytes / 2, kParts = kLineBytes / kStepBytes, kPackets = kStepBytes / 16;
+  static constexpr u32 kStages = (kCudaGroupedScratchBytes - kCudaKeptBytes - 1024 + 128) / kStageBytes, kSlots = kStages * kParts, kAhead = kSlots - 1;
+  static constexpr u32 kLinesAtOnce = Lanes::kLanes / kPackets, kRowCopies = ceil_div(kRows, kLinesAtOnce), kColumnCopies = kColumns / kLinesAtOnce;
   static_assert(Lanes::kLanes == 2 * 4 * Lanes::kWarp && kStages >= 3 && kLinesAtOnce % 8 == 0 && kRows % 8 == 0);
   static_assert(kRows * kRoutedPitch * sizeof(float) <= kStages * kStageBytes);
 
   /// Rows and columns that there are not are whatever lies in the stage: nobody keeps their sums.
-  CCKS_INLINE RoutedWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / 8) {
-    const u32 line = lanes.lane() / 8, packet = lanes.lane() % 8 * 16;
+  CCKS_INLINE RoutedWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / kPackets) {
+    const u32 line = lanes.lane() / kPackets, packet = lanes.lane() % kPackets * 16;
     stages_ = grouped_scratch(lanes);
     columns_ = w.columns + u64{line} * w.column_bytes + packet;
     twins_ = w.twin_columns == nullptr ? nullptr : w.twin_columns + u64{line} * w.column_bytes + packet;
@@ -44,7 +49,7 @@ class RoutedWalk {
   /// Sums [row][kRoutedPitch] at grouped_scratch, there for all lanes. False: a row is named that there is not.
   CCKS_INLINE bool run() {
     fetch_columns(0);
-    rows_.find(w_, lanes_.lane() % 8 * 16);
+    rows_.find(w_, lanes_.lane() % kPackets * 16);
     fetch_rows(0);
     end_step();
     CCKS_NO_UNROLL
@@ -57,11 +62,11 @@ class RoutedWalk {
       lanes_.show_copies();
       lanes_.template await_groups_before<0>();
       lanes_.sync();  // what others have copied is there, and all are done with the stage that is fetched next
-      const u8* at = stages_ + stage * kStageBytes;
-      lanes_.template multiply_group<kType>(sum_, at + (kRows + group * 64) * kLineBytes, at, step != 0);
+      const u8* at = stages_ + stage / kParts * kStageBytes;
+      lanes_.template multiply_group<kType, kDepth / 16>(sum_, at + (kRows + group * 64) * kLineBytes, at, step != 0, stage % kParts * (kDepth / 16));
       fetch(next);
-      stage = stage + 1 == kStages ? 0 : stage + 1;
-      next = next + 1 == kStages ? 0 : next + 1;
+      stage = stage + 1 == kSlots ? 0 : stage + 1;
+      next = next + 1 == kSlots ? 0 : next + 1;
     } while (++step < steps);
     lanes_.await_group(sum_);
     lanes_.template await_copies<0>();
@@ -74,8 +79,8 @@ class RoutedWalk {
 
  private:
   CCKS_INLINE u8* place(u32 stage) const {
-    const u32 line = lanes_.lane() / 8, part = lanes_.lane() % 8;
-    return stages_ + stage * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;
+    const u32 line = lanes_.lane() / kPackets, part = stage % kParts * kPackets + lanes_.lane() % kPackets;
+    return stages_ + stage / kParts * kStageBytes + line * kLineBytes + (part ^ line % 8) * 16;
   }
   CCKS_INLINE void fetch(u32 stage) {
     if (depth_ < w_.k) {
@@ -89,13 +94,13 @@ class RoutedWalk {
     lanes_.commit_copies();
   }
   /// Behind k there is zero.
-  CCKS_INLINE bool is_within() const { return depth_ + lanes_.lane() % 8 * 8 < w_.k; }
+  CCKS_INLINE bool is_within() const { return depth_ + lanes_.lane() % kPackets * 8 < w_.k; }
   CCKS_INLINE void fetch_columns(u32 stage) {
     u8* to = place(stage) + kRows * kLineBytes;
     const bool there = is_within();
     const u32 step = w_.column_bytes * kLinesAtOnce;
     const u8* from = columns_;
-    u32 line = lanes_.lane() / 8;
+    u32 line = lanes_.lane() / kPackets;
     CCKS_UNROLL
     for (u32 i = 0; i < kColumnCopies; ++i) {
       if (i == kColumnCopies / 2 && twins_ != nullptr) {
@@ -105,18 +110,18 @@ class RoutedWalk {
       if (line + i * kLinesAtOnce < w_.n) copy_packet<true>(lanes_, to + i * kLinesAtOnce * kLineBytes, from, there);
       from += step;
     }
-    columns_ += kLineBytes;
-    if (twins_ != nullptr) twins_ += kLineBytes;
+    columns_ += kStepBytes;
+    if (twins_ != nullptr) twins_ += kStepBytes;
   }
   CCKS_INLINE void fetch_rows(u32 stage) {
     u8* to = place(stage);
     const bool there = is_within();
-    const u32 line = lanes_.lane() / 8;
+    const u32 line = lanes_.lane() / kPackets;
     CCKS_UNROLL
     for (u32 i = 0; i < kRowCopies; ++i) {
       if (line + i * kLinesAtOnce < w_.m) lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), there);
     }
-    rows_.step(kLineBytes);
+    rows_.step(kStepBytes);
   }
   CCKS_INLINE void put(u32 group) const {
     const u32 lane = lanes_.lane() % Lanes::kWarp, warp = lanes_.lane() / Lanes::kWarp % 4;

@@ -311,10 +311,10 @@ class GroupWarps : public RoomyWarps {
   using RoomyWarps::RoomyWarps;
   wire::u32 groups() const { return groups_; }
   void show_copies() {}
-  template <wire::Dtype D, wire::u32 kN>
-  void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b, bool adds = true) {
+  template <wire::Dtype D, wire::u32 kParts = 4, wire::u32 kN>
+  void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b, bool adds = true, wire::u32 first = 0) {
     ++groups_;
-    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, 0, false, !adds}});
+    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, first, false, !adds, kParts}});
     awaited_.insert(&sum[0][0]);
   }
   wire::u32 of_warp(wire::u32 v) const { return v; }
@@ -356,8 +356,9 @@ class GroupWarps : public RoomyWarps {
     float* sum;
     wire::u32 columns;    // in eights
     const wire::u32* held;  // instead of a
-    wire::u32 part;         // of b's rows, where held
+    wire::u32 part;         // of b's rows, where held, else the first of both's
     bool down, fresh;
+    wire::u32 parts = 1;
   };
   template <wire::Dtype D>
   static float element(const wire::u8* rows, wire::u32 row, wire::u32 k) {
@@ -373,7 +374,7 @@ class GroupWarps : public RoomyWarps {
     if (begun.fresh) std::fill_n(begun.sum, begun.columns * 4, 0.0f);
     for (wire::u32 j = 0; j < begun.columns; ++j)
       for (wire::u32 q = 0; q < 4; ++q)
-        for (wire::u32 k = 0; k < 64; ++k) begun.sum[j * 4 + q] += element<D>(begun.a, row + q / 2 * 8, k) * element<D>(begun.b, j * 8 + column + q % 2, k);
+        for (wire::u32 k = begun.part * 16; k < (begun.part + begun.parts) * 16; ++k) begun.sum[j * 4 + q] += element<D>(begun.a, row + q / 2 * 8, k) * element<D>(begun.b, j * 8 + column + q % 2, k);
   }
   /// What the lanes of a warp hold they show each other: all of them wait together.
   template <wire::Dtype D>

@@ -146,6 +146,12 @@ TEST(ExpertWarps, TilesOfAllRowsOfAnExpert) {
   check<Dtype::f16>(46, {{300, 257}, 2, 64, 64, 512, 64, true});
 }
 TEST(ExpertWarps, TilesLargerThanABlock) { check<Dtype::bf16>(8, {{0, 150, 1}, 2, 64, 136, 256, 136, true}); }
+TEST(ExpertWarps, MostRowsByHalvesOfAStage) {
+  // k of as many halves as are on their way, of one more and of one that is not whole; columns that leave a remainder.
+  check<Dtype::bf16>(29, {{193, 256}, 2, 192, 130, 256, 130, true});
+  check<Dtype::f16>(30, {{200, 1}, 1, 224, 136, 256, 136, false});
+  check<Dtype::bf16>(31, {{255}, 4, 296, 72, 256, 72, true});
+}
 TEST(ExpertWarps, MoreExpertsThanLanes) {
   Case c{std::vector<int>(75, 0), 1, 64, 16, 2, 16, true};
   for (const int e : {0, 1, 31, 33, 40, 74}) c.counts[static_cast<std::size_t>(e)] = e % 5 + 1;
