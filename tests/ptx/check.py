@@ -8,10 +8,10 @@ usage: check.py NVCC INCLUDE_DIR WORK_DIR orders|worker|step|products|sass|weake
  worker    the kernel has the orders that the protocol needs, no fence, no read-modify-write that crosses the link, no access
            in parts, no local memory, and registers for all its threads
  step      a linked body of a decode step saves few registers around its short way, whatever its longer ways want
- products  products of four warps together go on in the background, and copies behind them in one group (this with a disassembler)
+ products  products of four warps together go on in the background
  sass      the same of the machine code: 16-byte accesses are whole, only ordered accesses pay for their order, what drops the L1
            behind an acquire is not under another condition, no zero is read before it is there, and no descriptor is half a one
- weakened  the checks above refuse code in which an order is weakened, a zero read too early, a descriptor half a one, or a copy under a branch of its own
+ weakened  the checks above refuse code in which an order is weakened, a zero read too early, or a descriptor half a one
  images    no zero is read before it is there in what the JIT makes of these programs, no descriptor is half a one, and no constants are loaded from memory
 
 Exit 77 (a skip) without nvcc, and `sass` without a disassembler.
@@ -221,7 +221,6 @@ def check_step(nvcc, include, work):
 def check_products(nvcc, include, work):
     """Where ptxas waits for each product (wgmma) before it issues the next it says so, and in all of a function: an index that it does not see through is enough, or one argument too many."""
     wrong = Complaints()
-    nvdisasm = disassembler(nvcc)
     for unit in ("products", "experts", "attention"):
         source = work / f"{unit}.cu"
         template = HERE.parent.parent / f"codegen/templates/unit_{unit}.cu.in"
@@ -232,11 +231,6 @@ def check_products(nvcc, include, work):
         wrong.need(functions, f"{unit}: no walks")
         wrong += waits_for_products(said)
         wrong.need("are serialized" not in said or wrong, f"{unit}: ptxas waits for each product")
-        if nvdisasm is None:
-            print(f"left out, for there is no nvdisasm: copies of {unit}")
-            continue
-        for name, body in sass_of(nvdisasm, work / f"{unit}.cubin").items():
-            check_copies(wrong, name, body)
     said = compile_to(nvcc, include, HERE / "blocks.cu", work / "blocks.cubin", "-cubin", "-Xptxas", "-v", *AS_JIT)
     blocks = re.findall(r"properties for (probe_\w+_block)", said)
     print(f"blocks: {len(blocks)} bodies")
@@ -248,19 +242,6 @@ def check_products(nvcc, include, work):
 
 def waits_for_products(said):
     return [f"{function}: ptxas waits for each product: {why}" for why, function in re.findall(r"serialized due to (.*?) (?:in|for) the function '(\w+)'", said)]
-
-
-def check_copies(wrong, name, listing):
-    """Of the copies that follow a loop's products none is under a branch of its own: lanes that part there end a group of copies each, and who waits for all but some groups then waits for younger ones."""
-    behind = None
-    for branches, what in re.findall(r"/\*[0-9a-f]{4,}\*/\s+(@!?U?P\w+\s+BRA\b)?(?:@!?U?P\w+\s+)?([A-Z0-9]*)", listing):
-        if what == "HGMMA":
-            behind = ""
-        elif what == "LDGDEPBAR" and behind is not None:
-            wrong.need(not re.search("cb+c", behind), f"{name}: a copy behind products has a branch of its own")
-            behind = None
-        elif behind is not None:
-            behind += "b" if branches else "c" if what == "LDGSTS" else ""
 
 
 def disassembler(nvcc):
@@ -401,16 +382,6 @@ EARLY_ZERO = """
                                                                                            /* 0x000fc80003f25070 */
 """
 
-# As ptxas made it of rows of which a warp's lanes may have none.
-PARTED_COPIES = """
-        /*1a70*/                   HGMMA.64x16x16.F32.BF16 R24, gdesc[UR8], R24, gsb0 ;
-        /*1a80*/               @P5 BRA `(.L_x_887) ;
-        /*1c00*/              @!P4 LDGSTS.E.BYPASS.128 [R75+0x3000], desc[UR6][R50.64], !P5 ;
-        /*1c10*/               @P4 BRA `(.L_x_887) ;
-        /*1cb0*/                   LDGSTS.E.BYPASS.128 [R39], desc[UR4][R14.64], !P5 ;
-        /*1ce0*/                   LDGDEPBAR ;
-"""
-
 HALF_DESCRIPTOR = """
         /*0c40*/                   LDGSTS.E.BYPASS.LTC128B.128 [R25+UR0], desc[UR1][R10.64] ;   /* 0x000000000a197fae */
 """
@@ -510,10 +481,6 @@ def check_weakened(nvcc, include, work):
         early = Complaints()
         check_zeros(early, "a zero", listing)
         wrong.need(bool(early) == is_early, f"a zero read too early was let through, or one that is there was not: listing {i}")
-    for loop, parts in ((PARTED_COPIES, True), (PARTED_COPIES.replace("@P4 BRA", "@P4 MOV"), False), (PARTED_COPIES.replace("HGMMA", "HFMA2"), False)):
-        parted = Complaints()
-        check_copies(parted, "a walk", loop)
-        wrong.need(bool(parted) == parts, f"copies that part lanes were let through, or others were not:\n{loop}")
     for number, is_half in ((1, True), (10, False), (13, True)):
         half = Complaints()
         check_descriptors(half, "a copy", HALF_DESCRIPTOR.replace("UR1]", f"UR{number}]"))
