@@ -33,8 +33,8 @@
 //   void show_copies()                 what this lane has copied is there for such products behind a barrier
 //   void multiply_group<D>(sum[n][4], a, b)  begins sum[64 x 8 n] += a[64 x 64] b[8 n x 64] turned: warp w of the four has rows 16 w to 16 w + 15, eight
 //                                      columns at a time, as multiply_wide has them. All four warps call it, the first a multiple of four;
-//                                      multiply_group<D>(sum, a, b, false): sum is what comes out, whatever it was; multiply_group<D, parts>(sum, a, b, adds, first):
-//                                      of rows' elements 16 first to 16 (first + parts) - 1
+//                                      multiply_group<D>(sum, a, b, false): sum is what comes out, whatever it was
+//   void multiply_parts<D, parts>(sum, base, a, b, first, adds)  the same of elements 16 first to 16 (first + parts) - 1 of rows that lie a and b bytes from base on
 //   void multiply_held<D>(sum[n][4], a, b, part)  sum[64 x 8 n] += a[64 x 16] b[8 n x 16] turned, a in registers as multiply_wide has it, of b elements 16 part;
 //                                      multiply_held<D, true>: sum is what comes out, whatever it was
 //                                      and on; multiply_down<D>(sum[8][4], a, b) sum[64 x 64] += a[64 x 16] b[16 x 64]. Between begin_group() and

@@ -123,12 +123,23 @@ class CudaLanes {
   }
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   CCKS_INLINE void show_copies() { ptx::fence_proxy_async_shared(); }
-  template <Dtype D, u32 kParts = 4, u32 kN>
-  CCKS_INLINE void multiply_group(float (&sum)[kN][4], const u8* a, const u8* b, bool adds = true, u32 first = 0) {
-    const u64 rows = ptx::group_operand(a) + 2 * first, columns = ptx::group_operand(b) + 2 * first;
+  template <Dtype D, u32 kN>
+  CCKS_INLINE void multiply_group(float (&sum)[kN][4], const u8* a, const u8* b, bool adds = true) {
+    const u64 rows = ptx::group_operand(a), columns = ptx::group_operand(b);
     ptx::group_begin();
     CCKS_UNROLL
-    for (u32 part = 0; part < kParts; ++part) ptx::group_multiply<D == Dtype::bf16>(sum, rows + 2 * part, columns + 2 * part, part != 0 || adds ? 1 : 0);
+    for (u32 part = 0; part < 4; ++part) ptx::group_multiply<D == Dtype::bf16>(sum, rows + 2 * part, columns + 2 * part, part != 0 || adds ? 1 : 0);
+    ptx::group_commit();
+  }
+  template <Dtype D, u32 kParts, u32 kN>
+  CCKS_INLINE void multiply_parts(float (&sum)[kN][4], const u8* base, u32 a, u32 b, u32 first, bool adds) {
+    const u64 operand = ptx::group_operand(base);
+    ptx::group_begin();
+    CCKS_UNROLL
+    for (u32 part = 0; part < kParts; ++part) {
+      const u32 on = 2 * (first + part);
+      ptx::group_multiply<D == Dtype::bf16>(sum, ptx::group_operand_on(operand, a / 16 + on), ptx::group_operand_on(operand, b / 16 + on), part != 0 || adds ? 1 : 0);
+    }
     ptx::group_commit();
   }
   CCKS_INLINE u32 of_warp(u32 v) const { return __shfl_sync(0xffffffffu, v, 0); }

@@ -42,8 +42,12 @@ class RoutedWalk {
   CCKS_INLINE RoutedWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / kPackets) {
     const u32 line = lanes.lane() / kPackets, packet = lanes.lane() % kPackets * 16;
     stages_ = grouped_scratch(lanes);
-    columns_ = w.columns + u64{line} * w.column_bytes + packet;
-    twins_ = w.twin_columns == nullptr ? nullptr : w.twin_columns + u64{line} * w.column_bytes + packet;
+    const bool twin = w.twin_columns != nullptr;
+    const u64 at = u64{line} * w.column_bytes + packet;
+    first_ = w.columns + at;
+    second_ = (twin ? w.twin_columns : w.columns + u64{kTwinColumns} * w.column_bytes) + at;
+    of_first_ = least(w.n, kTwinColumns);
+    of_second_ = twin ? w.n : w.n - of_first_;
   }
 
   /// Sums [row][kRoutedPitch] at grouped_scratch, there for all lanes. False: a row is named that there is not.
@@ -62,8 +66,8 @@ class RoutedWalk {
       lanes_.show_copies();
       lanes_.template await_groups_before<0>();
       lanes_.sync();  // what others have copied is there, and all are done with the stage that is fetched next
-      const u8* at = stages_ + stage / kParts * kStageBytes;
-      lanes_.template multiply_group<kType, kDepth / 16>(sum_, at + (kRows + group * 64) * kLineBytes, at, step != 0, stage % kParts * (kDepth / 16));
+      const u32 at = stage / kParts * kStageBytes;
+      lanes_.template multiply_parts<kType, kDepth / 16>(sum_, stages_, at + (kRows + group * 64) * kLineBytes, at, stage % kParts * (kDepth / 16), step != 0);
       fetch(next);
       stage = stage + 1 == kSlots ? 0 : stage + 1;
       next = next + 1 == kSlots ? 0 : next + 1;
@@ -98,20 +102,16 @@ class RoutedWalk {
   CCKS_INLINE void fetch_columns(u32 stage) {
     u8* to = place(stage) + kRows * kLineBytes;
     const bool there = is_within();
-    const u32 step = w_.column_bytes * kLinesAtOnce;
-    const u8* from = columns_;
-    u32 line = lanes_.lane() / kPackets;
+    const u32 step = w_.column_bytes * kLinesAtOnce, line = lanes_.lane() / kPackets;
     CCKS_UNROLL
     for (u32 i = 0; i < kColumnCopies; ++i) {
-      if (i == kColumnCopies / 2 && twins_ != nullptr) {
-        from = twins_;
-        line -= kTwinColumns;
-      }
-      if (line + i * kLinesAtOnce < w_.n) copy_packet<true>(lanes_, to + i * kLinesAtOnce * kLineBytes, from, there);
-      from += step;
+      constexpr u32 kHalf = kColumnCopies / 2;
+      const u32 of_half = i % kHalf;
+      if (line + of_half * kLinesAtOnce < (i < kHalf ? of_first_ : of_second_))
+        copy_packet<true>(lanes_, to + i * kLinesAtOnce * kLineBytes, (i < kHalf ? first_ : second_) + of_half * step, there);
     }
-    columns_ += kStepBytes;
-    if (twins_ != nullptr) twins_ += kStepBytes;
+    first_ += kStepBytes;
+    second_ += kStepBytes;
   }
   CCKS_INLINE void fetch_rows(u32 stage) {
     u8* to = place(stage);
@@ -136,7 +136,8 @@ class RoutedWalk {
   Lanes& lanes_;
   const ExpertWindow& w_;
   GatheredRows<kRowCopies, kLinesAtOnce> rows_;
-  const u8 *columns_, *twins_;  // of this lane, of the step that is fetched next
+  const u8 *first_, *second_;  // of this lane, of the step that is fetched next: of the first half of the block's columns and of the second, b's or the twin's
+  u32 of_first_, of_second_;   // how many columns there are of each
   u8* stages_;
   u32 depth_ = 0;
   float sum_[kRows / 8][4];

@@ -34,12 +34,15 @@ namespace ccks::worker::ptx {
                : CCKS_SUMS_##n(0)                                                                                                              \
                : "l"(a), "l"(b), "r"(adds))
 
+inline constexpr u64 kOperandLayout = u64{1} << 62 | u64{1024 / 16} << 32;  // swizzle 128B, and from eight rows to the next
 /// Rows of 128 bytes, on a multiple of 1,024: packet p of 16 bytes of row r stands at place p ^ r % 8 (swizzle 128B). Start, and from eight rows to the
 /// next, in units of 16 bytes.
 __device__ __forceinline__ u64 group_operand(const void* rows) {
-  constexpr u64 kSwizzle128 = u64{1} << 62, kEightRows = u64{1024 / 16} << 32, kUnused = u64{1} << 16;
-  return kSwizzle128 | kEightRows | kUnused | (shared_address(rows) >> 4 & 0x3fff);
+  constexpr u64 kUnused = u64{1} << 16;
+  return kOperandLayout | kUnused | (shared_address(rows) >> 4 & 0x3fff);
 }
+/// The same, so many units on, within shared memory: nothing is carried into the upper word, which is the same of all operands.
+__device__ __forceinline__ u64 group_operand_on(u64 operand, u32 units) { return kOperandLayout | (static_cast<u32>(operand) + units); }
 /// Before the first product: what this thread has done with the sums is done.
 __device__ __forceinline__ void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void group_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -311,11 +311,13 @@ class GroupWarps : public RoomyWarps {
   using RoomyWarps::RoomyWarps;
   wire::u32 groups() const { return groups_; }
   void show_copies() {}
-  template <wire::Dtype D, wire::u32 kParts = 4, wire::u32 kN>
-  void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b, bool adds = true, wire::u32 first = 0) {
-    ++groups_;
-    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, first, false, !adds, kParts}});
-    awaited_.insert(&sum[0][0]);
+  template <wire::Dtype D, wire::u32 kN>
+  void multiply_group(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b, bool adds = true) {
+    begin_product<D>(sum, a, b, 0, 4, adds);
+  }
+  template <wire::Dtype D, wire::u32 kParts, wire::u32 kN>
+  void multiply_parts(float (&sum)[kN][4], const wire::u8* base, wire::u32 a, wire::u32 b, wire::u32 first, bool adds) {
+    begin_product<D>(sum, base + a, base + b, first, kParts, adds);
   }
   wire::u32 of_warp(wire::u32 v) const { return v; }
   void begin_group() {}
@@ -350,6 +352,12 @@ class GroupWarps : public RoomyWarps {
   bool awaited_all() const { return begun_.empty() && awaited_.empty(); }
 
  private:
+  template <wire::Dtype D, wire::u32 kN>
+  void begin_product(float (&sum)[kN][4], const wire::u8* a, const wire::u8* b, wire::u32 first, wire::u32 parts, bool adds) {
+    ++groups_;
+    begun_.push_back({{D, a, b, &sum[0][0], kN, nullptr, first, false, !adds, parts}});
+    awaited_.insert(&sum[0][0]);
+  }
   struct Begun {
     wire::Dtype type;
     const wire::u8 *a, *b;
