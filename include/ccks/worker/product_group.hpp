@@ -102,8 +102,8 @@ class GroupedWalk {
       lanes_.show_copies();
       if constexpr (!kOverlap) lanes_.template await_groups_before<0>();
       lanes_.sync();  // what others have copied is there, and all are done with the stage that is fetched next
-      const u8* at = stages_ + stage * kStageBytes;
-      lanes_.template multiply_group<kType>(sum_, at + row * kLineBytes, at + kRows * kLineBytes, kBegun || step != 0);
+      const u32 at = stage * kStageBytes;
+      lanes_.template multiply_parts<kType, kDepth / 16>(sum_, stages_, at + row * kLineBytes, at + kRows * kLineBytes, 0, kBegun || step != 0);
       fetch(next);
       if constexpr (kOverlap) lanes_.template await_groups_before<1>();
       stage = stage + 1 == kStages ? 0 : stage + 1;
