@@ -35,10 +35,12 @@ class RoutedWalk {
   static constexpr u32 kStepBytes = routed_step_bytes(kRows), kDepth = kStepBytes / 2, kParts = kLineBytes / kStepBytes, kPackets = kStepBytes / 16;
   static constexpr u32 kStages = (kCudaGroupedScratchBytes - kCudaKeptBytes - 1024 + 128) / kStageBytes, kSlots = kStages * kParts, kAhead = kSlots - 1;
   static constexpr u32 kLinesAtOnce = Lanes::kLanes / kPackets, kRowCopies = ceil_div(kRows, kLinesAtOnce), kColumnCopies = kColumns / kLinesAtOnce;
+  /// Zeros for rows and columns that there are not, whose copies else have a predicate each, and a descriptor of memory for each of them. Of most rows ptxas makes more of that.
+  static constexpr bool kFills = kParts == 1;
   static_assert(Lanes::kLanes == 2 * 4 * Lanes::kWarp && kStages >= 3 && kLinesAtOnce % 8 == 0 && kRows % 8 == 0);
   static_assert(kRows * kRoutedPitch * sizeof(float) <= kStages * kStageBytes);
 
-  /// Rows and columns that there are not are whatever lies in the stage: nobody keeps their sums.
+  /// Rows and columns that there are not are zeros or whatever lies in the stage: nobody keeps their sums.
   CCKS_INLINE RoutedWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / kPackets) {
     const u32 line = lanes.lane() / kPackets, packet = lanes.lane() % kPackets * 16;
     stages_ = grouped_scratch(lanes);
@@ -107,8 +109,8 @@ class RoutedWalk {
     for (u32 i = 0; i < kColumnCopies; ++i) {
       constexpr u32 kHalf = kColumnCopies / 2;
       const u32 of_half = i % kHalf;
-      if (line + of_half * kLinesAtOnce < (i < kHalf ? of_first_ : of_second_))
-        copy_packet<true>(lanes_, to + i * kLinesAtOnce * kLineBytes, (i < kHalf ? first_ : second_) + of_half * step, there);
+      const bool wanted = line + of_half * kLinesAtOnce < (i < kHalf ? of_first_ : of_second_);
+      if (kFills || wanted) copy_packet<true>(lanes_, to + i * kLinesAtOnce * kLineBytes, (i < kHalf ? first_ : second_) + of_half * step, kFills ? wanted && there : there);
     }
     first_ += kStepBytes;
     second_ += kStepBytes;
@@ -119,7 +121,9 @@ class RoutedWalk {
     const u32 line = lanes_.lane() / kPackets;
     CCKS_UNROLL
     for (u32 i = 0; i < kRowCopies; ++i) {
-      if (line + i * kLinesAtOnce < w_.m) lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), there);
+      constexpr bool kFillsRows = kFills && kRows % kLinesAtOnce == 0;  // else copies would go on behind the rows
+      const bool wanted = line + i * kLinesAtOnce < w_.m;
+      if (kFillsRows || wanted) lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), kFillsRows ? wanted && there : there);
     }
     rows_.step(kStepBytes);
   }
