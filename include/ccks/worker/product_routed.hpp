@@ -35,12 +35,10 @@ class RoutedWalk {
   static constexpr u32 kStepBytes = routed_step_bytes(kRows), kDepth = kStepBytes / 2, kParts = kLineBytes / kStepBytes, kPackets = kStepBytes / 16;
   static constexpr u32 kStages = (kCudaGroupedScratchBytes - kCudaKeptBytes - 1024 + 128) / kStageBytes, kSlots = kStages * kParts, kAhead = kSlots - 1;
   static constexpr u32 kLinesAtOnce = Lanes::kLanes / kPackets, kRowCopies = ceil_div(kRows, kLinesAtOnce), kColumnCopies = kColumns / kLinesAtOnce;
-  /// Zeros for rows and columns that there are not, whose copies else have a predicate each, and a descriptor of memory for each of them. Of most rows ptxas makes more of that.
-  static constexpr bool kFills = kParts == 1;
   static_assert(Lanes::kLanes == 2 * 4 * Lanes::kWarp && kStages >= 3 && kLinesAtOnce % 8 == 0 && kRows % 8 == 0);
   static_assert(kRows * kRoutedPitch * sizeof(float) <= kStages * kStageBytes);
 
-  /// Rows and columns that there are not are zeros or whatever lies in the stage: nobody keeps their sums.
+  /// Rows and columns that there are not are zeros, copied so that a copy wants no predicate of its own, or whatever lies in the stage: nobody keeps their sums.
   CCKS_INLINE RoutedWalk(Lanes& lanes, const ExpertWindow& w) : lanes_(lanes), w_(w), rows_(w, lanes.lane() / kPackets) {
     const u32 line = lanes.lane() / kPackets, packet = lanes.lane() % kPackets * 16;
     stages_ = grouped_scratch(lanes);
@@ -110,7 +108,7 @@ class RoutedWalk {
       constexpr u32 kHalf = kColumnCopies / 2;
       const u32 of_half = i % kHalf;
       const bool wanted = line + of_half * kLinesAtOnce < (i < kHalf ? of_first_ : of_second_);
-      if (kFills || wanted) copy_packet<true>(lanes_, to + i * kLinesAtOnce * kLineBytes, (i < kHalf ? first_ : second_) + of_half * step, kFills ? wanted && there : there);
+      copy_packet<true>(lanes_, to + i * kLinesAtOnce * kLineBytes, (i < kHalf ? first_ : second_) + of_half * step, wanted && there);
     }
     first_ += kStepBytes;
     second_ += kStepBytes;
@@ -121,9 +119,9 @@ class RoutedWalk {
     const u32 line = lanes_.lane() / kPackets;
     CCKS_UNROLL
     for (u32 i = 0; i < kRowCopies; ++i) {
-      constexpr bool kFillsRows = kFills && kRows % kLinesAtOnce == 0;  // else copies would go on behind the rows
+      constexpr bool kFills = kRows % kLinesAtOnce == 0;  // else copies would go on behind the rows
       const bool wanted = line + i * kLinesAtOnce < w_.m;
-      if (kFillsRows || wanted) lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), kFillsRows ? wanted && there : there);
+      if (kFills || wanted) lanes_.copy_sixteen(to + i * kLinesAtOnce * kLineBytes, rows_.row(i), wanted && there);
     }
     rows_.step(kStepBytes);
   }
