@@ -36,6 +36,7 @@ class Copilot {
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
     held_.reserve();
+    late_.reserve(setup.params.workers);
     if (primes()) {
       lists_.reserve(setup.primed->capacity());
       ahead_.assign(setup.params.workers, 0);
@@ -52,10 +53,12 @@ class Copilot {
     const bool on_its_way = links_.turn(now, [this](std::uint32_t worker) {
       if (setup_.doorbells) setup_.device->doorbell(worker);
     });
-    bool worked = begun | drain_outboxes();
+    const bool heard = drain_outboxes();
+    bool worked = begun | heard;
     worked |= take_submissions();
     worked |= advance_runs(now);
     worked |= settle_runs();
+    if (!heard || active().empty()) book_late(active().empty() ? late_.size() : kBookedAtOnce);
     if (!worked) prime_next();
     tick(now);
     worked_ = worked;
@@ -151,6 +154,13 @@ class Copilot {
     wire::Record* next = &places[1];
     if (!links_.poll(worker, *record)) return false;
     notice_primed();  // whose record it may be
+    if (is_booked_late(worker, *record)) {
+      late_.push_back({*record, worker});
+      links_.owes_nothing(worker);
+      links_.acknowledge(worker);
+      setup_.stats->records_received.add(1);
+      return true;
+    }
     std::uint32_t taken = 0;
     for (bool more = true; more; std::swap(record, next)) {
       more = ++taken < kRecordsPerTurn && may_have_more(worker, *record) && links_.poll(worker, *next);
@@ -159,6 +169,31 @@ class Copilot {
     links_.acknowledge(worker);
     setup_.stats->records_received.add(taken);
     return true;
+  }
+
+  // ---- answers that are booked late: while a run is alone and sent whole nobody decides by what workers have, and it is over once all of them have
+  // answered. So its client hears of that before it is booked.
+
+  struct LateAnswer {
+    wire::Record record;
+    std::uint32_t worker;
+  };
+
+  /// Whether `record` is the answer to all that `worker` has, and nothing but the books hang on it.
+  bool is_booked_late(std::uint32_t worker, const wire::Record& record) {
+    if (!Links<Atoms>::kAtOnce || wants_done_ || setup_.guesses != nullptr || active().size() != 1 || !slot(active().front()).all_sent) return false;
+    LastTask last;
+    return record.kind() == wire::RecordKind::done && links_.is_quiet_answer_to_all(worker, record.value, last) && matches(last, record);
+  }
+
+  /// Up to `most` of them. All, before another run begins: what workers have counts again.
+  void book_late(std::size_t most) {
+    for (const std::size_t end = std::min(late_.size(), late_booked_ + most); late_booked_ < end; ++late_booked_) {
+      on_record(late_[late_booked_].worker, late_[late_booked_].record);
+    }
+    if (late_booked_ < late_.size()) return;
+    late_.clear();
+    late_booked_ = 0;
   }
 
   // Behind the answer to all it has a worker says nothing that cannot wait, and the next slot may lie in a line that is far away.
@@ -346,6 +381,7 @@ class Copilot {
   }
 
   void start(RunSlot& run, bool follows) {
+    book_late(late_.size());
     run.epoch = run.next_epoch;
     run.ordinal = next_ordinal_++;
     run.outstanding = 0;
@@ -610,7 +646,7 @@ class Copilot {
     bool any = false;
     for (std::size_t i = 0; i < runs.size();) {
       RunSlot& run = slot(runs[i]);
-      if (!run.all_sent || run.outstanding != 0 || stands_behind(run, i)) {
+      if (!run.all_sent || owes_answers(run) || stands_behind(run, i)) {
         ++i;
         continue;
       }
@@ -620,6 +656,9 @@ class Copilot {
     }
     return any;
   }
+
+  /// Whether workers have tasks of `run`, which has been sent whole. If answers are booked late it is the only one.
+  bool owes_answers(const RunSlot& run) const { return run.outstanding != 0 && (late_.empty() || links_.is_any_busy()); }
 
   /// Whether a run that began before the `at`th is still under way on its state: the records of the later one may come first, and
   /// whether that is wanted is known once the earlier has ended.
@@ -774,6 +813,8 @@ class Copilot {
   bool is_sent_ = false;               // what is decided now has been sent by a client
   std::size_t sent_ahead_ = 0;         // of that, tasks booked
   std::vector<std::uint32_t> ahead_;   // per worker: tasks primed
+  std::vector<LateAnswer> late_;
+  std::size_t late_booked_ = 0;  // of those
   TaskWatch watch_;
   bool worked_ = false;           // in the last step
   std::uint64_t stepped_at_ = 0;  // when that began

@@ -155,6 +155,23 @@ class WorkerLinks {
   }
   /// Whether a done record that says `finished` leaves `worker` without a task.
   bool is_answer_to_all(std::uint32_t worker, std::uint32_t finished) const { return finished == workers_[worker].inbox.position(); }
+  /// Whether it does, and none of what it answers publishes a report. `last` tells of the last task.
+  bool is_quiet_answer_to_all(std::uint32_t worker, std::uint32_t finished, LastTask& last) const {
+    const std::uint32_t count = unanswered_count(worker);
+    if (!is_answer_to_all(worker, finished) || count == 0) return false;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      if (unanswered(worker, i).reports != 0) return false;
+    }
+    set_last(unanswered(worker, count - 1), last);
+    return true;
+  }
+  /// for_each_busy() leaves `worker` out until it is sent something. take_answered() is still to hear of it.
+  void owes_nothing(std::uint32_t worker) { busy_[worker / 64] &= ~(std::uint64_t{1} << (worker % 64)); }
+  bool is_any_busy() const {
+    std::uint64_t any = 0;
+    for (const std::uint64_t word : busy_) any |= word;
+    return any != 0;
+  }
   /// Tasks that `worker` has answered so far (wraps).
   std::uint32_t answered(std::uint32_t worker) const { return workers_[worker].done; }
   /// Decisions of which `worker` has tasks it has not answered, and the i-th of them.

@@ -291,7 +291,12 @@ class World final : public RunEvents, public Meanwhile {
     stores_ = lists_ = drafts_ = late_drafts_ = 0;
   }
   std::uint64_t drafts_with_lists() const { return drafts_with_lists_; }
-  void run_ended(RunSlot&) override { ++ended_; }
+  /// Runs of which a client heard before all answers had been booked.
+  std::uint32_t ended_early() const { return ended_early_; }
+  void run_ended(RunSlot& run) override {
+    ++ended_;
+    ended_early_ += run.outstanding > 0;
+  }
   void run_released(RunSlot& run) override {
     check_events(run);
     free_.push_back(run.index);
@@ -388,7 +393,7 @@ class World final : public RunEvents, public Meanwhile {
   std::vector<std::uint32_t> free_;
   std::uint32_t stores_ = 0, lists_ = 0, drafts_ = 0, late_drafts_ = 0;  // of this step
   std::uint64_t drafts_with_lists_ = 0;
-  std::uint32_t ended_ = 0;
+  std::uint32_t ended_ = 0, ended_early_ = 0;
   bool failed_ = false;
 };
 
@@ -452,7 +457,7 @@ TEST_P(CopilotRandom, EveryEventGetsItsTotalAndNothingDeadlocks) {
 // Clients and workers go on between any two looks of the co-pilot at outboxes: a run may be taken, worked at and answered before it is noticed, and
 // another be submitted behind it.
 TEST_P(CopilotRandom, PrimedRunsAreBookedWheneverTheyAreTaken) {
-  std::uint64_t primed = 0;
+  std::uint64_t primed = 0, early = 0;
   for (std::uint32_t seed = 1; seed <= seeds(); ++seed) {
     std::mt19937 random(seed);
     const GraphPlan plan(random_graph(random));
@@ -460,8 +465,11 @@ TEST_P(CopilotRandom, PrimedRunsAreBookedWheneverTheyAreTaken) {
     ASSERT_TRUE(world.run(60)) << "seed " << seed << " stands still";
     if (testing::Test::HasFailure()) FAIL() << "seed " << seed;
     primed += world.stats().runs_primed.get();
+    early += world.ended_early();
   }
   EXPECT_EQ(primed > 0, GetParam().spine != Spine::tiles) << primed;
+  // Reactive decides by each answer.
+  EXPECT_EQ(early > 0, GetParam().policy != PolicyKind::reactive) << early;
 }
 
 // Lines of many workers take microseconds, in which a report would wait.
