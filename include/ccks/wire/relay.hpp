@@ -125,9 +125,14 @@ CCKS_HD constexpr RelaySpan relay_span(u32 all, u32 list, u32 lists) {
 struct RelayShare {
   u32 first, columns;
 };
+/// count / cost, rounded up, of a cost of relay_share_cost: by constants, which takes no division.
+CCKS_HD constexpr u32 relay_cost_stages(u32 count, u32 cost) {
+  static_assert(kLeastShareCost == 8 && kMostShareCost == 10);
+  return cost == 8 ? (count + 7) / 8 : cost == 9 ? (count + 8) / 9 : (count + 9) / 10;
+}
 /// Of an expert's `columns`, whose stages begin at `start` and count `cost` each, those of stages that begin in the span.
 CCKS_HD constexpr RelayShare relay_share(const RelaySpan& span, u32 start, u32 cost, u32 columns) {
-  const u32 stages = columns / kRelayShareColumns, from = span.begin <= start ? 0 : (span.begin - start + cost - 1) / cost, to = span.end <= start ? 0 : (span.end - start + cost - 1) / cost;
+  const u32 stages = columns / kRelayShareColumns, from = span.begin <= start ? 0 : relay_cost_stages(span.begin - start, cost), to = span.end <= start ? 0 : relay_cost_stages(span.end - start, cost);
   const u32 first = from < stages ? from : stages, behind = to < stages ? to : stages;
   return {first * kRelayShareColumns, (behind - first) * kRelayShareColumns};
 }

@@ -12,6 +12,7 @@
 // and, where lanes run in warps, which bodies made for many lanes want (WarpLanes):
 //   static constexpr u32 kWarp, kLanes lanes of a warp, of all: powers of two; warp w holds lanes [w * kWarp, (w + 1) * kWarp)
 //   T shuffle_xor(T v, u32 mask)       the v of the lane whose number in the warp differs by mask; all lanes of the warp call it
+//   i32 most_in_warp(i32 v)            the largest v of its lanes; all lanes of the warp call it
 //   u32 same_in_warp(u32 v)            which lanes of the warp show the same v, bit by bit; orders the warp's accesses to what it shares, as sync_warp()
 //                                      does (MatchLanes); all lanes of the warp call them; u32 ones_of(mask)
 //   void count_in_scratch(u32* word)   adds 1 to a word in scratch, that others add to at the same time (CountLanes); what it is then all know behind a barrier

@@ -225,6 +225,14 @@ class CudaLanes {
     __syncwarp();
     return __match_any_sync(0xffffffffu, v);
   }
+  CCKS_INLINE i32 most_in_warp(i32 v) const {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(0xffffffffu, v);
+#else
+    for (u32 step = 1; step < kWarp; step *= 2) v = most(v, __shfl_xor_sync(0xffffffffu, v, static_cast<int>(step)));
+    return v;
+#endif
+  }
   CCKS_INLINE void sync_warp() const { __syncwarp(); }
   CCKS_INLINE u32 ones_of(u32 mask) const { return static_cast<u32>(__popc(mask)); }
 #endif

@@ -1,8 +1,8 @@
 // The step of a relay (relay.cuh) that finds which experts the run's rows go to: each list for itself, since a list's weights are asked for by that, and to be told by another would be a hop more.
 #pragma once
 
-#include "ccks/worker/argmax_split.hpp"
 #include "ccks/worker/relay_words.cuh"
+#include "ccks/worker/topk_warps.hpp"
 
 namespace ccks::worker {
 inline namespace CCKS_ISA {
@@ -15,11 +15,11 @@ class RelayRoute : RelayWords {
   __device__ __forceinline__ bool run(const wire::RelayStep& s) const {
     // Of one row each expert counts as much as another, so what is whose is known before they are.
     if (kWorkerRelayRows == 1 && warp_ == 0) share_out(s, s.run);
-    if (warp_ < kWorkerRelayRows) choose(s, warp_);
+    if (warp_ < kWorkerRelayRows) s.n <= kMost / 2 * kWarpLanes ? choose<kMost / 2>(s, warp_) : choose<kMost>(s, warp_);
     if constexpr (kWorkerRelayRows > 1) {
       sync();
-      if (warp_ == 0) list_active(s.n, s.run);
-      __syncwarp();
+      if (warp_ * kWarpLanes < s.n) list_active(warp_, s.n, s.run);
+      sync();
       if (warp_ == 0) share_out(s, shared_.active_count);
     }
     mark_ready();
@@ -30,34 +30,32 @@ class RelayRoute : RelayWords {
   }
 
  private:
-  static constexpr u32 kEach = wire::kMostRelayExperts / kWarpLanes;  // logits a lane
-  static_assert(wire::kMostChosenExperts <= kWarpLanes && wire::kMostRelayExperts == kWarpLanes * sizeof(u64));
+  static constexpr u32 kMost = wire::kMostRelayExperts / kWarpLanes;  // logits of a lane, and words of RelayShared::chosen
+  static_assert(wire::kMostChosenExperts <= kWarpLanes && kMost == kSortedColumns / kWarpLanes && kMost <= kWarps);
 
-  /// By a warp, for one row. The first of the largest, then of those that are left; shares are the softmax of what they have.
+  struct Warp {
+    __device__ __forceinline__ i32 most_in_warp(i32 v) const { return __reduce_max_sync(kFullWarp, v); }
+  };
+
+  /// By a warp, for one row, kEach logits a lane. The first of the largest, then of those that are left; shares are the softmax of what they have.
+  template <u32 kEach>
   __device__ __forceinline__ void choose(const wire::RelayStep& s, u32 row) const {
     const u32 experts = s.n, chosen = s.run;
     float logits[kEach];
     await_logits(reinterpret_cast<const u64*>(s.row) + row * experts, experts, logits);
-    u32 taken = 0, mine = 0;  // bits of this lane's logits; what this lane's place has
-    float its = 0, own = 0;  // of the lane's place, and of its best
-    RelayShared::Rank best, found;  // field by field: images of constants would be loaded from memory (tests/ptx/check.py)
-    found.rank = best.rank = kLeastRank, found.index = best.index = kNowhere;
-    CCKS_NO_UNROLL
-    for (u32 place = 0; place < chosen; ++place) {
-      if (place == 0 || found.index == best.index) {  // the lane's best is new
-        best.rank = kLeastRank, best.index = kNowhere;
-        CCKS_UNROLL
-        for (u32 i = 0; i < kEach; ++i) {
-          const u32 index = lane_ + i * kWarpLanes;
-          const i32 rank = rank_of(logits[i]);
-          if (index >= experts || (taken >> i & 1) != 0 || (best.index != kNowhere && rank <= best.rank)) continue;
-          best = {rank, index}, own = logits[i];
-        }
-      }
-      found = best_of_warp(best);
-      if (found.index == best.index) taken |= 1u << best.index / kWarpLanes;
-      const float logit = __shfl_sync(kFullWarp, own, found.index % kWarpLanes);
-      if (lane_ == place) mine = found.index, its = logit;
+    i64 own[kEach];
+    CCKS_UNROLL
+    for (u32 i = 0; i < kEach; ++i) {
+      const u32 index = lane_ + i * kWarpLanes;
+      own[i] = index < experts ? ranked(logits[i], index) : kNoneRanked;
+    }
+    Warp warp;
+    const u32 mine = largest_of_warp(warp, lane_, own, chosen);
+    float its = 0;
+    CCKS_UNROLL
+    for (u32 i = 0; i < kEach; ++i) {
+      const float logit = __shfl_sync(kFullWarp, logits[i], mine % kWarpLanes);
+      if (mine / kWarpLanes == i) its = logit;
     }
     const float top = __shfl_sync(kFullWarp, its, 0), part = lane_ < chosen ? ptx::ex2((its - top) * 1.44269504f) : 0.0f;
     float all = part;
@@ -69,39 +67,43 @@ class RelayRoute : RelayWords {
       if (lane_ < chosen) shared_.active[lane_] = {static_cast<u16>(mine), 1, {static_cast<u8>(lane_)}};
       if (lane_ == 0) shared_.active_count = chosen;
     } else {
-      u8* places = shared_.places[row];
-      reinterpret_cast<u64*>(places)[lane_] = ~0ull;
-      __syncwarp();
-      if (lane_ < chosen) places[mine] = static_cast<u8>(lane_);
+      if (lane_ < chosen) shared_.places[row][mine] = static_cast<u8>(lane_);
+      const u32 bit = lane_ < chosen ? 1u << mine % kWarpLanes : 0;
+      CCKS_UNROLL
+      for (u32 word = 0; word < kEach; ++word) {  // nobody looks at those behind the last expert
+        const u32 bits = __reduce_or_sync(kFullWarp, mine / kWarpLanes == word ? bit : 0);
+        if (lane_ == word) shared_.chosen[row][word] = bits;
+      }
     }
   }
-  /// By a warp, of what all rows have chosen.
-  __device__ __forceinline__ void list_active(u32 experts, u32 chosen) const {
+  /// By a warp, of what all rows have chosen: the experts of the `mine`-th word of RelayShared::chosen, a lane an expert, and their pairs, behind those of the words in front.
+  __device__ __forceinline__ void list_active(u32 mine, u32 experts, u32 chosen) const {
     const u32 in_front = (1u << lane_) - 1;
-    u32 count = 0, pairs = 0;
-    CCKS_NO_UNROLL
-    for (u32 first = 0; first < experts; first += kWarpLanes) {
-      RelayShared::Active mine{static_cast<u16>(first + lane_), 0, {}};
-      u32 at = pairs;  // where this lane's begin
+    u32 pairs = 0, words = 0;  // of lane_-th word, if that is in front
+    if (lane_ < mine) {
       CCKS_UNROLL
       for (u32 row = 0; row < kWorkerRelayRows; ++row) {
-        mine.place[row] = shared_.places[row][first + lane_];
-        const bool has = mine.place[row] != kNoPlace;
-        if (has) mine.rows |= static_cast<u8>(1u << row);
-        const u32 all = __ballot_sync(kFullWarp, has);
-        at += __popc(all & in_front);
-        pairs += __popc(all);
+        pairs += __popc(shared_.chosen[row][lane_]);
+        words |= shared_.chosen[row][lane_];
       }
-      CCKS_NO_UNROLL
-      for (u32 rows = mine.rows; rows != 0; rows &= rows - 1) {
-        const u32 row = static_cast<u32>(__ffs(static_cast<i32>(rows))) - 1;
-        shared_.pairs[at++] = static_cast<u8>(row * chosen + mine.place[row]);
-      }
-      const u32 found = __ballot_sync(kFullWarp, mine.rows != 0);
-      if (mine.rows != 0) shared_.active[count + __popc(found & in_front)] = mine;
-      count += __popc(found);
     }
-    if (lane_ == 0) shared_.active_count = count;
+    u32 at = __reduce_add_sync(kFullWarp, pairs), found = 0;
+    const u32 begin = __reduce_add_sync(kFullWarp, static_cast<u32>(__popc(words)));
+    RelayShared::Active own{static_cast<u16>(mine * kWarpLanes + lane_), 0, {}};
+    CCKS_UNROLL
+    for (u32 row = 0; row < kWorkerRelayRows; ++row) {
+      const u32 word = shared_.chosen[row][mine];
+      found |= word;
+      at += __popc(word & in_front);
+      own.place[row] = shared_.places[row][own.expert];
+      if ((word >> lane_ & 1) != 0) own.rows |= static_cast<u8>(1u << row);
+    }
+    CCKS_UNROLL
+    for (u32 row = 0; row < kWorkerRelayRows; ++row) {
+      if ((own.rows >> row & 1) != 0) shared_.pairs[at++] = static_cast<u8>(row * chosen + own.place[row]);
+    }
+    if (own.rows != 0) shared_.active[begin + __popc(found & in_front)] = own;
+    if (lane_ == 0 && (mine + 1) * kWarpLanes >= experts) shared_.active_count = begin + __popc(found);
   }
   /// By a warp: which columns of `active` experts are this list's.
   __device__ __forceinline__ void share_out(const wire::RelayStep& s, u32 active) const {
@@ -114,22 +116,24 @@ class RelayRoute : RelayWords {
     CCKS_NO_UNROLL
     for (u32 first = 0; first < active; first += kWarpLanes) {
       const u32 cost = cost_of(first + lane_);
-      u32 upto = cost;
+      u32 before = begin;  // bit by bit of what they count
       CCKS_UNROLL
-      for (u32 far = 1; far < kWarpLanes; far *= 2) {
-        const u32 other = __shfl_up_sync(kFullWarp, upto, far);
-        if (lane_ >= far) upto += other;
+      for (u32 bit = 0; bit < kCostBits; ++bit) {
+        const u32 has = __ballot_sync(kFullWarp, (cost >> bit & 1) != 0);
+        before += __popc(has & in_front) << bit;
+        begin += __popc(has) << bit;
       }
       wire::RelayShare share{0, 0};
-      if (cost != 0) share = wire::relay_share(span, (begin + upto - cost) * stages, cost, s.second);
+      if (cost != 0) share = wire::relay_share(span, before * stages, cost, s.second);
       const u32 found = __ballot_sync(kFullWarp, share.columns != 0);
       if (share.columns != 0) shared_.parts[parts + __popc(found & in_front)] = {static_cast<u16>(first + lane_), static_cast<u16>(share.first), static_cast<u16>(share.columns)};
       parts += __popc(found);
-      begin += __shfl_sync(kFullWarp, upto, kWarpLanes - 1);
     }
     if (lane_ == 0) shared_.part_count = parts;
   }
-  static constexpr u8 kNoPlace = 0xff;
+  static constexpr u32 kCostBits = 4;
+  static_assert(wire::kMostShareCost < 1u << kCostBits);
+  template <u32 kEach>
   __device__ __forceinline__ void await_logits(const u64* words, u32 experts, float (&logits)[kEach]) const {
     u64 w[kEach];
     const auto is_one = [&](u32 i) { return lane_ + i * kWarpLanes < experts; };

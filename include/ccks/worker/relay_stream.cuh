@@ -57,7 +57,9 @@ struct alignas(128) RelayShared {
   } parts[kWorkerRelayRows * kChosen];
   u32 part_count;
   u8 pairs[kWorkerRelayRows * kChosen];  // of a row and an expert that it has chosen, in the order of experts, and of an expert's rows: row * chosen ones + place
-  alignas(8) u8 places[kWorkerRelayExperts && kWorkerRelayRows > 1 ? kWorkerRelayRows : 1][kWorkerRelayExperts && kWorkerRelayRows > 1 ? wire::kMostRelayExperts : 1];  // of each row and expert, while a route runs
+  static constexpr bool kRoutesRows = kWorkerRelayExperts && kWorkerRelayRows > 1;
+  u8 places[kRoutesRows ? kWorkerRelayRows : 1][kRoutesRows ? wire::kMostRelayExperts : 1];  // of each row and expert that it has chosen, while a route runs
+  u32 chosen[kRoutesRows ? kWorkerRelayRows : 1][kRoutesRows ? wire::kMostRelayExperts / kWarpLanes : 1];  // by each row, a bit an expert; the same
   float tops[wire::kMostRelayQueries][kCudaLanes / kWarpLanes], weights[wire::kMostRelayQueries][kCudaLanes / kWarpLanes];
 };
 

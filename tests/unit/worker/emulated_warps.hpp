@@ -169,6 +169,10 @@ class EmulatedWarps {
     sync_warp();
     return same;
   }
+  wire::i32 most_in_warp(wire::i32 v) {
+    for (wire::u32 step = 1; step < kWarp; step *= 2) v = std::max(v, shuffle_xor(v, step));
+    return v;
+  }
   template <class T>
   const T* nearby(const T* p) {
     return p;

@@ -147,9 +147,12 @@ TEST(RouteFound, MoreExpertsThanScratchHasRoomFor) { check_found(6, 5, 1500, 2);
 TEST(TopkWarps, RowsOfUpTo256) {
   for (const int width : {3, 32, 128, 250, 256, 257}) {
     Bench b(static_cast<std::uint32_t>(width));
-    const int k = std::min(width, 8);
+    const int k = std::min(width, 12);
     const Tensor x = b.tensor(Dtype::f32, {1, 1, 11, width}, true);
     b.fill(x, -1, 1);
+    for (int row = 5; row < 11; ++row) {  // one lane has all of the largest
+      for (int i = row; i < width; i += 32) b.set(x, {0, 0, row, i}, 2 + b.pick(0, 9));
+    }
     for (int i = 0; i < width; i += 3) b.set(x, {0, 0, 4, i}, 0.5);  // equal ones
     b.operands = {x, b.tensor(Dtype::f32, {1, 1, 11, k}), b.tensor(Dtype::i32, {1, 1, 11, k})};
     b.op.dims[0] = k;
