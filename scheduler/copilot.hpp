@@ -15,6 +15,7 @@
 #include "scheduler/held_lists.hpp"
 #include "scheduler/run_order.hpp"
 #include "scheduler/task_watch.hpp"
+#include "scheduler/worker_groups.hpp"
 #include "scheduler/worker_links.hpp"
 
 namespace ccks::scheduler {
@@ -32,7 +33,7 @@ class Copilot {
     }
     for (DecisionSink* sink : setup.sinks) has_sinks_ |= sink != nullptr;
     links_.reserve(setup.params, atoms, setup.link_delay_ns, setup.first_position);
-    make_groups();
+    groups_.reserve(setup.params.workers, setup.tables->workers, setup.params.inbox_slots);
     order_.reserve(slot_count(), static_cast<std::uint32_t>(setup.fences->size()), setup.states);
     rung_.assign(setup.params.workers, 0);
     held_.reserve();
@@ -94,39 +95,7 @@ class Copilot {
   }
 
  private:
-  /// Workers that share runs: consecutive ones, as many as the tables are made for. Those left over have no runs.
-  struct Group {
-    WorkerLoads loads;
-    std::uint32_t first = 0;
-    std::uint32_t runs = 0;  // active ones
-  };
-  void make_groups() {
-    const std::uint32_t workers = setup_.params.workers, size = setup_.tables->workers;
-    groups_.resize(workers / size);
-    group_of_.assign(workers, static_cast<std::uint32_t>(groups_.size()));
-    for (std::uint32_t g = 0; g < groups_.size(); ++g) {
-      groups_[g].first = g * size;
-      groups_[g].loads.reserve(size, setup_.params.inbox_slots);
-      std::fill_n(group_of_.begin() + g * size, size, g);
-    }
-  }
-  WorkerLoads& loads_of(const RunSlot& run) { return groups_[run.group].loads; }
-  /// Tasks that `worker` has.
-  std::uint32_t tasks_of(std::uint32_t worker) const {
-    if (group_of_[worker] == groups_.size()) return 0;
-    const Group& group = groups_[group_of_[worker]];
-    return group.loads.tasks(worker - group.first);
-  }
-  bool any_tasks() const {
-    return std::any_of(groups_.begin(), groups_.end(), [](const Group& group) { return group.loads.total_tasks() > 0; });
-  }
-  void join_group(RunSlot& run) {
-    const auto emptiest = std::min_element(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) { return a.runs < b.runs; });
-    ++emptiest->runs;
-    run.group = static_cast<std::uint32_t>(emptiest - groups_.begin());
-    run.first_worker = emptiest->first;
-  }
-
+  WorkerLoads& loads_of(const RunSlot& run) { return groups_.loads_of(run); }
   RunSlot& slot(std::uint32_t index) { return *slots_[index]; }
   RunSlot& slot_of(std::uint16_t slot_flags) { return *slots_[slot_flags & (wire::kMaxSlots - 1)]; }
   std::uint32_t slot_count() const { return static_cast<std::uint32_t>(slots_.size()); }
@@ -155,7 +124,7 @@ class Copilot {
     if (!links_.poll(worker, *record)) return false;
     notice_primed();  // whose record it may be
     if (is_booked_late(worker, *record)) {
-      late_.push_back({*record, worker});
+      late_.emplace_back(worker, *record);
       links_.owes_nothing(worker);
       links_.acknowledge(worker);
       setup_.stats->records_received.add(1);
@@ -174,11 +143,6 @@ class Copilot {
   // ---- answers that are booked late: while a run is alone and sent whole nobody decides by what workers have, and it is over once all of them have
   // answered. So its client hears of that before it is booked.
 
-  struct LateAnswer {
-    wire::Record record;
-    std::uint32_t worker;
-  };
-
   /// Whether `record` is the answer to all that `worker` has, and nothing but the books hang on it.
   bool is_booked_late(std::uint32_t worker, const wire::Record& record) {
     if (!Links<Atoms>::kAtOnce || wants_done_ || setup_.guesses != nullptr || active().size() != 1 || !slot(active().front()).all_sent) return false;
@@ -189,7 +153,7 @@ class Copilot {
   /// Up to `most` of them. All, before another run begins: what workers have counts again.
   void book_late(std::size_t most) {
     for (const std::size_t end = std::min(late_.size(), late_booked_ + most); late_booked_ < end; ++late_booked_) {
-      on_record(late_[late_booked_].worker, late_[late_booked_].record);
+      on_record(late_[late_booked_].first, late_[late_booked_].second);
     }
     if (late_booked_ < late_.size()) return;
     late_.clear();
@@ -390,8 +354,8 @@ class Copilot {
     run.drafts_taken = 0;
     run.follows = follows;
     run.turns_left = !setup_.tables->chained() ? 0 : follows ? links_.workers() : 1;
-    join_group(run);
-    run.alone = groups_[run.group].runs == 1;
+    groups_.join(run);
+    run.alone = groups_.is_alone(run);
     run.progress.start(*setup_.tables, run.instance);
     run.state.reset(static_cast<std::uint32_t>(RunState::running));
     setup_.policy->on_start(run);
@@ -462,7 +426,7 @@ class Copilot {
     const bool guesses = setup_.guesses != nullptr && setup_.guesses->is_due(run);
     if (guesses && (run.all_sent || setup_.tables->spine == Spine::whole)) send_guesses(run, now);
     if (run.all_sent) return 0;
-    run.alone = groups_[run.group].runs == 1;
+    run.alone = groups_.is_alone(run);
     if (run.turns_left > 0) {
       const std::uint32_t turns = run.turns_left;
       const bool announced = announce(run);
@@ -576,7 +540,7 @@ class Copilot {
   /// Of a run that begins: whether it may come again with nothing else in between, sent the same. Then its lists are kept.
   void remember(const RunSlot& run) {
     repeated_ = run.index;
-    repeats_ = primes() && order_.active().size() == 1 && groups_.size() == 1 && !setup_.stateful && !has_sinks_ && setup_.guesses == nullptr;
+    repeats_ = primes() && order_.active().size() == 1 && groups_.is_one() && !setup_.stateful && !has_sinks_ && setup_.guesses == nullptr;
     is_prepared_ = false;
     lists_.clear();
   }
@@ -668,7 +632,7 @@ class Copilot {
   }
 
   void finish(RunSlot& run) {
-    --groups_[run.group].runs;
+    groups_.leave(run);
     run.next_epoch = run.epoch + 1;
     setup_.stats->skipped_tiles.add(run.progress.skipped_tiles());
     if (repeats_ && is_prepared_ && !failed_) setup_.primed->prime(run.index);  // before clients hear that the slot may be had again
@@ -737,7 +701,7 @@ class Copilot {
   // Runs are there, nothing is on its way, and nothing has moved for long: a policy that waits for what will not come.
   void check_progress(std::uint64_t now) {
     const std::uint64_t moved = setup_.stats->tasks_sent.get() + setup_.stats->records_received.get();
-    if (failed_ || !in_flight() || any_tasks() || moved != moved_) {
+    if (failed_ || !in_flight() || groups_.any_tasks() || moved != moved_) {
       moved_ = moved;
       moved_at_ = now;
     } else if (now - moved_at_ > kStallNs) {
@@ -762,7 +726,7 @@ class Copilot {
     // [W2] acquire: the fault's details were stored before the state [W1] (worker_link.hpp).
     const auto state = static_cast<wire::WorkerState>(links_.atoms().link_load_acquire(&line.state));
     if (state == wire::WorkerState::faulted) on_fault(worker, line.fault);
-    away_ |= state == wire::WorkerState::parked && tasks_of(worker) > 0;
+    away_ |= state == wire::WorkerState::parked && groups_.tasks_of(worker) > 0;
   }
   void check_device(std::uint64_t now) {
     if (const Status health = setup_.device->health(); !health.ok()) {
@@ -800,8 +764,7 @@ class Copilot {
   bool has_sinks_ = false;
   std::vector<RunSlot*> slots_;  // of setup_.slots, which is a deque
   Links<Atoms> links_;
-  std::vector<Group> groups_;
-  std::vector<std::uint32_t> group_of_;  // per worker; groups_.size(): none
+  WorkerGroups groups_;
   RunOrder order_;
   Batch batch_;
   std::vector<std::uint8_t> rung_;
@@ -813,7 +776,7 @@ class Copilot {
   bool is_sent_ = false;               // what is decided now has been sent by a client
   std::size_t sent_ahead_ = 0;         // of that, tasks booked
   std::vector<std::uint32_t> ahead_;   // per worker: tasks primed
-  std::vector<LateAnswer> late_;
+  std::vector<std::pair<std::uint32_t, wire::Record>> late_;  // a worker and what it has answered, in turn
   std::size_t late_booked_ = 0;  // of those
   TaskWatch watch_;
   bool worked_ = false;           // in the last step

@@ -57,6 +57,8 @@ constexpr Shape kShapes[] = {
     {"three_rows_of_two_passes", 8, 2, 2304, 1280, "silu", "chosen", true, 3},
     {"five_rows_all_chosen", 8, 8, 512, 768, "silu", "chosen", false, 5},
     {"eight_rows", 40, 4, 2048, 192, "gelu_tanh", "chosen", true, 8},
+    {"many_experts", 200, 12, 256, 192, "silu", "chosen", true, 4},
+    {"many_experts_of_a_row", 256, 16, 256, 192, "silu", "all"},
 };
 
 std::string spec_of(const Shape& shape) {
