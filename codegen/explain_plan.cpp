@@ -230,7 +230,7 @@ std::string advice(const spec::Program& program, const Explanation& e) {
     text = "How many rows there are is counted on the way: here tiles of rows that are not there are left out once that is known, where a graph computes the most that there may be.";
   if (routed)
     text += std::string(text.empty() ? "" : " ") + "How much there is to do depends on values computed on the way (routed experts): here tiles are placed once they are counted, while other work goes on. "
-           "A layer of 128 experts took an H200 0.4 (1 token), 0.55 (8), 0.7 (512) and 0.6 (2,048) of the time of PyTorch's grouped products in a CUDA graph: measure both (bench/moe_layer.py).";
+           "A layer of 128 experts took an H200 0.4 (1 token), 0.55 (8), 0.65 (512) and 0.55 (2,048) of the time of PyTorch's grouped products in a CUDA graph: measure both (bench/moe_layer.py).";
   if (!program.ragged.empty())
     text += std::string(text.empty() ? "" : " ") + "Sequences of any lengths lie one behind the other: a captured graph pads all to the longest, or is captured for each set of lengths. "
            "A layer of an encoder in bf16 took an H200 0.53 to 0.90 of the time of PyTorch's padded graph, the more of that is padding the less: measure both (bench/ragged_encoder.py).";

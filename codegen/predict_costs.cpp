@@ -28,9 +28,9 @@ PredictCosts predict_costs(const std::string& gpu) {
   costs.groups.step_us = {0.287, 0.316, 0.4, 0.53};  // 2,048 deep, with a row of its own: of 64, 128 and 256 columns 10.5, 12.5 and 21.6
   costs.groups.narrow_fixed_us = 5;  // 64 x 64 of 512 9.6; of a step of 64 rows of a Llama, and of 16, a fit to what they take
   costs.groups.narrow_us = 0.3;
-  costs.groups.expert_us = 7;        // gate and up of 128 columns by 2,048 36 of four rows on average, 38 of 32, 52 of 110; down of 512 by 768 27, 31 and 46
-  costs.groups.expert_bytes_per_us = 38e3;
-  costs.groups.row_us = 0.14;
+  costs.groups.expert_us = 6;        // gate and up of 128 columns by 2,048 36 of four rows on average, 38 of 32, 52 of 110; down of 512 by 768 27, 31 and 46; since walks take fewer instructions, a fit to runs of 64 to 2,048 tokens (6a9f6e3)
+  costs.groups.expert_bytes_per_us = 41e3;
+  costs.groups.row_us = 0.125;
   costs.groups.missing_us = 2;
   costs.groups.attention_us = 6;     // 128 rows that attend to some 400: one head 14.5, two 28.4, eight 89
   costs.groups.head_us = 4;
@@ -53,7 +53,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   // Traces of moe_layer of one token at 113daf2 on an H200: the first list is seen 2.7 behind submit, the last 2 later; a row is there 5.7 behind its list.
   costs.step.alone_us = 9;
   costs.step.answers_us = 7;       // 44 to 46 in all, of which a trace knows of 34.4 behind the first list
-  costs.step.route_us = 7;         // a fit: an H200 takes 46 to 48, 66, 91 and 137 us for one, two, four and eight tokens of moe_layer
+  costs.step.route_us = 5;         // traces of moe_layer at 6a9f6e3: experts are known 3.0 (one token) and 4.5 (eight) behind the last logits
   return costs;
 }
 
