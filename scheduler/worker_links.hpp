@@ -132,7 +132,7 @@ class WorkerLinks {
     std::uint32_t count = finished - worker.done;
     if (count == 0 || count > worker.inbox.position() - worker.done) return false;
     worker.done = finished;
-    if (finished == worker.inbox.position()) busy_[worker_index / 64] &= ~(std::uint64_t{1} << (worker_index % 64));
+    if (is_answer_to_all(worker_index, finished)) owes_nothing(worker_index);
     for (;;) {
       SentTasks& sent = sent_[index(worker_index, worker.sent_begin)];
       if (sent.tasks > count) {
