@@ -53,7 +53,7 @@ PredictCosts predict_costs(const std::string& gpu) {
   // Traces of moe_layer of one token at 113daf2 on an H200: the first list is seen 2.7 behind submit, the last 2 later; a row is there 5.7 behind its list.
   costs.step.alone_us = 9;
   costs.step.answers_us = 7;       // 44 to 46 in all, of which a trace knows of 34.4 behind the first list
-  costs.step.route_us = 5;         // traces of moe_layer at 6a9f6e3: experts are known 3.0 (one token) and 4.5 (eight) behind the last logits
+  costs.step.route_us = 5;         // a fit; by traces of moe_layer at 6a9f6e3 experts are known 3.0 (one token) and 4.5 (eight) behind the last logits
   return costs;
 }
 
