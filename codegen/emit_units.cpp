@@ -21,6 +21,8 @@ Result<std::string> filled(const char* name, const std::map<std::string, std::st
 std::string body_name(const Bodies::Body& body) { return "ccks_body_" + content_hash(body.type + "\n" + body.custom); }
 /// Whether it is two functions, one of them for blocks.
 bool has_blocks(const Bodies::Body& body) { return body.type.starts_with("BlocksOp<"); }
+/// Whether its function runs tiles in turn (ccks/worker/body_turns.cuh).
+bool has_turns(const Bodies::Body& body) { return body.type.starts_with("TypedOp<OpCode::expert_matmul,"); }
 
 Result<GeneratedFile> body_unit(const Bodies::Body& body, const std::map<std::string, std::string>& loop) {
   const std::string name = body_name(body);
@@ -29,6 +31,7 @@ Result<GeneratedFile> body_unit(const Bodies::Body& body, const std::map<std::st
   const bool is_product = body.type.find("<OpCode::matmul,") != std::string::npos;
   auto text = filled("unit_body.cu.in", {{"CUSTOM", custom}, {"TYPE", body.type}, {"NAME", name}, {"STREAMS", loop.at("STREAMS")},
                                          {"ROW_TAGS", is_product ? loop.at("ROW_TAGS") : "0"},
+                                         {"HOW", has_turns(body) ? "TURNS" : "BODY"},
                                          {"BLOCKS", has_blocks(body) ? fmt::format("CCKS_CUDA_LINKED_BLOCKS({}, ccks::generated::body::Body)\n", name) : ""}});
   if (!text) return text.status();
   return GeneratedFile{name + ".cu", std::move(*text)};
@@ -115,6 +118,7 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
                                                    {"RELAY_ROWS", std::to_string(relay_rows(bodies))},
                                                    {"DECIDES", flag(bodies.decides)},
                                                    {"ROOMY", flag(is_roomy(bodies))},
+                                                   {"TURNS", flag(is_roomy(bodies) && std::any_of(bodies.list.begin(), bodies.list.end(), has_turns))},
                                                    {"TAGS", flag(find_tags(bodies))}};
   std::map<std::string, std::string> of_worker = loop;
   of_worker["RELAY_EXPERTS"] = flag(take_experts(bodies));
@@ -130,9 +134,9 @@ Result<std::vector<GeneratedFile>> emit_worker_units(const Bodies& bodies, bool 
   std::vector<std::string> of_bodies;
   for (std::size_t i = 0; i < bodies.list.size(); ++i) {
     const std::string name = body_name(bodies.list[i]);
-    declarations +=
-        fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}(void*, const void*, const void*, unsigned);\n", name);
-    std::string call = fmt::format("{}(lanes, frame, op, tile)", name);
+    const bool in_turn = has_turns(bodies.list[i]);
+    declarations += fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}(void*, {}const void*, const void*, unsigned);\n", name, in_turn ? "unsigned, unsigned, " : "");
+    std::string call = fmt::format("{}(lanes, {}frame, op, tile)", name, in_turn ? "turns, number, " : "");
     if (has_blocks(bodies.list[i])) {
       declarations += fmt::format("CCKS_BODY_KEEPS\nextern \"C\" __device__ unsigned {}_block(const void*, const void*, unsigned);\n", name);
       call = fmt::format("has_blocks(op) ? {}_block(frame, op, tile) : {}", name, call);

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ccks/engine.hpp"
+#include "tests/support/residency.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/verified_run.hpp"
 
@@ -52,6 +56,45 @@ INSTANTIATE_TEST_SUITE_P(All, RouteTiles,
                          testing::Values(Param{"sim", "copilot", "generic"}, Param{"cuda", "copilot", "generic"}, Param{"cuda", "copilot", "jit"}, Param{"cuda", "static", "jit"},
                                          Param{"cuda", "gpu_queue", "jit"}, Param{"cuda", "stream", "jit"}, Param{"cuda", "graph_pdl", "jit"}),
                          [](const testing::TestParamInfo<Param>& p) { return std::string(std::get<0>(p.param)) + "_" + std::get<1>(p.param) + "_" + std::get<2>(p.param); });
+
+// ---- experts with several tiles a worker, which it runs in turn (ccks/worker/body_turns.cuh) ----------------------------
+
+std::string many_tiles() {
+  std::string spec = kSpec;
+  const std::pair<const char*, const char*> changes[] = {{"dtype: f32", "dtype: bf16"}, {"e: 16, d: 32, f: 48", "e: 64, d: 256, f: 1024"}, {"b: router.T, ", "b: router.T, dtype: f32, "}};
+  for (const auto& [from, to] : changes) spec.replace(spec.find(from), std::strlen(from), to);
+  return spec;
+}
+
+class ExpertTilesInTurn : public testing::TestWithParam<const char*> {};
+
+TEST_P(ExpertTilesInTurn, MatchTheReference) {
+  const TemporaryFolder folder;
+  run::Options options = options_of(folder, many_tiles(), "cuda", "jit");
+  options.arm = GetParam();
+  options.iterations = 4;
+  for (const std::int64_t t : {300, 40}) {
+    options.dims = {{"t", t}};
+    if (!expect_verified(options, "t = " + std::to_string(t))) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ExpertTilesInTurn, testing::Values("copilot", "static", "gpu_queue", "graph"), [](const auto& p) { return std::string(p.param); });
+
+// Rows of each run go to other experts; workers leave wherever they stand.
+TEST_F(ResidencyTest, TilesOfExpertsInTurnAndHandoffsChangeNoBit) {
+  open(many_tiles());
+  if (!engine_) return;
+  const auto step = [&](std::uint32_t seed) { return run<std::uint16_t>({{"t", 300}}, "x", values(std::size_t{300} * 256, seed), "y"); };
+  std::vector<std::vector<std::uint16_t>> want;
+  for (std::uint32_t seed = 0; seed < 3; ++seed) want.push_back(step(77 + seed));
+  EXPECT_NE(want[0], want[1]);
+  std::uint64_t runs = 0;
+  hand_off_while([&] {
+    for (std::uint32_t seed = 0; seed < 3; ++seed, ++runs) EXPECT_EQ(step(77 + seed), want[seed]) << "run " << runs;
+  });
+  EXPECT_GT(runs, 50u);
+}
 
 // ---- a GPU's plan on the host's workers ---------------------------------------------------------------------------------
 

@@ -39,6 +39,10 @@
 #if !defined(CCKS_WORKER_ROOMY)
 #define CCKS_WORKER_ROOMY 0
 #endif
+// 1: the program has experts' bodies whose tiles run in turn (body_turns.cuh): it is roomy, and none of its weights come through a ring.
+#if !defined(CCKS_WORKER_TURNS)
+#define CCKS_WORKER_TURNS 0
+#endif
 // 1: bodies are an image of their own, which the loop calls by address (apart_ops.cuh).
 #if !defined(CCKS_WORKER_APART)
 #define CCKS_WORKER_APART 0

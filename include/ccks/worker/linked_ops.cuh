@@ -5,6 +5,7 @@
 //   one unit          CCKS_CUDA_LINKED_PREFETCH()                   the same for all bodies, as large as many
 //   one for each body CCKS_CUDA_LINKED_BODY(name, TypedOp<...>)     extern "C" function `name`
 //                     CCKS_CUDA_LINKED_BLOCKS(name, BlocksOp<...>)    and, beside that of a BlocksOp, `name`_block
+//                     CCKS_CUDA_LINKED_TURNS(name, TypedOp<...>)      of an expert_matmul: tiles in turn (body_turns.cuh)
 //   one unit          ccks_linked_body(...)                         the switch from body numbers to names
 //   a unit or none    CCKS_CUDA_LINKED_PRODUCTS(type), CCKS_CUDA_LINKED_EXPERTS(type), CCKS_CUDA_LINKED_ATTENTION(type)   walks that bodies call (linked_walks.hpp)
 //
@@ -14,13 +15,14 @@
 
 #define CCKS_LINKED_UNIT
 #include "ccks/worker/linked_walks.hpp"
+#include "ccks/worker/body_turns.cuh"
 #include "ccks/worker/grouped_ops.hpp"
-#include "ccks/worker/platform_cuda.hpp"
 #include "ccks/worker/shaped_ops.hpp"
 
-/// Runs body `body` on a tile: a FaultCode. `lanes` is a CudaLanes, `frame` a RunFrame, `op` an OpParams.
+/// Runs body `body` on a tile: a FaultCode. `lanes` is a CudaLanes, `frame` a RunFrame, `op` an OpParams. turns: 0, or where the BodyTurns of a worker lie in shared memory, whose `number`-th strand
+/// that is: then TurnsRun::word.
 CCKS_SWITCH_KEEPS
-extern "C" __device__ ccks::wire::u32 ccks_linked_body(ccks::wire::u32 body, void* lanes, const void* frame, const void* op,
+extern "C" __device__ ccks::wire::u32 ccks_linked_body(ccks::wire::u32 body, void* lanes, ccks::wire::u32 turns, ccks::wire::u32 number, const void* frame, const void* op,
                                                        ccks::wire::u32 tile);
 /// GenericOps::prefetch.
 extern "C" __device__ void ccks_linked_prefetch(ccks::wire::u32 lane, ccks::wire::u32 lanes, const void* frame, const void* op,
@@ -40,11 +42,29 @@ __device__ FaultCode run_linked(CudaLanes& lanes, const RunFrame& frame, const O
     return Op::run(lanes, frame, op, tile);
 }
 
+/// What run_in_turn wants of the body of an expert_matmul.
+template <class Op>
+struct LinkedTurns {
+  CudaLanes& lanes;
+
+  __device__ __forceinline__ FaultCode run(const RunFrame& frame, const OpParams& op, u32 tile) { return run_linked<Op>(lanes, frame, op, tile); }
+  __device__ __forceinline__ void begin(u32 op, u32 tag) {
+    lanes.begin_tile(false, tag);
+    name_kept_tiles(op, tag);
+  }
+};
+
 struct LinkedOps {
   static constexpr bool kAwaitsInputs = true;  // bodies of ops that are kOpEarly do
   static __device__ FaultCode run(CudaLanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile, u32 body) {
-    return static_cast<FaultCode>(ccks_linked_body(body, &lanes, &frame, &op, tile));
+    return static_cast<FaultCode>(ccks_linked_body(body, &lanes, 0, 0, &frame, &op, tile));
   }
+#if CCKS_WORKER_TURNS
+  static constexpr bool kRunsInTurn = true;
+  static __device__ TurnsRun run_in_turn(CudaLanes& lanes, u32 turns, u32 number, const RunFrame& frame, const OpParams& op, u32 tile, u32 body) {
+    return {ccks_linked_body(body, &lanes, turns, number, &frame, &op, tile)};
+  }
+#endif
   static __device__ FaultCode run(CudaLanes& lanes, const RunFrame& frame, const OpParams& op, u32 tile) {
     return run(lanes, frame, op, tile, op.body);
   }
@@ -69,6 +89,14 @@ struct LinkedOps {
     return static_cast<ccks::wire::u32>(ccks::worker::run_linked<Op>(*static_cast<ccks::worker::CudaLanes*>(lanes), \
                                                 *static_cast<const ccks::wire::RunFrame*>(frame),                \
                                                 *static_cast<const ccks::wire::OpParams*>(op), tile));           \
+  }
+
+// In a worker that is roomy and where nothing streams (CCKS_WORKER_TURNS), else turns are 0.
+#define CCKS_CUDA_LINKED_TURNS(name, Op)                                                                                                                   \
+  CCKS_BODY_KEEPS                                                                                                                                          \
+  extern "C" __device__ ccks::wire::u32 name(void* lanes, ccks::wire::u32 turns, ccks::wire::u32 number, const void* frame, const void* op, ccks::wire::u32 tile) { \
+    ccks::worker::LinkedTurns<Op> body{*static_cast<ccks::worker::CudaLanes*>(lanes)};                                                                     \
+    return ccks::worker::run_in_turn(body, turns, number, static_cast<const ccks::wire::RunFrame*>(frame), static_cast<const ccks::wire::OpParams*>(op), tile).word; \
   }
 
 #define CCKS_CUDA_LINKED_BLOCKS(name, Op)                                                                       \

@@ -6,7 +6,7 @@
 // Roles         ring       records, controls, heads, blocks: written by fetch; controls also by the gate; read by all
 //   fetched     tiles handed on              fetch [P1] -> gate, signal, post [P2]
 //   gated       tiles let through            gate [P3]  -> signal, post [P4]
-//   bodies      warps that have ended a body, over all bodies: relaxed, so that no warp waits for its stores before the next
+//   turns.bodies  warps that have ended a body, over all bodies: relaxed, so that no warp waits for its stores before the next
 //   synced      bodies whose end the signalling warp has met: signal [P11] -> gate, fetch, post [P12]
 //   signalled   tiles whose signals are out  signal [P7] -> post, fetch [P8]
 //   posted      tiles the host knows of      post [P7]  -> fetch [P8]
@@ -22,6 +22,8 @@
 //
 // Strands. Tiles of a list of which nobody else waits for the first, nor the others for anybody else (kRecordJoined), pass gate, bodies
 // and signal as one: what is said of a body here holds for a strand. Between two tiles of one there is only a barrier of the body warps.
+//
+// Turns. The function of a body that is linked may go on from a strand to the next one's only tile, if that is of the same body, as the loop would (body_turns.cuh).
 //
 // What a wait need not wait for. Bodies of a block run one after the other, so a tile does not wait for events whose whole
 // count comes from earlier tiles of the same worker; unless it has guards, which the gate reads while bodies run. Nested guards (wire::GuardParams) have
@@ -89,8 +91,6 @@ class CudaPipeline : CudaStage {
   }
 
  private:
-  static constexpr u32 kGoBarrier = 2;
-  static constexpr u32 kDoneBarrier = 4;
   static constexpr u32 kHeldTasks = 8;   // answered by one record
   static constexpr u32 kHeldTurns = 32;  // looks of the post stage, about 2 us: what an answer waits for the next
   static constexpr u32 kLastBody = 1u << 30;  // added to `synced` by a signalling warp that has left
@@ -102,10 +102,11 @@ class CudaPipeline : CudaStage {
 
   __device__ void clear() {
     memory_.gate_left = 0;
-    memory_.let = memory_.fetched = memory_.gated = memory_.bodies = memory_.synced = memory_.signalled = memory_.posted = 0;
+    memory_.let = memory_.fetched = memory_.gated = memory_.synced = memory_.signalled = memory_.posted = 0;
     memory_.closing = memory_.leave = memory_.abandon = memory_.suspend = memory_.stop = memory_.attention = 0;
     memory_.resume = {};
-    memory_.ends[0] = memory_.ends[1] = memory_.stays[0] = memory_.stays[1] = 0;
+    memory_.stays[0] = memory_.stays[1] = 0;
+    clear_turns(memory_.turns);
     memory_.hurry = memory_.given_up = 0;
     if constexpr (kWorkerRowTags) memory_.missed = 0;
     memory_.params = params_;
@@ -113,6 +114,16 @@ class CudaPipeline : CudaStage {
     memory_.relay.active = memory_.relay.done = 0;
     memory_.failed = {};
     memory_.looks.beat.value = 0;
+  }
+
+  /// Field by field: an image of constants would be loaded from memory (tests/ptx/check.py).
+  __device__ void clear_turns(BodyTurns& turns) {
+    turns.go[0].word = turns.go[1].word = turns.ends[0] = turns.ends[1] = turns.bodies = 0;
+    turns.traces = tracing() ? 1 : 0;
+    turns.entries = ptx::shared_address(memory_.entries);
+    turns.records = ptx::shared_address(memory_.records);
+    turns.times = memory_.times;
+    turns.faults = memory_.body_faults;
   }
 
   /// A stage that has never been filled is empty: of its barrier the phase before the first counts as ended.
@@ -155,7 +166,7 @@ class CudaPipeline : CudaStage {
       if constexpr (requires { Ops::kAwaitsInputs; }) {
         if (early || !memory.streams(place)) return;
         early = true;
-        memory.go[body % 2] = place + Memory::kEarly;
+        memory.turns.go[body % 2] = GoWord::of(body, place, GoWord::kEarly);
         __syncwarp();
         ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
       }
@@ -181,7 +192,7 @@ class CudaPipeline : CudaStage {
       }
       TileKind kind = control.kind;
       early = kind == TileKind::body && begins_early(place);
-      if (kind == TileKind::body) name_body(place, strand_of(control), early, bodies);
+      if (kind == TileKind::body) name_body(place, control, early, bodies);
       GateStop stop{memory_, bodies, place, early};
       kind = pass(wait, place, control, stop);
       early = stop.early;
@@ -355,10 +366,11 @@ class CudaPipeline : CudaStage {
       return false;
   }
   /// Says which tiles the strand `body` is of, once at most one is under way. It starts when the gate arrives at its barrier.
-  __device__ __forceinline__ void name_body(u32 place, u32 tiles, bool early, u32 body) {
+  __device__ __forceinline__ void name_body(u32 place, const Control& control, bool early, u32 body) {
+    const u32 tiles = strand_of(control);
     await_synced(body);
     if (platform_.control_lane() < tiles) memory_.controls[slot(place + platform_.control_lane())].body = body;
-    memory_.go[body % 2] = place + (early ? Memory::kEarly : 0);
+    memory_.turns.go[body % 2] = GoWord::of(body, place, early ? GoWord::kEarly : is_plain(control) ? GoWord::kPlain : 0);
     __syncwarp();
     if (early) ptx::barrier_arrive(kGoBarrier + body % 2, kMeetThreads);
   }
@@ -371,7 +383,7 @@ class CudaPipeline : CudaStage {
     if (!early) await_synced(body);
     if (early) memory_.stays[body % 2] = 1;
     if (early) ptx::st_release_cta_shared(&memory_.let, body + 1);  // [P21] pairs with [P22]
-    if (!early) memory_.go[body % 2] = Memory::kExit;
+    if (!early) memory_.turns.go[body % 2] = GoWord::of(body, 0, GoWord::kExit);
     __syncwarp();
     ptx::barrier_arrive((early ? kInputsBarrier : kGoBarrier) + body % 2, kMeetThreads);
   }
@@ -387,16 +399,18 @@ class CudaPipeline : CudaStage {
 
   __device__ __forceinline__ void run_bodies(u8* scratch, u32 scratch_bytes) {
     CudaLanes lanes(scratch, scratch_bytes);
-    for (u32 body = 0;; ++body) {
-      ptx::barrier_sync(kGoBarrier + body % 2, kMeetThreads);
-      u32 place = memory_.go[body % 2];
-      if (place == Memory::kExit) return leave_bodies(body);
-      bool early = (place & Memory::kEarly) != 0;
-      place = slot(place);
+    u32 body = 0;
+    for (bool met = false;;) {
+      if (!met) memory_.turns.meet(body);
+      met = false;
+      const GoWord go = memory_.turns.go[body % 2];
+      if (go.exits()) return leave_bodies(body);
+      bool early = go.early();
+      u32 place = go.place();
       if (early && !memory_.streams(place) && !memory_.is_relay(place)) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
       if (kWorkerRowTags && memory_.is_relay(place)) {
         if (!run_relay(place, body, scratch_bytes, early)) return leave_bodies(body);
-        end_body(body);
+        memory_.turns.end(body++);
         lanes = CudaLanes(scratch, scratch_bytes);  // so that nothing of it is kept over that call
         continue;
       }
@@ -410,34 +424,40 @@ class CudaPipeline : CudaStage {
         if (kWorkerRowTags && has_row) lanes.begin_early(kInputsBarrier + body % 2, &memory_.stays[body % 2], &memory_.let, body + 1);
         lanes.begin_tile(streams, entry.tag);
         if (tagged) lanes.begin_tagged(&memory_.hurry, &memory_.given_up, tiles - left + 1);
-        if (CCKS_WORKER_ROOMY) {  // all lanes store the same, and each reads what it has stored
-          KeptTiles& kept = kept_tiles(lanes.scratch());
-          kept.op = memory_.records[place].op;
-          kept.tag = entry.tag;
-        }
-        const u32 fault = run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body);
+        if (CCKS_WORKER_ROOMY) name_kept_tiles(memory_.records[place].op, entry.tag);
+        const TurnsRun ran = run_body(lanes, entry, body, go.plain());
         // It has waited for its inputs. Not lanes.await_inputs() again: what lanes keep lies in memory that weights drive out of all caches.
         if (early && word(memory_.stays[body % 2]) != 0) return leave_bodies(body);
         early = false;
         if (tagged && word(memory_.given_up) != 0) return leave_bodies(body);
-        if (fault != 0) {  // several lanes may store; any of their faults will do
-          memory_.body_faults[place] = fault;
-          memory_.ends[body % 2] = fault;
+        if (kRunsInTurn && ran.word >= TurnsRun::kMet) {
+          body += ran.ended();
+          if ((met = ran.met())) break;
+          place = memory_.turns.go[body % 2].place();
         }
-        if (tracing() && threadIdx.x == 0) memory_.times[place].end_ns = ptx::globaltimer();
+        note(body, place, ran.fault());
         __syncwarp();
         if (--left == 0) break;
         place = slot(place + 1);
         entry = memory_.entries[place];  // on its way while the last lanes end the tile before
         lanes.sync();
       }
-      end_body(body);
+      if (!met) memory_.turns.end(body++);
     }
   }
-  __device__ __forceinline__ void end_body(u32 body) const {
-    ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);  // the signalling warp hears of it before the others
-    if (threadIdx.x % kWarpLanes == 0) ptx::red_relaxed_cta_shared_add(&memory_.bodies, 1);
+  static constexpr bool kRunsInTurn = requires { Ops::kRunsInTurn; };
+  __device__ __forceinline__ TurnsRun run_body(CudaLanes& lanes, const Memory::Entry& entry, u32 body, bool plain) {
+    if constexpr (kRunsInTurn)
+      return Ops::run_in_turn(lanes, plain ? ptx::shared_address(&memory_.turns) : 0, body, *entry.frame, *entry.op, entry.tile, entry.body);
+    else
+      return {run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body)};
   }
+  /// As BodyTurns::note.
+  __device__ __forceinline__ void note(u32 body, u32 place, u32 fault) {
+    if (fault != 0) memory_.body_faults[place] = memory_.turns.ends[body % 2] = fault;
+    if (tracing() && threadIdx.x == 0) memory_.times[place].end_ns = ptx::globaltimer();
+  }
+  __device__ __forceinline__ static bool is_plain(const Control& control) { return strand_of(control) == 1 && !is_tagged(control); }
   /// The product of a tile that streams, for its body to finish; early: once its inputs are there, or its row is. False: the worker leaves before it.
   template <class Lanes>
   __device__ __forceinline__ bool multiply(Lanes& lanes, u32 place, const Memory::Entry& entry, u32 body, bool early, bool& has_row) {
@@ -458,7 +478,7 @@ class CudaPipeline : CudaStage {
   }
 
   __device__ __forceinline__ void leave_bodies(u32 body) {
-    memory_.ends[body % 2] = Memory::kExit;
+    memory_.turns.ends[body % 2] = BodyTurns::kExit;
     __syncwarp();
     ptx::barrier_arrive(kDoneBarrier + body % 2, kMeetThreads);
   }
@@ -518,7 +538,7 @@ class CudaPipeline : CudaStage {
       if (control.kind == TileKind::body) {
         if (at != sent && !body_ends(body)) send(sent = at);
         ptx::barrier_sync(kDoneBarrier + body % 2, kMeetThreads);
-        end = memory_.ends[body % 2];
+        end = memory_.turns.ends[body % 2];
         more = body_ends(++body);
         // A release may take a microsecond, and the post stage may have a report to send.
         if (!(alone && silent)) ptx::st_release_cta_shared(&memory_.synced, body);  // [P11] pairs with [P12]
@@ -527,7 +547,7 @@ class CudaPipeline : CudaStage {
       if (alone && !more && end == 0) {
         add(mine, !releases);
       } else {
-        if (end == Memory::kExit) break;
+        if (end == BodyTurns::kExit) break;
         halted = halted || end != 0;
         if constexpr (kWorkerQueues) {
           if (!halted && queued) collect_queued(queue, control, place);
@@ -544,7 +564,7 @@ class CudaPipeline : CudaStage {
 
   /// Whether all its warps are about to arrive at the barrier. Relaxed: what they have stored is seen behind that.
   __device__ __forceinline__ bool body_ends(u32 body) const {
-    return static_cast<i32>(word(memory_.bodies) - (body + 1) * kBodyWarps) >= 0;
+    return static_cast<i32>(word(memory_.turns.bodies) - (body + 1) * kBodyWarps) >= 0;
   }
 
   __device__ __forceinline__ bool has_closed(u32 at) const {

@@ -331,7 +331,7 @@ class CudaFetch : CudaStage {
     const u32 block = close ? block_after(rank) : u32{Memory::kNoBlock};
     if (fresh) copy_block(block, frame_at<u8>(*list_frame_, record.block_offset), record.block_bytes, part, kLanesARecord);
     const u32 joined = strands(mine < count && part == 0 && joins(record, mine));
-    if (mine < count && part == 0) open_record(at, mine, block, (fresh ? u32{Memory::kFresh} : 0) | strand_flags(joined, mine));
+    if (mine < count && part == 0) open_record(at, mine, block, (fresh ? u32{Control::kFresh} : 0) | strand_flags(joined, mine));
     copied_block_ = block_after(static_cast<u32>(__popc(static_cast<int>(copies))));
     const u32 last = platform_.from_lane(close ? op : kNoOp, (count - 1) * kLanesARecord);
     note_copy(list_frame_, list_epoch_, last, false);
@@ -354,9 +354,9 @@ class CudaFetch : CudaStage {
     return records;
   }
   __device__ __forceinline__ static u32 strand_flags(u32 joined, u32 index) {
-    static_assert(kGroup - 1 <= Memory::kStrandMask);
+    static_assert(kGroup - 1 <= Control::kStrandMask);
     const u32 behind = ~(joined >> (index + 1));  // its lowest bit is that of the first that does not join
-    return (joined >> index & 1) != 0 ? 0 : static_cast<u32>(__ffs(static_cast<int>(behind)) - 1) << Memory::kStrandShift;
+    return (joined >> index & 1) != 0 ? 0 : static_cast<u32>(__ffs(static_cast<int>(behind)) - 1) << Control::kStrandShift;
   }
 
   /// By one lane. `index`: in the group. `more`: of its flags.
@@ -390,7 +390,7 @@ class CudaFetch : CudaStage {
     const u32 at = slot(published_ + mine);
     const Control control = memory_.controls[at];
     const u8 flags = memory_.records[at].flags;
-    if (mine < count && (control.flags & Memory::kFresh) != 0) {
+    if (mine < count && (control.flags & Control::kFresh) != 0) {
       finish_copy(control.block, memory_.heads[head_].state, (flags & wire::kRecordState) != 0, part, kLanesARecord);
     }
     if (mine < count && part == 0 && control.kind == TileKind::body) memory_.entries[at].body = memory_.entries[at].op->body;

@@ -83,7 +83,7 @@ __device__ __noinline__ inline WaitEnd::Code await_tagged(u32 body) {
   CudaPipelineMemory& memory = pipeline_memory();
   WaitEnd::Code code = WaitEnd::ready;
   // Relaxed, all: lone words; who looks at what a body has stored does so behind its barrier.
-  for (u32 spins = 0; static_cast<i32>(ptx::ld_relaxed_cta_shared(&memory.bodies) - (body + 1) * kWarps) < 0; ++spins) {
+  for (u32 spins = 0; static_cast<i32>(ptx::ld_relaxed_cta_shared(&memory.turns.bodies) - (body + 1) * kWarps) < 0; ++spins) {
     if (code != WaitEnd::ready && ptx::ld_relaxed_cta_shared(&memory.given_up) != 0) return code;
     if (code == WaitEnd::ready && spins % kSpinsPerLook == kSpinsPerLook - 1) {
       code = look_while_waiting(0, spins == kSpinsPerLook - 1);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "ccks/wire/relay.hpp"
-#include "ccks/worker/platform_cuda.hpp"
+#include "ccks/worker/body_turns.cuh"
 #include "ccks/worker/weight_stream.hpp"
 #include "ccks/worker/worker_loop.hpp"
 
@@ -53,34 +53,9 @@ struct CudaPipelineMemory {
   static constexpr u32 kParsed = 4;         // tasks whose ops are on their way into shared memory
   static constexpr u32 kOwnEvents = 64;
   static constexpr u32 kNoBlock = 0xff;
-  // Of Control::flags, beside TileFlags.
-  static constexpr u32 kFresh = 0x8000;     // the tile's block is a copy begun for it
-  static constexpr u32 kStrandShift = 8;    // of the first of a strand: how many tiles are joined to it
-  static constexpr u32 kStrandMask = 7;
-
-  /// What a tile is besides its record. Written by fetch; `kind` and `body` also by the gate.
-  struct alignas(16) Control {
-    TileKind kind;
-    u16 flags;      // TileFlags
-    u8 head, block; // of `heads`, `blocks`
-    u32 list_task;
-    u32 body;       // how many strands come before the one that it belongs to, if it is a body
-  };
-  /// What gate and bodies need of a tile, so that nobody has to look for it between an event and the body that waits for it.
-  struct alignas(16) Entry {
-    const u32* events;
-    const u32* bases;  // null: the record has whole amounts
-    const wire::OpParams* op;
-    const wire::RunFrame* frame;
-    u32 tile, runs;
-    u32 body;          // op->body
-    u32 tag;           // wire::value_tag of the run
-  };
-  static constexpr u32 kExit = 0xffffffffu;
-  static constexpr u32 kEarly = kRing;  // added to a place in `go`: the body waits itself until its inputs are there
-  struct Times {
-    u64 start_ns, wait_ns, end_ns;
-  };
+  using Control = TileControl;
+  using Entry = TileEntry;
+  using Times = TileTimes;
   struct Parsed {
     OpenTask task;
     u32 block;      // kNoBlock: none
@@ -134,11 +109,10 @@ struct CudaPipelineMemory {
   Control controls[kRing];
   Entry entries[kRing];
   u32 body_faults[kRing];  // FaultCode
-  Times times[kRing];      // where traces are taken
-  u32 go[2];               // place of the first tile of the strand to run, in turn; kExit: there are no more
+  Times times[kRing];
+  BodyTurns turns;
   u32 stays[2];            // 1, in turn: the body that has begun early is to store nothing, the worker leaves before it
   u32 hurry, given_up;     // 1: bodies that wait for tags alone are to give up, the worker leaves; tiles of the strand up to the one that has
-  u32 ends[2];             // how the strand ended, in turn: 0, a FaultCode, or kExit: there was none
   TaskHead heads[kHeads];
   Parsed parsed[kParsed];
   OwnEvent own[kOwnEvents];
@@ -148,7 +122,7 @@ struct CudaPipelineMemory {
   StreamFill fill;
   Relay relay;
   ResumePoint resume;  // where the gate left an inbox task, published with closing
-  u32 fetched, gated, bodies, synced, signalled, posted;
+  u32 fetched, gated, synced, signalled, posted;
   u32 let;             // strands that begin early and whose events the gate has seen, or that it leaves before: the number of the last
   u32 prefetched;      // tiles whose operands the fetching warp has asked for; nobody else looks
   u32 gate_left, closing, leave, abandon, suspend, stop, attention;
@@ -196,8 +170,8 @@ __device__ inline CudaPipelineMemory& pipeline_memory() {
 #endif
 }
 
-/// Where gate and bodies meet, and bodies and the signalling warp; the gate and a body that has begun early, once its inputs are there: of two barriers, in turn.
-inline constexpr u32 kInputsBarrier = 6, kMeetThreads = kCudaLanes + kWarpLanes;
+/// Where the gate and a body that has begun early meet once its inputs are there: of two barriers, in turn.
+inline constexpr u32 kInputsBarrier = 6;
 /// The `body`-th meets the gate there.
 __device__ __forceinline__ void meet_gate(u32 body) { ptx::barrier_sync(kInputsBarrier + body % 2, kMeetThreads); }
 
@@ -256,9 +230,7 @@ class CudaStage {
   /// Whether the gate may find that the tile's body does not run.
   __device__ static bool is_guarded(const Control& control) { return kWorkerDecides && (control.flags & kTileGuarded) != 0; }
   /// Tiles of the strand that begins with this one.
-  __device__ static u32 strand_of(const Control& control) {
-    return 1 + (u32{control.flags} >> Memory::kStrandShift & Memory::kStrandMask);
-  }
+  __device__ static u32 strand_of(const Control& control) { return control.strand(); }
   __device__ const TaskHead& head_of(const Control& control) const { return memory_.heads[control.head]; }
   __device__ const wire::OpParams* op_at(const wire::RunFrame& frame, u32 block, u32 op) const {
     if (block != Memory::kNoBlock) return reinterpret_cast<const wire::OpParams*>(memory_.blocks[block]);

@@ -104,7 +104,7 @@ inline __device__ __noinline__ bool run_relay(u32 place, u32 body, u32 scratch_b
   ptx::barrier_sync(CudaLanes::kBarrier, kCudaLanes);
   if (memory.relay.stages < kLeastRelayStages) {
     if (early) meet_gate(body);
-    memory.body_faults[place] = memory.ends[body % 2] = static_cast<u32>(wire::FaultCode::op_fault);  // the same from all lanes
+    memory.body_faults[place] = memory.turns.ends[body % 2] = static_cast<u32>(wire::FaultCode::op_fault);  // the same from all lanes
     return true;
   }
   if (threadIdx.x == 0) ptx::st_release_cta_shared(&memory.relay.active, 1);  // [RL1] pairs with [RL2]

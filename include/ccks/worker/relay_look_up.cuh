@@ -19,7 +19,7 @@ class RelayLookUp : RelayWords {
       i32 row = index.tags == 0 ? reinterpret_cast<const i32*>(index.offset)[threadIdx.x] : await_index(index.offset + index.tags + threadIdx.x * sizeof(u64));
       if (row < 0 || row >= table.dim[2]) {
         row = 0;
-        if (!has_given_up()) memory_.body_faults[place] = memory_.ends[body % 2] = static_cast<u32>(wire::FaultCode::bad_index);
+        if (!has_given_up()) memory_.body_faults[place] = memory_.turns.ends[body % 2] = static_cast<u32>(wire::FaultCode::bad_index);
       }
       shared_.looked_up[threadIdx.x] = static_cast<u64>(row) * static_cast<u64>(table.stride[2]) * 2;
     }

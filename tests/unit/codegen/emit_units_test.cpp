@@ -48,6 +48,27 @@ TEST(EmitUnits, BlocksHaveAFunctionOfTheirOwn) {
   EXPECT_NE(units.back().text.find("return has_blocks(op) ? " + name + "_block(frame, op, tile) : " + name + "(lanes, frame, op, tile);"), std::string::npos);
 }
 
+TEST(EmitUnits, TilesOfExpertsRunInTurn) {
+  Bodies bodies;
+  bodies.list = {typed("TypedOp<OpCode::expert_matmul, A>"), typed("TypedOp<OpCode::matmul, B>")};
+  bodies.count = 2;
+  for (const std::uint32_t scratch_bytes : {worker::kCudaExpertScratchBytes, worker::kCudaGroupedScratchBytes}) {
+    bodies.scratch_bytes = scratch_bytes;
+    const auto units = emit_worker_units(bodies).value();
+    const std::string loop = scratch_bytes == worker::kCudaGroupedScratchBytes ? "#define CCKS_WORKER_TURNS 1\n" : "#define CCKS_WORKER_TURNS 0\n";
+    EXPECT_LT(units[0].text.find(loop), units[0].text.find("#include")) << "scratch has no room for what is kept from tile to tile, or has";
+    const auto name = [&](std::size_t i) { return units[2 + i].path.substr(0, units[2 + i].path.size() - 3); };
+    EXPECT_NE(units[2].text.find("CCKS_CUDA_LINKED_TURNS(" + name(0) + ","), std::string::npos);
+    EXPECT_NE(units[3].text.find("CCKS_CUDA_LINKED_BODY(" + name(1) + ","), std::string::npos);
+    const std::string& calls = units.back().text;
+    EXPECT_NE(calls.find("unsigned " + name(0) + "(void*, unsigned, unsigned, const void*, const void*, unsigned);"), std::string::npos);
+    EXPECT_NE(calls.find("return " + name(0) + "(lanes, turns, number, frame, op, tile);"), std::string::npos);
+    EXPECT_NE(calls.find("return " + name(1) + "(lanes, frame, op, tile);"), std::string::npos);
+  }
+  bodies.list.erase(bodies.list.begin());
+  EXPECT_NE(emit_worker_units(bodies).value()[0].text.find("#define CCKS_WORKER_TURNS 0\n"), std::string::npos) << "no body has turns";
+}
+
 TEST(EmitUnits, BodiesAreFoundByHalves) {
   const auto units = units_of({typed("TypedOp<A>"), typed("TypedOp<B>"), typed("TypedOp<C>")});
   ASSERT_EQ(units.size(), 6u);
