@@ -117,7 +117,7 @@ struct TurnsRun {
 };
 
 /// Runs tiles of a body, one behind the other, from that of the `number`-th strand on, as long as the gate has said in time that another of the same body is next: else whoever calls it may as
-/// well wait for that, with what has been saved for it. turns: where BodyTurns lie in shared memory, or 0: then it is one tile, run by itself. Body has FaultCode run(frame, op, tile); and
+/// well wait for that, with what has been saved for it. at: where BodyTurns lie in shared memory, or 0: then it is one tile, run by itself. Body has FaultCode run(frame, op, tile); and
 /// begin(op, tag), in front of each tile but the first. `run` stands here once, since a body is long, and little in front of the return, since
 /// a worker that has one tile of a body goes through that without having its code.
 template <class Body>

@@ -452,7 +452,7 @@ class CudaPipeline : CudaStage {
     else
       return {run_known_body<Ops>(lanes, *entry.frame, *entry.op, entry.tile, entry.body)};
   }
-  /// As BodyTurns::note.
+  /// As BodyTurns::note, by what the loop has in registers: ragged_encoder lost 1 to 3 % by a longer way from tile to tile.
   __device__ __forceinline__ void note(u32 body, u32 place, u32 fault) {
     if (fault != 0) memory_.body_faults[place] = memory_.turns.ends[body % 2] = fault;
     if (tracing() && threadIdx.x == 0) memory_.times[place].end_ns = ptx::globaltimer();
